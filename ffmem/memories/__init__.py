@@ -1,0 +1,1 @@
+"""Keys, values and coefficients: reading them, projecting them, changing them."""

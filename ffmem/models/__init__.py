@@ -1,0 +1,1 @@
+"""A checkpoint, seen as a list of feed-forward layers."""

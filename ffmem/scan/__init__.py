@@ -1,0 +1,1 @@
+"""Corpus and model in, the strongest triggers of every memory out."""

@@ -1,0 +1,1 @@
+"""What a scan or an analysis leaves behind on disk."""
