@@ -1,0 +1,1 @@
+"""ffmem shows what a language model's feed-forward layers remember."""

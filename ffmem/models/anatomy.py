@@ -1,0 +1,147 @@
+"""From a family's row and one traced run to the list of a model's feed-forward layers.
+
+Nothing is taken on trust: the form of each block is the one under which r + y = o holds on the
+traced run, and the activation the one that turns pre-activations into coefficients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ffmem.errors import ModelError
+from ffmem.models.activations import activation_name
+from ffmem.models.families import Family
+from ffmem.models.feedforward import FeedForward, Form, LinearPart
+from ffmem.models.trace import Trace, relative_error
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One layer's quantities on the traced run, and how well they fit together."""
+
+    layer: FeedForward
+    form_error: float
+    activation_error: float
+
+
+def part_at(block: nn.Module, path: str) -> LinearPart:
+    """The linear map at `path`, or the half of it that the path names in brackets."""
+    path, _, half = path.partition("[")
+    module = block.get_submodule(path)
+    match half:
+        case "":
+            return LinearPart(module)
+        case ":half]":
+            return LinearPart(module, ":half")
+        case "half:]":
+            return LinearPart(module, "half:")
+    raise ValueError(f"{path}[{half} names no part; write [:half] or [half:]")
+
+
+def module_at(block: nn.Module, path: str | None) -> nn.Module | None:
+    """The module at `path`, or None where this block has none."""
+    if path is None:
+        return None
+    try:
+        return block.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def has_feedforward(block: nn.Module, family: Family) -> bool:
+    """Whether a block has the row's key and value maps; hybrid models skip it in some blocks."""
+    paths = (family.keys, family.values)
+    return all(module_at(block, path.partition("[")[0]) is not None for path in paths)
+
+
+def layers_of(model: nn.Module, family: Family, run: Trace, scale: float) -> list[Sighting]:
+    """Every feed-forward layer that `family` describes in `model`, numbered from 1."""
+    try:
+        blocks = model.get_submodule(family.blocks)
+    except AttributeError:
+        raise ModelError(f"the model has no blocks at {family.blocks!r}") from None
+    numbered = [
+        (index, block)
+        for index, block in enumerate(blocks.children())
+        if has_feedforward(block, family)
+    ]
+    return [
+        sight(number, index, block, family, run, scale)
+        for number, (index, block) in enumerate(numbered, start=1)
+    ]
+
+
+def sight(  # noqa: PLR0913 - the six things that decide one layer
+    number: int, index: int, block: nn.Module, family: Family, run: Trace, scale: float
+) -> Sighting:
+    """One block's feed-forward layer, with its form and activation measured on the run."""
+    name = f"{family.blocks}.{index}"
+    keys, values = part_at(block, family.keys), part_at(block, family.values)
+    gate = None if family.gate is None else part_at(block, family.gate)
+    form, form_error = block_form(name, family, run, scale)
+    a = pre_activation(name, family.gate or family.keys, run, gate or keys)
+    beside = None if gate is None else pre_activation(name, family.keys, run, keys)
+    m = run.inputs[f"{name}.{family.values}"]
+    activation, activation_error = activation_name(m, a, beside, run, name)
+    layer = FeedForward(
+        number=number,
+        block_index=index,
+        block=block,
+        key_map=keys,
+        value_map=values,
+        gate_map=gate,
+        norm=module_at(block, family.norm),
+        attention=module_at(block, family.attention),
+        after=module_at(block, family.after),
+        scale=scale,
+        form=form,
+        activation=activation,
+    )
+    return Sighting(layer, form_error, activation_error)
+
+
+def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tensor:
+    """What the traced run saw coming out of a key map, or out of its half of a fused one."""
+    return part.of(run.outputs[f"{block}.{path.partition('[')[0]}"], dim=-1)
+
+
+def block_form(block: str, family: Family, run: Trace, scale: float) -> tuple[Form, float]:
+    """The form under which r + y = o, and the relative error that is left."""
+    if run.calls.get(f"{block}.{family.values}", 0) != 1:
+        raise ModelError(f"{block}.{family.values} does not run exactly once in a forward pass")
+    y = run.outputs[f"{block}.{family.after or family.values}"]
+    output = run.outputs[block]
+    found = [
+        (relative_error((r + scale * y.reshape(r.shape)), o), form)
+        for form, r, o in candidate_forms(block, family, run, output)
+        if r.numel() == y.numel()
+    ]
+    if not found:
+        return "sequential", float("inf")
+    error, form = min(found, key=lambda pair: pair[0])
+    return form, error
+
+
+def candidate_forms(
+    block: str, family: Family, run: Trace, output: Tensor
+) -> Iterator[tuple[Form, Tensor, Tensor]]:
+    """(form, r, o) for each way in which a block may use its feed-forward part.
+
+    The order settles ties: a residual that is read before a norm is the usual one.
+    """
+    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"].reshape(output.shape)
+    norm, attention = f"{block}.{family.norm}", f"{block}.{family.attention}"
+    if norm in run.inputs:
+        yield "sequential", run.inputs[norm].reshape(output.shape), output
+    elif family.norm is None:
+        yield "sequential", x, output
+    if attention in run.outputs and run.outputs[attention].shape == output.shape:
+        yield "parallel", run.inputs[block] + run.outputs[attention], output
+    if norm in run.inputs:
+        summed = run.inputs[norm].reshape(output.shape)
+        if run.outputs[norm].reshape(output.shape).equal(output):
+            yield "post-norm", x, summed
+        yield "normed-residual", x, output

@@ -1,0 +1,181 @@
+"""An architecture without a row, understood from its structure on one traced run.
+
+The value map is the one whose input is an activation of another map's output (times a third
+map's output in a gated layer). What is found here is only a proposal in the form of a row: it
+passes through the same measurements and identities as a row of the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ffmem.errors import ModelError
+from ffmem.models.activations import activation_name
+from ffmem.models.families import Family
+from ffmem.models.trace import Trace, relative_error
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CLOSE = 1e-3  # relative error under which two tensors of a traced run count as the same
+EXPERTS = re.compile(r"expert|moe|router", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Maps:
+    keys: str
+    values: str
+    gate: str | None
+
+
+def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family:
+    """A row for this model, made from what one traced run shows."""
+    blocks = block_list(model, run)
+    if blocks is None:
+        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    refuse_experts(model.get_submodule(blocks), name)
+    children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
+    for block in children:
+        inside = tensors_inside(run, block)
+        for maps in candidate_maps(model, run, block):
+            rest = surroundings(run, block, maps, inside, scales(model))
+            if rest is not None:
+                norm, attention, after, scale = rest
+                return Family(
+                    blocks, maps.keys, maps.values, norm, attention, maps.gate, after, scale
+                )
+    raise ModelError(
+        f"{name}: no table row for {model.config.model_type!r}, and no feed-forward layer with "
+        "coefficients x values was recognised by structure; "
+        "add a row as docs/how-to/add-a-family.md says"
+    )
+
+
+def block_list(model: nn.Module, run: Trace) -> str | None:
+    """The list of modules that holds most of the parameters and was run."""
+    sizes = {
+        name: sum(p.numel() for p in module.parameters())
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and f"{name}.0" in run.outputs
+    }
+    return max(sizes, key=lambda name: (sizes[name], -name.count(".")), default=None)
+
+
+def refuse_experts(blocks: nn.Module, name: str) -> None:
+    """Mixture-of-experts layers have no single value matrix: say so instead of guessing."""
+    for path, module in blocks.named_modules():
+        if EXPERTS.search(path) or EXPERTS.search(type(module).__name__):
+            raise ModelError(
+                f"{name}: its feed-forward layers are mixtures of experts "
+                f"({type(module).__name__}), which ffmem does not read yet; use a dense model of the same family"
+            )
+
+
+def scales(model: PreTrainedModel) -> dict[str | None, float]:
+    """Numbers that may multiply what a layer adds: one, then the config's own."""
+    config = model.config.get_text_config().to_dict()
+    numbers = {key: value for key, value in config.items() if isinstance(value, float) and value}
+    return {None: 1.0, **{key: value for key, value in numbers.items() if value != 1.0}}
+
+
+def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """(input, output) of every module inside a block, by its path from the block."""
+    return {
+        name.removeprefix(block + "."): (run.inputs[name], run.outputs[name])
+        for name in run.outputs
+        if name.startswith(block + ".") and name in run.inputs
+    }
+
+
+def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
+    """Maps of a block that fit together as keys, values and gate."""
+    inside = tensors_inside(run, block)
+    linear = {
+        path: pair
+        for path, pair in inside.items()
+        if getattr(model.get_submodule(f"{block}.{path}"), "weight", None) is not None
+        and model.get_submodule(f"{block}.{path}").weight.ndim == 2
+    }
+    for values, (m, _) in linear.items():
+        for keys, gate in maps_before(linear, values, m):
+            a = part(linear[(gate or keys).partition("[")[0]][1], gate or keys)
+            beside = None if gate is None else part(linear[keys.partition("[")[0]][1], keys)
+            if activation_name(m, a, beside, run, block)[1] < CLOSE:
+                yield _Maps(keys, values, gate)
+
+
+def maps_before(
+    linear: Mapping[str, tuple[Tensor, Tensor]], values: str, m: Tensor
+) -> Iterator[tuple[str, str | None]]:
+    """(keys, gate) pairs whose sizes fit the coefficients: plain, gated, then fused gated."""
+    count = m.shape[-1]
+    same = [p for p, (_, out) in linear.items() if out.shape == m.shape and p != values]
+    yield from ((keys, None) for keys in same)
+    yield from ((keys, gate) for gate in same for keys in same if keys != gate)
+    for path, (_, out) in linear.items():
+        if out.shape[:-1] == m.shape[:-1] and out.shape[-1] == 2 * count:
+            yield f"{path}[half:]", f"{path}[:half]"
+            yield f"{path}[:half]", f"{path}[half:]"
+
+
+def part(output: Tensor, path: str) -> Tensor:
+    """The half of a map's output that its path names, or all of it."""
+    if not path.endswith("]"):
+        return output
+    first, second = output.chunk(2, dim=-1)
+    return first if path.endswith("[:half]") else second
+
+
+Surroundings = tuple[str | None, str | None, str | None, str | None]
+
+
+def surroundings(
+    run: Trace,
+    block: str,
+    maps: _Maps,
+    inside: Mapping[str, tuple[Tensor, Tensor]],
+    numbers: Mapping[str | None, float],
+) -> Surroundings | None:
+    """(norm, attention, after, scale) under which r + y = o holds in this block, if any."""
+    before, output = run.inputs[block], run.outputs[block]
+    x = inside[maps.keys.partition("[")[0]][0].reshape(output.shape)
+    fits = {
+        path: (seen.reshape(output.shape), out.reshape(output.shape))
+        for path, (seen, out) in inside.items()
+        if seen.numel() == out.numel() == output.numel()
+    }
+    for after, y in added(inside, maps.values):
+        for scale, number in numbers.items():
+            r, s = output - number * y.reshape(output.shape), x + number * y.reshape(output.shape)
+            if close(x, r):
+                return None, None, after, scale
+            sequential = (path for path, (seen, _) in fits.items() if close(seen, r))
+            around = (
+                path for path, (seen, out) in fits.items() if close(seen, s) and out.equal(output)
+            )
+            for norm in (*sequential, *around):
+                return norm, None, after, scale
+            for attention in (path for path, (_, out) in fits.items() if close(before + out, r)):
+                return None, attention, after, scale
+    return None
+
+
+def added(
+    fits: Mapping[str, tuple[Tensor, Tensor]], values: str
+) -> Iterator[tuple[str | None, Tensor]]:
+    """What the layer may add to the residual: the values' sum, or that behind a further module."""
+    y = fits[values][1]
+    yield None, y
+    for path, (seen, out) in fits.items():
+        if seen.numel() == y.numel() and seen.reshape(y.shape).equal(y) and not out.equal(seen):
+            yield path, out
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of a run are the same but for rounding."""
+    return one.shape == other.shape and relative_error(one, other) < CLOSE

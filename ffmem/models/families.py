@@ -1,0 +1,99 @@
+"""Where each architecture keeps its feed-forward layers: one row a family, no code.
+
+Only places are written down. Sizes come from the weights; the form of the block (sequential,
+parallel, post-norm) and the activation are measured on a short input when a model is loaded,
+because many families have several forms behind one name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Family:
+    """Paths to the parts of a feed-forward layer.
+
+    `blocks` starts at the model, all others at a block. A path may end in `[:half]` or `[half:]`
+    when one linear map holds two, as in fused gate-and-up maps. A part that a block lacks is
+    allowed only for `norm` and `attention`, which not every form of a family has.
+    """
+
+    blocks: str
+    keys: str  # the map whose rows are keys; in a gated layer the map beside the gate
+    values: str  # the map that takes the coefficients and adds up the values
+    norm: str | None = None  # the norm of the feed-forward part: before it, or around r + y
+    attention: str | None = None  # what is added beside the feed-forward part in a parallel block
+    gate: str | None = None  # the map under the activation, in a gated layer
+    after: str | None = None  # a norm between the values and the residual stream
+    scale: str | None = None  # the config's number that multiplies what is added to the residual
+
+
+LLAMA = Family(
+    blocks="model.layers",
+    keys="mlp.up_proj",
+    values="mlp.down_proj",
+    norm="post_attention_layernorm",
+    attention="self_attn",
+    gate="mlp.gate_proj",
+)
+FUSED = replace(LLAMA, keys="mlp.gate_up_proj[half:]", gate="mlp.gate_up_proj[:half]")
+SANDWICH = replace(LLAMA, norm="pre_feedforward_layernorm", after="post_feedforward_layernorm")
+NORM_AFTER = replace(LLAMA, norm=None, after="post_feedforward_layernorm")
+GPT2 = Family("transformer.h", "mlp.c_fc", "mlp.c_proj", norm="ln_2", attention="attn")
+GPTJ = Family("transformer.h", "mlp.fc_in", "mlp.fc_out", norm="ln_1", attention="attn")
+FAIRSEQ = Family("model.layers", "fc1", "fc2", norm="final_layer_norm", attention="self_attn")
+PLAIN = replace(LLAMA, gate=None)
+NEOX = Family(
+    blocks="gpt_neox.layers",
+    keys="mlp.dense_h_to_4h",
+    values="mlp.dense_4h_to_h",
+    norm="post_attention_layernorm",
+    attention="attention",
+)
+BLOOM = replace(NEOX, blocks="transformer.h", attention="self_attention")
+
+FAMILIES: dict[str, Family] = {
+    "apertus": replace(PLAIN, norm="feedforward_layernorm"),
+    "arcee": PLAIN,
+    "biogpt": replace(FAIRSEQ, blocks="biogpt.layers"),
+    "bloom": BLOOM,
+    "codegen": GPTJ,
+    "cohere": replace(LLAMA, norm="input_layernorm"),
+    "cohere2": replace(LLAMA, norm="input_layernorm"),
+    "ernie4_5": LLAMA,
+    "exaone4": NORM_AFTER,
+    "falcon": BLOOM,
+    "gemma": LLAMA,
+    "gemma2": SANDWICH,
+    "gemma3_text": SANDWICH,
+    "glm": FUSED,
+    "glm4": replace(FUSED, after="post_mlp_layernorm"),
+    "gpt2": GPT2,
+    "gpt_bigcode": GPT2,
+    "gpt_neo": GPT2,
+    "gpt_neox": NEOX,
+    "gptj": GPTJ,
+    "granite": replace(LLAMA, scale="residual_multiplier"),
+    "helium": LLAMA,
+    "hunyuan_v1_dense": LLAMA,
+    "llama": LLAMA,
+    "ministral": LLAMA,
+    "mistral": LLAMA,
+    "mpt": Family("transformer.blocks", "ffn.up_proj", "ffn.down_proj", "norm_2", "attn"),
+    "nemotron": PLAIN,
+    "olmo": LLAMA,
+    "olmo2": NORM_AFTER,
+    "olmo3": NORM_AFTER,
+    "opt": replace(FAIRSEQ, blocks="model.decoder.layers"),
+    "persimmon": replace(NEOX, blocks="model.layers", attention="self_attn"),
+    "phi": Family("model.layers", "mlp.fc1", "mlp.fc2", "input_layernorm", "self_attn"),
+    "phi3": FUSED,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+    "seed_oss": LLAMA,
+    "smollm3": LLAMA,
+    "stablelm": LLAMA,
+    "starcoder2": replace(PLAIN, keys="mlp.c_fc", values="mlp.c_proj"),
+    "xglm": FAIRSEQ,
+}

@@ -1,0 +1,130 @@
+"""A causal language model and its feed-forward layers; transformers owns and runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.errors import AddressError, ModelError
+from ffmem.models.feedforward import FeedForward
+from ffmem.models.head import Head
+from ffmem.models.identity import Identity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A model as ffmem sees it: a list of banks of memories and a way to the vocabulary."""
+
+    name: str
+    model: PreTrainedModel = field(repr=False)
+    tokenizer: PreTrainedTokenizerBase | None = field(repr=False)
+    layers: tuple[FeedForward, ...] = field(repr=False)
+    head: Head = field(repr=False)
+    identity: Identity
+    known_by: Literal["row", "structure"]
+    revision: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The architecture, as transformers names it."""
+        return str(self.model.config.model_type)
+
+    @property
+    def device(self) -> torch.device:
+        """Where input goes."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights."""
+        return self.layers[0].values.dtype
+
+    @property
+    def width(self) -> int:
+        """Numbers in one state of the residual stream."""
+        return self.layers[0].values.shape[1]
+
+    @property
+    def memories(self) -> int:
+        """Memories in all layers together."""
+        return sum(layer.memories for layer in self.layers)
+
+    @property
+    def gated(self) -> bool:
+        """Whether coefficients have either sign, so that a memory is two cells."""
+        return any(layer.gated for layer in self.layers)
+
+    @property
+    def words(self) -> int:
+        """Tokens that may be predicted: rows of the embedding that the tokenizer knows."""
+        known = self.head.vocabulary if self.tokenizer is None else len(self.tokenizer)
+        return min(known, self.head.vocabulary)
+
+    @property
+    def longest(self) -> int:
+        """Tokens that fit into one input, the leading one included."""
+        config = self.model.config.get_text_config()
+        for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
+            if isinstance(limit := getattr(config, name, None), int):
+                return limit
+        return 2048
+
+    @property
+    def bos(self) -> int | None:
+        """The token before every sentence: the tokenizer's BOS, else its EOS, else none."""
+        if self.tokenizer is None:
+            return None
+        first = self.tokenizer.bos_token_id
+        return self.tokenizer.eos_token_id if first is None else first
+
+    def layer(self, number: int) -> FeedForward:
+        """The layer with this number, counted from 1."""
+        if not 1 <= number <= len(self.layers):
+            raise AddressError(
+                f"{self.name} has no layer {number}; its layers are 1 to {len(self.layers)}"
+            )
+        return self.layers[number - 1]
+
+    def check(self, address: Address) -> FeedForward:
+        """The layer an address lies in; refuses an address outside the model."""
+        layer = self.layer(address.layer)
+        if address.index >= layer.memories:
+            raise AddressError(
+                f"{self.name} has no memory {address}; "
+                f"layer {address.layer} has memories 0 to {layer.memories - 1}"
+            )
+        if address.sign and not layer.gated:
+            raise AddressError(
+                f"{address} names one sign, but the layers of {self.name} are not gated; "
+                f"write L{address.layer}.{address.index}"
+            )
+        return layer
+
+    def encode(self, text: str) -> Tensor:
+        """Token ids [1, position] of `text` on the model's device, with the BOS in front."""
+        if self.tokenizer is None:
+            raise ModelError(
+                f"{self.name} comes without a tokenizer, so it cannot read text; "
+                "put the tokenizer's files into its folder"
+            )
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        lead = [] if self.bos is None else [self.bos]
+        if not lead + ids:
+            raise ModelError(f"there is nothing to read in {text!r}; give at least one token")
+        if len(lead + ids) > self.longest:
+            raise ModelError(
+                f"the text has {len(ids):,} tokens and {self.name} reads at most "
+                f"{self.longest - len(lead):,}; shorten it"
+            )
+        return torch.tensor([lead + ids], device=self.device)
+
+    def token(self, index: int) -> str:
+        """A token as the text it stands for."""
+        return f"<{index}>" if self.tokenizer is None else self.tokenizer.decode([index])

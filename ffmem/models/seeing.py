@@ -1,0 +1,64 @@
+"""See a transformers model as memories: trace it once, place its layers, check the equations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from ffmem.errors import ModelError
+from ffmem.models.anatomy import Sighting, layers_of
+from ffmem.models.discovery import family_by_structure
+from ffmem.models.families import FAMILIES, Family
+from ffmem.models.head import head_of
+from ffmem.models.identity import identity_of, last_state
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.trace import Trace, probe_tokens, trace
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@torch.no_grad()
+def see(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    name: str | None = None,
+    revision: str | None = None,
+) -> LanguageModel:
+    """See any causal language model of transformers as layers of memories.
+
+    The model is left as it is, in evaluation mode. An unknown architecture is tried by its
+    structure; one that fails an identity is refused with a ModelError.
+    """
+    model.eval()
+    kind = model.config.model_type
+    name = name or getattr(model.config, "name_or_path", "") or kind
+    device = model.get_input_embeddings().weight.device
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    run = trace(model, probe_tokens(vocabulary, device))
+    family, known_by = family_for(model, kind, run, name)
+    scale = 1.0 if family.scale is None else float(getattr(model.config, family.scale))
+    seen = layers_of(model, family, run, scale)
+    if not seen:
+        raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
+    names = [value_name(family, sighting) for sighting in seen]
+    head = head_of(model, model.config.get_text_config(), run, last_state(run, names))
+    identity = identity_of(run, seen, names, head)
+    identity.check(name, seen[0].layer.values.dtype)
+    layers = tuple(sighting.layer for sighting in seen)
+    return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
+
+
+def family_for(
+    model: PreTrainedModel, kind: str, run: Trace, name: str
+) -> tuple[Family, Literal["row", "structure"]]:
+    """The table's row for this architecture, or one made from its structure."""
+    if kind in FAMILIES:
+        return FAMILIES[kind], "row"
+    return family_by_structure(model, run, name), "structure"
+
+
+def value_name(family: Family, sighting: Sighting) -> str:
+    """The name in the model of a layer's value map."""
+    return f"{family.blocks}.{sighting.layer.block_index}.{family.values}"

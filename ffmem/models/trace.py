@@ -1,0 +1,101 @@
+"""One short run of a model with every module's input and output written down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What went into and came out of every module, by its name in the model.
+
+    Names are in the order in which the modules finished. Only the first tensor on each side is
+    kept, and a copy of it, because some models add to it in place afterwards.
+    """
+
+    logits: Tensor
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    calls: Mapping[str, int]
+
+
+@dataclass
+class _Recorder:
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def before(self, name: str) -> Callable[..., None]:
+        def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            tensor = first_tensor(args or (kwargs.get("hidden_states"),))
+            self.calls[name] += 1
+            if tensor is not None:
+                self.inputs[name] = tensor.detach().clone()
+
+        return hook
+
+    def after(self, name: str) -> Callable[..., None]:
+        def hook(_module: nn.Module, _args: Any, output: Any) -> None:
+            tensor = first_tensor(output)
+            if tensor is not None:
+                self.outputs[name] = tensor.detach().clone()
+
+        return hook
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """The tensor itself, or the first one of a tuple, list or model output."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list) and value:
+        return first_tensor(value[0])
+    return None
+
+
+@torch.no_grad()
+def trace(model: nn.Module, tokens: Tensor) -> Trace:
+    """Run `model` on `tokens` [batch, position] and write down what every module saw.
+
+    Memory grows with batch x position x modules: meant for a dozen tokens.
+    """
+    recorder = _Recorder()
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                before = module.register_forward_pre_hook(recorder.before(name), with_kwargs=True)
+                hooks.callback(before.remove)
+                hooks.callback(module.register_forward_hook(recorder.after(name)).remove)
+        logits = model(input_ids=tokens, use_cache=False).logits
+    return Trace(logits.detach(), recorder.inputs, recorder.outputs, recorder.calls)
+
+
+def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> Tensor:
+    """Two rows of token ids that differ in the last place only.
+
+    Row 0 serves the identities; comparing both rows shows whether a model reads ahead.
+    """
+    ids = torch.arange(7, 7 + positions) * 7919 % vocabulary
+    other = ids.clone()
+    other[-1] = (ids[-1] + 1) % vocabulary
+    return torch.stack([ids, other]).to(device)
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """|found - expected| / |expected| as vectors, in float64; infinite where nothing compares."""
+    if found.shape != expected.shape:
+        return float("inf")
+    expected = expected.double()
+    size = expected.norm().item()
+    error = (found.double() - expected).norm().item()
+    if size == 0:
+        return 0.0 if error == 0 else float("inf")
+    return error / size if error == error else float("inf")
