@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ffmem.address import Address
 from ffmem.errors import AddressError, ModelError
@@ -83,6 +83,16 @@ class LanguageModel:
             return None
         first = self.tokenizer.bos_token_id
         return self.tokenizer.eos_token_id if first is None else first
+
+    @property
+    def stack(self) -> nn.Module:
+        """The module that runs the blocks one after the other: tokens in, last state out."""
+        block = self.layers[0].block
+        return next(
+            module
+            for module in self.model.modules()
+            if any(block in set(child.children()) for child in module.children())
+        )
 
     def layer(self, number: int) -> FeedForward:
         """The layer with this number, counted from 1."""

@@ -1,0 +1,47 @@
+"""The command group; prints errors that a user can mend in one line."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ffmem.cli.inspect import inspect
+from ffmem.cli.models import models
+from ffmem.cli.prompt import prompt
+from ffmem.errors import FfmemError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="ffmem")
+def ffmem() -> None:
+    """See what a language model's feed-forward layers remember.
+
+    MODEL is a hub id, a folder, a .gguf file, or a name from `ffmem models`. A memory's address is
+    layer and number, as in L7.1034: layers count from 1, memories from 0.
+    """
+
+
+for command in (inspect, models, prompt):
+    ffmem.add_command(command)
+
+
+def main() -> None:
+    """Run the command line: exit code 2 and one sentence for anything a user can mend."""
+    try:
+        code = ffmem(standalone_mode=False)
+    except FfmemError as error:
+        fail(str(error))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(message: str) -> None:
+    """Print one sentence and leave with code 2."""
+    click.echo(f"ffmem: {message}", err=True)
+    sys.exit(2)

@@ -1,0 +1,126 @@
+"""Hold, scale or zero coefficients while a model runs, and restore everything afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ffmem.address import Address
+from ffmem.errors import AddressError, EditError
+from ffmem.models.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one memory's coefficient, after the activation.
+
+    `positions` are columns of the whole input, the BOS being column 0 where there is one, and
+    hold inside `generate()` too; None means every position. An address with a sign changes that
+    cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of the negative one.
+    """
+
+    address: Address
+    action: Literal["set", "scale"]
+    amount: float
+    positions: tuple[int, ...] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Edit:
+        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale)."""
+        for mark, action in (("=", "set"), ("*", "scale")):
+            name, found, amount = text.partition(mark)
+            if found:
+                return cls(_address(name, text), action, _number(amount, text))  # type: ignore[arg-type]
+        raise EditError(
+            f"{text!r} is no edit; write an address and a number, as in L7.1034=0 or L7.1034*2"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.address}{'=' if self.action == 'set' else '*'}{self.amount:g}"
+
+    def apply(self, m: Tensor) -> Tensor:
+        """The new coefficients of this memory for the old ones, in any shape."""
+        if not self.address.sign:
+            return self._changed(m)
+        if self.address.sign == "+":
+            return self._changed(m.clamp(min=0)) + m.clamp(max=0)
+        return m.clamp(min=0) - self._changed((-m).clamp(min=0))
+
+    def _changed(self, m: Tensor) -> Tensor:
+        return torch.full_like(m, self.amount) if self.action == "set" else m * self.amount
+
+
+def _address(name: str, text: str) -> Address:
+    try:
+        return Address.parse(name)
+    except AddressError as error:
+        raise EditError(f"in the edit {text!r}: {error}") from None
+
+
+def _number(amount: str, text: str) -> float:
+    try:
+        number = float(amount)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise EditError(f"in the edit {text!r}, {amount!r} is no number; write it as in L7.1034=0")
+    return number
+
+
+@contextmanager
+def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
+    """Apply `edits` to every forward pass inside the `with`, in the order given.
+
+    Also inside `generate()`. All hooks are removed on exit, also after an exception.
+    """
+    parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
+    for edit in parsed:
+        model.check(edit.address)
+    seen = _TokensSeen()
+    ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
+    with ExitStack() as hooks:
+        hooks.callback(model.stack.register_forward_pre_hook(seen.note, with_kwargs=True).remove)
+        for number, group in groupby(ordered, key=lambda edit: edit.address.layer):
+            values = model.layer(number).value_map.module
+            hooks.callback(values.register_forward_pre_hook(_changing(list(group), seen)).remove)
+        yield
+
+
+@dataclass
+class _TokensSeen:
+    """Which columns of the whole input the running forward pass holds."""
+
+    start: int = 0
+    length: int = 0
+
+    def note(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        cache = kwargs.get("past_key_values")
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
+        self.start = 0 if cache is None else int(cache.get_seq_length())
+        self.length = int(tokens.shape[1]) if tokens is not None else 0
+
+
+def _changing(edits: list[Edit], seen: _TokensSeen) -> Callable[..., tuple[Tensor, ...]]:
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        changed = inputs[0].clone()
+        by_column = changed.view(-1, seen.length, changed.shape[-1])
+        for edit in edits:
+            cell = by_column[..., edit.address.index]
+            if edit.positions is None:
+                cell.copy_(edit.apply(cell))
+                continue
+            for column in edit.positions:
+                if seen.start <= column < seen.start + seen.length:
+                    here = cell[:, column - seen.start]
+                    here.copy_(edit.apply(here))
+        return (changed, *inputs[1:])
+
+    return hook

@@ -1,0 +1,187 @@
+"""From the residual stream to the vocabulary: which tokens a state or a piece of it promotes.
+
+A *state* is a whole residual (r or o); a *piece* is something that is added to it (y or a value).
+The paper's model has no final norm, so everything goes straight through the output embedding.
+Where there is one, a state passes through it as in the model, and a piece through its linear part
+only, because a piece has no scale of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ffmem.models.head import Head
+from ffmem.models.language_model import LanguageModel
+
+Kind = Literal["state", "piece"]
+CHUNK_BYTES = 128 * 2**20  # logits held at a time; several such tensors live at once
+
+
+@dataclass(frozen=True)
+class Lens:
+    """How states and pieces are projected; the defaults are the paper's, carried over.
+
+    final_norm: `auto` applies it to states and folds it into pieces; `none` leaves it out
+    (the paper's literal formula); `apply`, `fold` force one way; `frozen` folds and divides by
+    the size that the norm divided the state by, so that probabilities of pieces mean something.
+    head_bias: where the constant logits (head bias and norm shift) count: in states only, in
+    `all`, or in `none`.
+    """
+
+    final_norm: Literal["auto", "none", "apply", "fold", "frozen"] = "auto"
+    head_bias: Literal["r_o_only", "all", "none"] = "r_o_only"
+    embed: Literal["output", "input"] = "output"
+
+    def norm_for(self, kind: Kind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
+        """What happens to one kind of vector under this lens."""
+        if self.final_norm != "auto":
+            return self.final_norm
+        if not head.chain:
+            return "none"
+        return "apply" if kind == "state" else "fold"
+
+
+PAPER = Lens()
+
+
+@dataclass(frozen=True)
+class TopTokens:
+    """The strongest tokens of each vector, best first; all [vector, k]."""
+
+    tokens: Tensor
+    logits: Tensor
+    probabilities: Tensor
+
+
+@torch.no_grad()
+def logits(
+    model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER, size: Tensor | None = None
+) -> Tensor:
+    """Logits [..., token] in float32 over the tokens the tokenizer knows.
+
+    `size` [..., 1] is what the final norm divided the state of the same place by; only the
+    `frozen` lens needs it. Holds all logits at once: for many vectors use `top_tokens`,
+    `token_ranks` or `token_probabilities`, which go through them in chunks.
+    """
+    head = model.head
+    how = lens.norm_for(kind, head)
+    if how == "apply":
+        embedded = _through(head.chain, h.to(model.dtype))
+    else:
+        embedded = _through(_linear(head.rest), _folded(head, h, how, size).to(model.dtype))
+    scores = _scores(embedded * head.before, _embedding(head, lens), model.words)
+    constant = _constant(head, lens, model.words)
+    already = how == "apply" and head.norm is not None  # the chain has added the norm's shift
+    wanted = lens.head_bias == "all" or (lens.head_bias == "r_o_only" and kind == "state")
+    if constant is not None:
+        shift, bias = constant
+        scores = scores + (bias if wanted else 0) + shift * (int(wanted) - int(already))
+    return head.finish(scores)
+
+
+def _folded(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
+    if head.norm is None or how == "none":
+        return h
+    folded = head.norm.fold(h)
+    if how == "fold":
+        return folded
+    if size is None:
+        raise ValueError("the frozen lens needs the size of the state at the same place")
+    return folded / size
+
+
+def _linear(modules: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
+    """Only linear maps act on a piece; a head with a non-linear part is skipped whole."""
+    return modules if all(isinstance(module, nn.Linear) for module in modules) else ()
+
+
+def _through(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
+    for module in modules:
+        h = module(h)
+    return h
+
+
+def _embedding(head: Head, lens: Lens) -> Tensor:
+    return head.embedding if lens.embed == "output" else head.input_embedding
+
+
+def _scores(h: Tensor, embedding: Tensor, words: int) -> Tensor:
+    """Inner products in float32, whatever the weights' type, without a second embedding."""
+    h = h.float()
+    if embedding.dtype == torch.float32:
+        return h @ embedding[:words].T
+    pieces = [h @ rows.float().T for rows in embedding[:words].split(16384)]
+    return torch.cat(pieces, dim=-1)
+
+
+def _constant(head: Head, lens: Lens, words: int) -> tuple[Tensor, Tensor] | None:
+    """(logits of the norm's shift, head bias): what every state gets whatever it says."""
+    if head.norm is None and head.bias is None:
+        return None
+    embedding = _embedding(head, lens)
+    shift = torch.zeros(words, device=embedding.device)
+    if head.norm is not None:
+        moved = _through(_linear(head.rest), head.norm.shift.to(embedding.dtype))
+        shift = _scores(moved * head.before, embedding, words)
+    bias = torch.zeros_like(shift) if head.bias is None else head.bias[:words].float()
+    return shift, bias
+
+
+def in_chunks(
+    model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER
+) -> Iterator[tuple[slice, Tensor]]:
+    """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
+    rows = max(1, CHUNK_BYTES // (4 * model.words))
+    for start in range(0, len(h), rows):
+        part = slice(start, min(start + rows, len(h)))
+        yield part, logits(model, h[part].to(model.head.embedding.device), kind, lens)
+
+
+def top_tokens(
+    model: LanguageModel, h: Tensor, kind: Kind, k: int = 10, lens: Lens = PAPER
+) -> TopTokens:
+    """The k strongest tokens of every vector in h [vector, width]; ties go to the lowest id."""
+    found = []
+    for _, scores in in_chunks(model, h, kind, lens):
+        strongest = scores.topk(min(k, scores.shape[-1]), dim=-1)
+        tokens = strongest.indices
+        tokens[:, 0] = scores.argmax(dim=-1)  # topk leaves ties open, argmax takes the first
+        chances = (strongest.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
+        found.append((tokens, strongest.values, chances))
+    tokens, values, chances = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return TopTokens(tokens, values, chances)
+
+
+def token_ranks(
+    model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
+) -> Tensor:
+    """How many tokens stand before the target of each vector: 0 is best. No sort.
+
+    `targets` is [vector] or [vector, target]. Equal scores stand in order of their ids.
+    """
+    ranks = torch.empty_like(targets)
+    wide = targets.view(len(targets), -1)
+    for part, scores in in_chunks(model, h, kind, lens):
+        ids = torch.arange(scores.shape[-1], device=scores.device)
+        for column in range(wide.shape[1]):
+            target = wide[part, column, None].to(scores.device)
+            own = scores.gather(1, target)
+            before = (scores > own).sum(dim=1) + ((scores == own) & (ids < target)).sum(dim=1)
+            ranks.view(len(targets), -1)[part, column] = before.to(ranks.device)
+    return ranks
+
+
+def token_probabilities(
+    model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
+) -> Tensor:
+    """The probability that each vector of h gives to its target [vector]."""
+    found = []
+    for part, scores in in_chunks(model, h, kind, lens):
+        own = scores.gather(1, targets[part, None].to(scores.device)).squeeze(1)
+        found.append((own - scores.logsumexp(dim=-1)).exp())
+    return torch.cat(found)

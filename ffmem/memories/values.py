@@ -1,0 +1,41 @@
+"""The values of a layer as pushes towards tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.memories.projection import PAPER, Lens, TopTokens, top_tokens
+from ffmem.models.feedforward import FeedForward
+from ffmem.models.head import linear_norm
+from ffmem.models.language_model import LanguageModel
+
+
+@torch.no_grad()
+def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) -> Tensor:
+    """[memory, width]: what a coefficient of one adds to the residual stream.
+
+    In a block that norms the layer's sum before adding it, the norm's linear part is folded in
+    (its positive division changes no ranking); a residual multiplier is folded in too. Where
+    neither is there this is a view of the weights.
+    """
+    values = layer.values[indices]
+    if layer.after is not None:
+        generator = torch.Generator().manual_seed(0)
+        probe = torch.randn(1, 4, values.shape[1], generator=generator)
+        norm = linear_norm(layer.after, probe.to(values))
+        values = values if norm is None else norm.fold(values)
+    return values if layer.scale == 1.0 else values * layer.scale
+
+
+def value_tokens(
+    model: LanguageModel, address: Address | str, k: int = 10, lens: Lens = PAPER
+) -> TopTokens:
+    """The k tokens that one memory's value promotes most; [1, k].
+
+    The `-` cell of a gated memory pushes against its value.
+    """
+    address = Address.parse(address) if isinstance(address, str) else address
+    value = value_vectors(model.check(address), [address.index])
+    return top_tokens(model, -value if address.sign == "-" else value, "piece", k, lens)

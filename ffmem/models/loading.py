@@ -1,0 +1,175 @@
+"""Load a model by name, folder, GGUF file or hub id, and see it as memories."""
+
+from __future__ import annotations
+
+import re
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ffmem.errors import ModelError
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.named import WHEELS, cached_file
+from ffmem.models.seeing import see
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", flags=re.ASCII)
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt")
+
+
+def load(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> LanguageModel:
+    """Load a causal language model and check that it is understood.
+
+    `name` is `tiny:TYPE` (a toy), a name from `ffmem models`, a folder with config and weights, a
+    GGUF file, or a hub id. `device` auto takes a GPU where there is one; `dtype` auto takes the
+    checkpoint's own type on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
+    Pickled weights are read as plain tensors only; code inside a checkpoint is never run unless
+    `trust_remote_code` says so.
+    """
+    quiet_transformers()
+    where = chosen_device(device)
+    kind = chosen_dtype(dtype, where)
+    if name.startswith("tiny:"):
+        toy = tiny_model(name.removeprefix("tiny:")).to(where)
+        return see(toy if kind is None else toy.to(kind), tiny_tokenizer(), name)
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    source, extra = locate(name)
+    model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
+    commit = getattr(model.config, "_commit_hash", None)
+    return see(model.to(where), tokenizer, name, commit or revision)
+
+
+def chosen_device(device: str) -> torch.device:
+    """The device to run on; refuses one that is not there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f"device {device!r} cannot be used ({reason}); write cpu, cuda or cuda:1"
+        ) from None
+    return torch.device(device)
+
+
+def chosen_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
+    """The precision asked for; None leaves the checkpoint's own."""
+    if dtype == "auto":
+        return torch.float32 if device.type == "cpu" else None
+    if dtype not in DTYPES:
+        raise ModelError(f"there is no dtype {dtype!r}; write auto, {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def locate(name: str) -> tuple[str, dict[str, Any]]:
+    """What to hand to transformers for `name`: a folder or hub id, and further arguments."""
+    if name in WHEELS:
+        file = cached_file(name)
+        if not file.exists():
+            raise ModelError(
+                f"{name} is not on this machine yet; run `ffmem models get {name}` once"
+            )
+        return str(file.parent), {"gguf_file": file.name}
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise ModelError(
+                f"the folder {name} has no config.json; give the folder of a saved transformers "
+                "model, or a .gguf file"
+            )
+        return str(path), {}
+    if path.suffix == ".gguf" or path.exists():
+        return gguf_file(path)
+    if not HUB_ID.fullmatch(name):
+        raise ModelError(f"there is no model at {name}; check the path")
+    return name, {}
+
+
+def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
+    """A single file: only GGUF holds a whole model."""
+    if not path.exists():
+        raise ModelError(f"there is no file {path}; check the path")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelError(
+                f"{path} is no GGUF file; give a .gguf file or the folder of a saved model"
+            )
+    return str(path.parent), {"gguf_file": path.name}
+
+
+def through_transformers(
+    name: str, source: str, options: dict[str, Any], dtype: torch.dtype | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    """Model and tokenizer as transformers loads them, or one sentence why not."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with redirect_stderr(StringIO()):  # the progress bars of the GGUF reader
+            model, info = AutoModelForCausalLM.from_pretrained(
+                source,
+                dtype="auto" if dtype is None else dtype,
+                weights_only=True,
+                output_loading_info=True,
+                **options,
+            )
+            tokenizer = tokenizer_at(source, options)
+    except Exception as error:  # whatever a broken checkpoint makes transformers raise
+        raise ModelError(why_not(name, source, error)) from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"{name} lacks {len(missing)} of its weights, {missing[0]} among them; "
+            "the checkpoint is incomplete or of another architecture than its config says"
+        )
+    return model, tokenizer
+
+
+def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
+    """The tokenizer beside a model; None for a local folder that has no tokenizer files."""
+    from transformers import AutoTokenizer
+
+    files = [file for pattern in TOKENIZER_FILES for file in Path(source).glob(pattern)]
+    if Path(source).is_dir() and "gguf_file" not in options and not files:
+        return None
+    return AutoTokenizer.from_pretrained(source, **options)
+
+
+def why_not(name: str, source: str, error: Exception) -> str:
+    """One sentence for what went wrong while transformers loaded a checkpoint."""
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    if Path(source).is_dir():
+        return f"{name} could not be loaded: {reason}; check that its files are whole"
+    if "trust_remote_code" in reason:
+        return (
+            f"{name} brings its own code, which is not run by default; if you trust it, "
+            "load it with trust_remote_code"
+        )
+    if re.search(r"offline|connect|couldn't|resolve|reach|timed out|proxy", reason, re.IGNORECASE):
+        return (
+            f"{name} is not a path here and the Hugging Face hub cannot be reached or has no such "
+            "model; check the spelling, or download the model elsewhere and pass its folder"
+        )
+    return f"{name} could not be loaded from the hub: {reason}; check the spelling or pass a folder"
+
+
+def quiet_transformers() -> None:
+    """Keep progress bars and advice of transformers out of our output."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -1,0 +1,53 @@
+"""Toy models of several kinds of layer; no network, no GPU, nothing outside the repository."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+# Some virtual machines announce AMX and then forbid it, which kills 16-bit matrix products.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import torch  # noqa: E402
+
+from ffmem.models.language_model import LanguageModel  # noqa: E402
+from ffmem.models.loading import load  # noqa: E402
+
+torch.set_num_threads(1)
+
+KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "granite", "olmo2", "phi3", "bloom"]
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that reaches for another machine fails at once."""
+    connect = socket.socket.connect
+
+    def only_here(self: socket.socket, address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else "localhost"
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            raise AssertionError(f"a test tried to reach {host}")
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", only_here)
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def toy(request: pytest.FixtureRequest) -> LanguageModel:
+    """One toy after the other: ReLU, GELU, gated, parallel, sandwich norms, scaled, fused."""
+    model = load(f"tiny:{request.param}")
+    assert model.memories < 1000
+    return model
+
+
+@pytest.fixture(scope="session")
+def relu() -> LanguageModel:
+    return load("tiny:opt")
+
+
+@pytest.fixture(scope="session")
+def gated() -> LanguageModel:
+    return load("tiny:llama")

@@ -1,0 +1,109 @@
+import pytest
+import torch
+
+from ffmem.address import Address
+from ffmem.errors import AddressError, EditError
+from ffmem.memories.edits import Edit, edited
+from ffmem.memories.reading import read
+from ffmem.models.language_model import LanguageModel
+from tests.memories.test_reading import hooks_in
+
+TEXT = "the river runs"
+
+
+def says(model: LanguageModel) -> torch.Tensor:
+    return model.model(model.encode(TEXT)).logits
+
+
+def test_holding_a_memory_adds_the_difference_times_its_value(toy: LanguageModel) -> None:
+    layer = toy.layers[1]
+    plain = read(toy, TEXT, "my")[1]
+    with edited(toy, ["L2.7=5"]):
+        held = read(toy, TEXT, "my")[1]
+    push = (5 - plain.m[..., 7, None]) * layer.values[7]
+    found = held.raw["values out"] - plain.raw["values out"]
+    torch.testing.assert_close(found, push, rtol=1e-4, atol=1e-4)
+
+
+def test_an_edit_to_the_coefficient_it_already_has_changes_nothing(toy: LanguageModel) -> None:
+    plain = says(toy)
+    m = read(toy, TEXT, "m")[2].m[0, :, 3]
+    same = [Edit(Address(3, 3), "set", float(c), (column,)) for column, c in enumerate(m)]
+    for edits in ([], ["L1.0*1"], same):
+        with edited(toy, edits):
+            assert torch.equal(says(toy), plain)
+
+
+def test_a_real_edit_changes_something_and_is_gone_afterwards(toy: LanguageModel) -> None:
+    plain, before = says(toy), hooks_in(toy.model)
+    with edited(toy, ["L1.3=9"]):
+        assert not torch.equal(says(toy), plain)
+    assert torch.equal(says(toy), plain)
+    assert hooks_in(toy.model) == before
+
+
+def test_everything_is_restored_after_an_exception(relu: LanguageModel) -> None:
+    plain, before = says(relu), hooks_in(relu.model)
+    with pytest.raises(ZeroDivisionError), edited(relu, ["L1.3=9", "L3.1*0"]):
+        raise ZeroDivisionError
+    assert torch.equal(says(relu), plain)
+    assert hooks_in(relu.model) == before
+
+
+def test_an_edit_at_one_position_leaves_earlier_ones_alone(toy: LanguageModel) -> None:
+    plain = says(toy)
+    with edited(toy, [Edit(Address(2, 7), "set", 9.0, (4,))]):
+        changed = says(toy)
+    assert torch.equal(changed[:, :4], plain[:, :4])
+    assert not torch.allclose(changed[:, 4], plain[:, 4])
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_positions_mean_the_same_inside_generate(relu: LanguageModel, cached: bool) -> None:
+    tokens = relu.encode("abc")
+    edit = Edit(Address(3, 7), "set", 40.0, (5,))  # two tokens behind the prompt
+
+    def slowly() -> list[int]:
+        ids = tokens
+        for _ in range(6):
+            with edited(relu, [edit]):
+                step = relu.model(ids).logits[:, -1].argmax(-1, keepdim=True)
+            ids = torch.cat([ids, step], dim=1)
+        return ids[0].tolist()
+
+    with edited(relu, [edit]):
+        found = relu.model.generate(
+            tokens, max_new_tokens=6, do_sample=False, use_cache=cached, eos_token_id=None
+        )
+    plain = relu.model.generate(tokens, max_new_tokens=6, do_sample=False, eos_token_id=None)
+    assert found[0].tolist() == slowly()
+    assert found[0].tolist() != plain[0].tolist()
+
+
+def test_a_sign_names_one_half_of_a_gated_coefficient() -> None:
+    m = torch.tensor([-2.0, 0.0, 3.0])
+    assert Edit.parse("L1.0+=0").apply(m).tolist() == [-2, 0, 0]
+    assert Edit.parse("L1.0-=0").apply(m).tolist() == [0, 0, 3]
+    assert Edit.parse("L1.0+*2").apply(m).tolist() == [-2, 0, 6]
+    assert Edit.parse("L1.0-=5").apply(m).tolist() == [-5, -5, -2]
+
+
+def test_edits_of_one_layer_apply_in_the_order_given(relu: LanguageModel) -> None:
+    with edited(relu, ["L1.3=2", "L1.3*4"]):
+        with edited(relu, []):
+            pass
+        held = says(relu)
+    with edited(relu, ["L1.3=8"]):
+        assert torch.equal(says(relu), held)
+
+
+@pytest.mark.parametrize("text", ["L1.3", "L1.3=", "L1.3=x", "L1=3", "L1.3=inf", "L1.3*nan", "=3"])
+def test_an_unknown_edit_is_refused(text: str) -> None:
+    with pytest.raises(EditError, match="edit"):
+        Edit.parse(text)
+
+
+@pytest.mark.parametrize("text", ["L9.0=1", "L1.64=1", "L1.3+=1"])
+def test_an_address_outside_the_model_is_refused(relu: LanguageModel, text: str) -> None:
+    with pytest.raises(AddressError), edited(relu, [text]):
+        pass

@@ -1,0 +1,149 @@
+import pytest
+import torch
+from torch import nn
+
+from ffmem.memories import projection
+from ffmem.memories.projection import (
+    Lens,
+    logits,
+    token_probabilities,
+    token_ranks,
+    top_tokens,
+)
+from ffmem.memories.reading import read
+from ffmem.memories.values import value_tokens, value_vectors
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.models.seeing import see
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+
+TEXT = "the river runs"
+
+
+def test_chunks_do_not_change_the_answer(
+    toy: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h = value_vectors(toy.layers[0])
+    targets = torch.arange(len(h)) % toy.words
+    whole = logits(toy, h, "piece")
+    monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * toy.words * 7)
+    tops = top_tokens(toy, h, "piece", 5)
+    assert torch.equal(tops.tokens[:, 0], whole.argmax(-1))
+    torch.testing.assert_close(tops.logits, whole.topk(5).values)
+    torch.testing.assert_close(
+        tops.probabilities, whole.softmax(-1).gather(1, tops.tokens), rtol=1e-4, atol=1e-7
+    )
+    order = whole.argsort(dim=1, descending=True, stable=True)
+    expected = (order == targets[:, None]).int().argmax(1)
+    assert torch.equal(token_ranks(toy, h, targets, "piece"), expected)
+    both = token_ranks(toy, h, torch.stack([targets, tops.tokens[:, 0]], 1), "piece")
+    assert torch.equal(both[:, 0], expected)
+    assert not both[:, 1].any()
+    torch.testing.assert_close(
+        token_probabilities(toy, h, targets, "piece"),
+        whole.softmax(-1).gather(1, targets[:, None])[:, 0],
+        rtol=1e-4,
+        atol=1e-7,
+    )
+
+
+def test_unused_rows_of_the_embedding_are_never_predicted(relu: LanguageModel) -> None:
+    assert relu.head.vocabulary == 264
+    assert relu.words == 259
+    assert logits(relu, torch.randn(3, relu.width), "state").shape == (3, 259)
+
+
+def test_folding_is_linear_and_ignores_scale(toy: LanguageModel) -> None:
+    one, other = torch.randn(2, toy.width), torch.randn(2, toy.width)
+    uncapped = Lens(head_bias="none")
+    if toy.head.softcap is None:
+        both = logits(toy, one, "piece", uncapped) + logits(toy, other, "piece", uncapped)
+        torch.testing.assert_close(
+            logits(toy, one + other, "piece", uncapped), both, rtol=1e-4, atol=1e-4
+        )
+    ranks = [logits(toy, c * one, "piece").argmax(-1).tolist() for c in (0.1, 1, 30)]
+    assert ranks[0] == ranks[1] == ranks[2]
+
+
+def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel) -> None:
+    reading = read(gated, TEXT, "ryo")[-1]
+    norm = gated.head.norm
+    assert norm is not None
+    size = norm.size(reading.o)
+    frozen = Lens(final_norm="frozen")
+    total = logits(gated, reading.r, "piece", frozen, size)
+    total = total + logits(gated, reading.y, "piece", frozen, size)
+    torch.testing.assert_close(total, logits(gated, reading.o, "state"), rtol=1e-3, atol=1e-3)
+
+
+def test_a_layer_norm_is_centred_and_an_rms_norm_is_not() -> None:
+    gpt2, llama, gemma = (load(f"tiny:{kind}").head.norm for kind in ("gpt2", "llama", "gemma"))
+    assert gpt2 is not None
+    assert llama is not None
+    assert gemma is not None
+    assert (gpt2.centred, llama.centred, gemma.centred) == (True, False, False)
+    weight = load("tiny:gemma").model.model.norm.weight
+    torch.testing.assert_close(gemma.gain, 1 + weight.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_constant_logits_count_where_the_lens_says(relu: LanguageModel) -> None:
+    shift = relu.head.norm.shift @ relu.head.embedding[: relu.words].T  # type: ignore[union-attr]
+    h = torch.randn(2, relu.width)
+
+    def difference(kind: projection.Kind, one: Lens, other: Lens) -> torch.Tensor:
+        return logits(relu, h, kind, one) - logits(relu, h, kind, other)
+
+    everywhere, nowhere = Lens(head_bias="all"), Lens(head_bias="none")
+    for kind in ("state", "piece"):
+        found = difference(kind, everywhere, nowhere)  # type: ignore[arg-type]
+        torch.testing.assert_close(found, shift.expand(2, -1), rtol=1e-4, atol=1e-4)
+    assert not difference("state", Lens(), everywhere).any()
+    assert not difference("piece", Lens(), nowhere).any()
+
+
+def test_a_head_without_norm_projects_straight_as_in_the_paper() -> None:
+    model = see(tiny_model("opt", _remove_final_layer_norm=True), tiny_tokenizer())
+    assert model.head.chain == ()
+    h = torch.randn(4, model.width)
+    expected = h @ model.head.embedding[: model.words].T
+    for kind in ("state", "piece"):
+        torch.testing.assert_close(logits(model, h, kind), expected)  # type: ignore[arg-type]
+
+
+def test_the_input_embedding_is_a_lens_of_its_own(gated: LanguageModel) -> None:
+    h = torch.randn(2, gated.width)
+    assert gated.head.norm is not None
+    expected = gated.head.norm.fold(h) @ gated.head.input_embedding[: gated.words].T
+    torch.testing.assert_close(logits(gated, h, "piece", Lens(embed="input")), expected)
+
+
+def test_sixteen_bit_weights_are_projected_in_thirty_two() -> None:
+    model = load("tiny:llama", dtype="bfloat16")
+    assert model.dtype == torch.bfloat16
+    assert logits(model, torch.randn(2, model.width), "piece").dtype == torch.float32
+
+
+def test_the_minus_cell_pushes_against_its_value(gated: LanguageModel) -> None:
+    value = gated.layers[1].values[5:6]
+    strongest = logits(gated, value, "piece")[0]
+    assert value_tokens(gated, "L2.5+", 1).tokens.item() == strongest.argmax()
+    assert value_tokens(gated, "L2.5-", 1).tokens.item() == strongest.argmin()
+
+
+def test_a_norm_behind_the_values_is_folded_into_them() -> None:
+    model = load("tiny:gemma2")
+    layer = model.layers[0]
+    assert layer.after is not None
+    y = read(model, TEXT, "my")[0]
+    folded = y.m @ value_vectors(layer)
+    cosine = nn.functional.cosine_similarity(folded, y.y, dim=-1)
+    torch.testing.assert_close(cosine, torch.ones_like(cosine), rtol=1e-4, atol=1e-4)
+
+
+def test_a_residual_multiplier_is_folded_into_the_values() -> None:
+    model = see(tiny_model("granite", residual_multiplier=0.3), tiny_tokenizer())
+    assert model.layers[0].scale == 0.3
+    reading = read(model, TEXT, "my")[0]
+    torch.testing.assert_close(
+        reading.m @ value_vectors(reading.layer), reading.y, rtol=1e-4, atol=1e-4
+    )

@@ -1,0 +1,89 @@
+import torch
+from torch import nn
+
+from ffmem.memories.reading import read
+from ffmem.models.language_model import LanguageModel
+
+TEXT = "the river runs"
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def hooks_in(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def test_coefficients_times_values_plus_bias_is_what_the_value_map_gives(
+    toy: LanguageModel,
+) -> None:
+    for reading in read(toy, TEXT, "my"):
+        total = reading.m @ reading.layer.values
+        if reading.layer.value_bias is not None:
+            total = total + reading.layer.value_bias
+        close(total, reading.raw["values out"])
+
+
+def test_residual_plus_layer_is_the_output_and_the_next_input(toy: LanguageModel) -> None:
+    readings = read(toy, TEXT, "hryo")
+    for reading in readings:
+        close(reading.r + reading.y, reading.o)
+    for before, after in zip(readings, readings[1:], strict=False):
+        close(before.o, after.h)
+
+
+def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageModel) -> None:
+    from ffmem.memories.projection import logits
+
+    tokens = toy.encode(TEXT)
+    expected = toy.model(tokens).logits[..., : toy.words]
+    found = logits(toy, read(toy, tokens, "o")[-1].o, "state")
+    close(found, expected)
+    assert torch.equal(found.argmax(-1), expected.argmax(-1))
+
+
+def test_keys_and_biases_make_the_scores(toy: LanguageModel) -> None:
+    for reading in read(toy, TEXT, "xau"):
+        layer = reading.layer
+        scores = reading.x @ layer.keys.T
+        if layer.key_bias is not None:
+            scores = scores + layer.key_bias
+        close(scores, reading.a if reading.u is None else reading.u)
+        if layer.gate_keys is not None:
+            close(reading.x @ layer.gate_keys.T, reading.a)
+
+
+def test_gate_and_up_multiply_to_the_coefficient(gated: LanguageModel) -> None:
+    for reading in read(gated, TEXT, "aum"):
+        assert reading.u is not None
+        close(nn.functional.silu(reading.a) * reading.u, reading.m)
+
+
+def test_a_prefix_alone_gives_the_same_coefficients(toy: LanguageModel) -> None:
+    tokens = toy.encode(TEXT)
+    whole, prefix = read(toy, tokens, "m"), read(toy, tokens[:, :6], "m")
+    for one, other in zip(whole, prefix, strict=True):
+        close(one.m[:, :6], other.m)
+
+
+def test_chosen_columns_are_the_same_columns_of_a_full_reading(toy: LanguageModel) -> None:
+    tokens = torch.cat([toy.encode("abcdef"), toy.encode("zyxwvu")])
+    at = torch.tensor([3, 5])
+    for full, some in zip(read(toy, tokens), read(toy, tokens, at=at), strict=True):
+        for quantity in "rxamyo":
+            expected = getattr(full, quantity)[torch.arange(2), at]
+            assert torch.equal(getattr(some, quantity), expected)
+
+
+def test_keys_and_values_are_views_of_the_weights(toy: LanguageModel) -> None:
+    for layer in toy.layers:
+        for part, matrix in ((layer.key_map, layer.keys), (layer.value_map, layer.values)):
+            weights = part.module.weight
+            assert matrix.untyped_storage().data_ptr() == weights.untyped_storage().data_ptr()
+
+
+def test_reading_leaves_no_hook_behind(relu: LanguageModel) -> None:
+    before = hooks_in(relu.model)
+    read(relu, TEXT)
+    assert hooks_in(relu.model) == before
