@@ -10,10 +10,11 @@ from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.prompt import prompt
 from ffmem.errors import FfmemError
+from ffmem.version import VERSION
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="ffmem")
+@click.version_option(VERSION, prog_name="ffmem")
 def ffmem() -> None:
     """See what a language model's feed-forward layers remember.
 

@@ -1,0 +1,110 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ffmem.cli import main as cli
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run the command line in this process, as `ffmem WORDS`."""
+    old = sys.argv
+    sys.argv = ["ffmem", *words]
+    try:
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+    finally:
+        sys.argv = old
+    out = capsys.readouterr()
+    return int(end.value.code or 0), out.out, out.err
+
+
+def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", "tiny:opt", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert (facts["layers"], facts["memories in all"], facts["activation"]) == (3, "192", "relu")
+    assert max(facts["identity errors"].values()) <= 1e-5
+    code, out, _ = run(capsys, "inspect", "tiny:llama")
+    assert "a memory is two cells" in out
+    assert "r + y = o" in out
+
+
+def test_models_lists_families_and_names(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "models")
+    assert code == 0
+    for word in ("smollm2", "gpt_neox", "tiny:TYPE"):
+        assert word in out
+
+
+def test_prompt_shows_every_layer_and_the_next_token(capsys: pytest.CaptureFixture[str]) -> None:
+    from ffmem.models.loading import load
+
+    code, out, _ = run(capsys, "prompt", "tiny:gpt2", "the river", "--json")
+    view = json.loads(out)["plain"]
+    model = load("tiny:gpt2")
+    said = model.model(model.encode("the river")).logits[0, -1, : model.words].softmax(-1)
+    assert code == 0
+    assert [step["layer"] for step in view["steps"]] == [1, 2, 3]
+    assert view["next_tokens"][0]["id"] == said.argmax().item()
+    assert view["next_tokens"][0]["probability"] == pytest.approx(said.max().item(), rel=1e-4)
+    assert view["steps"][-1]["output"] == view["next_tokens"][0]["token"]
+
+
+def test_prompt_at_an_earlier_position_is_the_shorter_prompt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, whole, _ = run(capsys, "prompt", "tiny:gpt2", "the river", "--position", "3", "--json")
+    _, short, _ = run(capsys, "prompt", "tiny:gpt2", "the", "--json")
+    found, expected = json.loads(whole)["plain"], json.loads(short)["plain"]
+    assert found["prefix"] == expected["prefix"] == "the"
+    one, other = ([t["id"] for t in v["next_tokens"]] for v in (found, expected))
+    assert one == other
+
+
+def test_prompt_with_an_edit_shows_both_and_the_change(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prompt", "tiny:opt", "the river", "--set", "L2.7=9", "--set", "L1.0*2"]
+    code, out, _ = run(capsys, *words, "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["kl"] > 0.01
+    assert data["edited"]["next_tokens"] != data["plain"]["next_tokens"]
+    code, out, _ = run(capsys, *words)
+    assert "with L2.7=9, L1.0*2" in out
+    assert "nats" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", "no/such/folder"],
+        ["inspect", "tiny:nonsense"],
+        ["prompt", "tiny:opt", "hi", "--set", "L9.1=0"],
+        ["prompt", "tiny:opt", "hi", "--set", "L1.1~0"],
+        ["prompt", "tiny:opt", "hi", "--position", "7"],
+        ["prompt", "tiny:opt", "x" * 100],
+        ["prompt", "tiny:opt"],
+        ["models", "get", "nothing"],
+        ["inspect", "tiny:opt", "--dtype", "float7"],
+        ["nonsense"],
+    ],
+)
+def test_bad_input_gets_one_sentence_and_code_2(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert "Traceback" not in err
+    message = [line for line in err.splitlines() if line and not line.startswith(("Usage", "Try"))]
+    assert len(message) == 1
+
+
+def test_the_module_runs_from_a_checkout(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ffmem", "--version"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "ffmem" in done.stdout + done.stderr

@@ -1,0 +1,195 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ffmem.errors import ModelError
+from ffmem.models.loading import load
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A saved toy: config, safetensors, tokenizer."""
+    tiny_model("gpt2").save_pretrained(tmp_path / "toy")
+    tiny_tokenizer().save_pretrained(tmp_path / "toy")
+    return tmp_path / "toy"
+
+
+def test_a_folder_loads_as_the_model_that_was_saved(folder: Path) -> None:
+    model = load(str(folder))
+    tokens = model.encode("hello")
+    assert torch.equal(model.model(tokens).logits, tiny_model("gpt2")(tokens).logits)
+    assert model.tokenizer is not None
+    assert model.dtype == torch.float32
+
+
+def test_a_pickled_checkpoint_loads_as_plain_tensors_only(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    assert load(str(folder)).memories == 192
+    torch.save({"transformer.wte.weight": Path()}, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load(str(folder))
+
+
+def test_a_folder_without_tokenizer_loads_and_says_so_when_asked_to_read(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    model = load(str(folder))
+    assert model.tokenizer is None
+    with pytest.raises(ModelError, match="without a tokenizer"):
+        model.encode("hello")
+
+
+def test_a_truncated_checkpoint_is_refused_in_one_sentence(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match="files are whole"):
+        load(str(folder))
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["transformer.h.1.mlp.c_fc.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 of its weights, .*h\.1\.mlp\.c_fc\.weight"):
+        load(str(folder))
+
+
+def test_an_encoder_is_refused_because_it_reads_ahead(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=264,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="reads ahead|causal"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("no/such/folder/here", "no model at"),
+        ("nobody/no-such-model", "hub cannot be reached"),
+        ("missing.gguf", "no file missing.gguf"),
+        ("tiny:nonsense", "no causal language model of type 'nonsense'"),
+        ("tiny:mixtral", "mixtures of experts"),
+        ("tiny:mamba", "mamba"),
+    ],
+)
+def test_a_name_that_leads_nowhere_says_so(name: str, sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        load(name)
+
+
+def test_a_folder_that_is_no_model_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        load(str(tmp_path))
+
+
+def test_a_file_that_is_no_gguf_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "notes.gguf"
+    file.write_text("hello")
+    with pytest.raises(ModelError, match="no GGUF file"):
+        load(str(file))
+
+
+def test_a_gguf_without_a_text_model_says_so(tmp_path: Path) -> None:
+    import gguf
+
+    file = tmp_path / "vision.gguf"
+    writer = gguf.GGUFWriter(file, "clip")
+    writer.add_uint32("clip.vision.image_size", 224)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match=r"vision\.gguf could not be loaded: .*clip"):
+        load(str(file))
+
+
+def test_a_gguf_file_loads_as_the_model_that_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "toy.gguf"
+    expected = write_llama_gguf(file)
+    model = load(str(file))
+    assert model.gated
+    for layer, weights in zip(model.layers, expected, strict=True):
+        torch.testing.assert_close(layer.values.T, weights)
+    assert model.tokenizer is not None
+
+
+def write_llama_gguf(file: Path) -> list[torch.Tensor]:
+    """A two-layer Llama in GGUF's own names; returns its value matrices."""
+    import gguf
+
+    torch.manual_seed(0)
+    width, memories, words = 32, 64, 300
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_block_count(2)
+    writer.add_context_length(64)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(memories)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(4)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(8)
+    writer.add_vocab_size(words)
+    alphabet = ["<s>", "a", "b", "ab", *(f"<{i}>" for i in range(4, words))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(alphabet)
+    writer.add_token_types([1] * words)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
+    tensors = {
+        "token_embd.weight": torch.randn(words, width),
+        "output_norm.weight": torch.ones(width),
+    }
+    values = []
+    for block in range(2):
+        name = f"blk.{block}"
+        for norm in ("attn_norm", "ffn_norm"):
+            tensors[f"{name}.{norm}.weight"] = torch.ones(width)
+        for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            tensors[f"{name}.{part}.weight"] = torch.randn(width, width) / 6
+        for part in ("ffn_gate", "ffn_up"):
+            tensors[f"{name}.{part}.weight"] = torch.randn(memories, width) / 6
+        values.append(torch.randn(width, memories) / 6)
+        tensors[f"{name}.ffn_down.weight"] = values[-1]
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return values
+
+
+def test_an_unknown_device_or_dtype_says_what_to_write() -> None:
+    with pytest.raises(ModelError, match="cpu, cuda"):
+        load("tiny:opt", device="toaster")
+    with pytest.raises(ModelError, match="bfloat16"):
+        load("tiny:opt", dtype="float7")
+
+
+def test_code_inside_a_checkpoint_is_not_run(folder: Path, tmp_path: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["model_type"] = "surprise"
+    config["auto_map"] = {
+        "AutoConfig": "surprise.SurpriseConfig",
+        "AutoModelForCausalLM": "surprise.Surprise",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "surprise.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('yes')\n")
+    with pytest.raises(ModelError):
+        load(str(folder))
+    assert not (tmp_path / "ran").exists()

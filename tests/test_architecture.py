@@ -1,0 +1,90 @@
+"""The layout, held by tests: which part may import which, and one door for each library."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import ffmem
+
+PACKAGE = Path(ffmem.__file__).parent
+FOUNDATIONS = {"address", "errors", "version"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "models": set(),
+    "corpus": set(),
+    "memories": {"models"},
+    "scan": {"memories", "models", "corpus"},
+    "store": {"scan", "corpus"},
+    "cli": {"models", "memories", "corpus", "scan", "store", "pipeline"},
+}
+DOORS = {
+    "transformers": {"models"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "triton": {"scan"},
+    "duckdb": {"store"},
+    "pyarrow": {"store", "corpus"},
+}
+
+
+def imported_names(path: Path) -> set[str]:
+    """Every module a file imports, in either form, wherever in the file; types-only left out."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = [ast.Pass()]
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def files_of(part: str) -> list[Path]:
+    return sorted((PACKAGE / part).rglob("*.py"))
+
+
+def test_each_part_imports_only_what_lies_upstream() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for part, allowed in MAY_IMPORT.items()
+        for path in files_of(part)
+        for name in sorted(imported_names(path))
+        if name.startswith("ffmem.") and name.split(".")[1] not in allowed | FOUNDATIONS | {part}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_part_has_a_rule() -> None:
+    parts = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert parts <= set(MAY_IMPORT)
+
+
+def test_each_library_has_one_door() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for part in MAY_IMPORT
+        for path in files_of(part)
+        for name in sorted(imported_names(path))
+        if part not in DOORS.get(name.split(".")[0], {part})
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert ffmem.__all__
+    for name in ffmem.__all__:
+        assert getattr(ffmem, name) is not None
+
+
+def test_the_front_door_is_light() -> None:
+    code = "import sys, ffmem.cli.main; print({'torch', 'transformers', 'rich'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+def test_no_file_is_called_by_what_it_is_not() -> None:
+    vague = {"utils", "helpers", "common", "misc", "base"}
+    assert not [path for path in PACKAGE.rglob("*.py") if path.stem in vague]
