@@ -51,7 +51,7 @@ class _ZstandardReader(io.RawIOBase):
         return size
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> Any:
     if path.suffix == ".gz":
         return gzip.open(path)
     if path.suffix == ".xz":

@@ -92,7 +92,7 @@ def checked_text(value: Any, where: str, column: str) -> str:
 
 
 def without_surrogates(text: str, where: str, errors: str) -> str:
-    """The text, in which half a surrogate pair (an escape that JSON allows) is an encoding error."""
+    """The text; half a surrogate pair, which JSON can escape, counts as an encoding error."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -120,8 +120,10 @@ def _from_arrow(path: Path, read: Callable[[], Any]) -> Any:
 
 def _parquet_rows(path: Path, column: str) -> Iterator[str]:
     """One column of a Parquet file, a thousand rows at a time."""
-    from pyarrow.parquet import ParquetFile
-
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise CorpusError(f"{path} needs a package: run `pip install pyarrow`") from error
     with _from_arrow(path, lambda: ParquetFile(path)) as table:
         if column not in table.schema_arrow.names:
             raise missing_column(str(path), column, table.schema_arrow.names)

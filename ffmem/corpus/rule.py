@@ -30,23 +30,30 @@ _GOES_ON = frozenset(",;:.)")
 _FAR = 5000  # characters; how far back an open quote is looked for
 _SHORT_LINE = 60  # characters; a shorter line without a stop is taken for a heading
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Followed by more of the same sentence, whatever comes.
-_TITLES = frozenset(
+_TITLES = _words(
     "dr mr mrs ms mx prof rev hon gen col lt capt cmdr maj sgt cpl adm gov sen rep pres st mt ft "
-    "messrs mme mlle v vs cf approx ca c fig figs no nos vol vols pp p ch sec eq ed eds "
-    "e.g i.e viz op cit al z.b d.h bzw usw art est var ssp subsp".split()
+    "messrs mme mlle v vs cf approx ca c eds e.g i.e viz cit al z.b d.h bzw est var ssp "
+    "subsp"
 )
+# Followed by more of it when that is a number.
+_COUNTED = _words("no nos fig figs vol vols pp p ch sec eq art ed op nr")
 # These may end a sentence: they do before a capital letter.
-_SHORTENED = frozenset(
+_SHORTENED = _words(
     "etc inc ltd co corp jr sr bros ave blvd rd dept univ jan feb mar apr jun jul aug sep sept oct "
-    "nov dec a.m p.m am pm b.c a.d ph.d m.d b.a m.a esq dist".split()
+    "nov dec a.m p.m am pm b.c a.d ph.d m.d b.a m.a esq dist"
 )
 # Words that seldom stand in a name, so that after an acronym or initial they begin a sentence.
-_STARTERS = frozenset(
+_STARTERS = _words(
     "The A An He She It They We You I In On At By For From With After Before When While Where If "
     "As But And Or Nor So Yet However Although Though Because Since This That These Those There "
     "His Her Its Their Our My Your No Not Nobody None Some Most Many Few Both Each All One Another "
-    "Then Thus Later Here What Who Why How Only".split()
+    "Then Thus Later Here What Who Why How Only"
 )
 
 
@@ -63,7 +70,7 @@ def _ends_after_dot(word: str, following: str) -> bool:
     lowered = word.lower()
     if lowered in _TITLES:
         return False
-    if lowered in _SHORTENED:
+    if lowered in _SHORTENED or lowered in _COUNTED:
         return not following[0].isdigit()
     if "." in word and all(len(part) == 1 and part.isalpha() for part in word.split(".")):
         return following in _STARTERS  # U.S, R.K
@@ -107,7 +114,7 @@ def _ends_at_line(text: str, start: int, found: re.Match[str]) -> bool:
 
 
 def _quote_opens(text: str, position: int) -> bool:
-    """Whether a straight quote opens: text follows, and an even number stands before on its line."""
+    """Whether a straight quote opens: text follows, and its line has an even number before."""
     line = max(text.rfind("\n", 0, position) + 1, position - _FAR)
     follows = not text[position + 1 : position + 40].isspace() and position + 1 < len(text)
     return follows and text.count('"', line, position) % 2 == 0
