@@ -25,6 +25,10 @@ class _ZstandardReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
     def _decompressed(self, data: bytes) -> bytes:
         from zstandard import ZstdDecompressor
 

@@ -27,7 +27,7 @@ def tokens_and_ends(texts: list[str], backend: Any) -> tuple[Whole32, Whole64, W
     tokens, sizes = _ids(encodings)
     bytes_of = _bytes_of_tokens(backend, backend.get_vocab_size(with_added_tokens=True))
     if bytes_of is None:
-        rows, ends = np.arange(len(texts)), np.zeros(len(tokens), dtype=np.int32)
+        rows, ends = np.flatnonzero(sizes), np.zeros(len(tokens), dtype=np.int32)
     else:
         rows, ends = _ends_by_bytes(texts, sizes, bytes_of[tokens])
     if len(rows):
@@ -61,25 +61,24 @@ def _bytes_of_tokens(backend: Any, size: int) -> Whole64 | None:
 def _ends_by_bytes(texts: list[str], sizes: Whole64, widths: Whole64) -> tuple[Whole64, Whole32]:
     """The rows whose bytes do not add up, and the ends, right for all other rows."""
     data = np.frombuffer("".join(texts).encode(), dtype=np.uint8)
-    begins = (data & 0xC0) != 0x80  # the bytes that begin a character
-    characters = np.concatenate([[0], np.cumsum(begins)])  # [byte], characters begun before it
-    whole = np.append(begins, True)
-    text_stops = np.cumsum([len(text) for text in texts])  # in characters
-    at_start = np.append(np.flatnonzero(begins), len(data))  # [character], its first byte
-    byte_stops = at_start[text_stops]
-    byte_starts = np.concatenate([[0], byte_stops[:-1]])
+    begins = np.append((data & 0xC0) != 0x80, True)  # [byte], whether it begins a character
+    begun = _running(begins)  # [byte], characters begun before it
+    characters = _running(np.array([len(text) for text in texts], dtype=np.int64))
+    texts_at = np.flatnonzero(begins)[characters]  # [text], its first byte
 
-    running = np.cumsum(widths)
-    stops = np.cumsum(sizes)
-    before = np.concatenate([[0], running])[stops - sizes]
-    total = np.concatenate([[0], running])[stops] - before
-    wrong = np.flatnonzero((total != byte_stops - byte_starts) & (sizes > 0))
+    read = _running(widths)  # [token], bytes of all tokens before it
+    tokens_at = _running(sizes)  # [text], its first token
+    wrong = (np.diff(read[tokens_at]) != np.diff(texts_at)) & (sizes > 0)
 
-    at = running - np.repeat(before - byte_starts, sizes)  # [token], the byte where it ends
-    at = np.minimum(at, len(data))  # out of range in wrong rows alone
-    ends = characters[at] - ~whole[at]  # a character cut in two is not there yet
-    text_starts = np.concatenate([[0], text_stops[:-1]])
-    return wrong, (ends - np.repeat(text_starts, sizes)).astype(np.int32)
+    shift = texts_at[:-1] - read[tokens_at[:-1]]  # not 0 after a row that does not add up
+    at = np.clip(read[1:] + np.repeat(shift, sizes), 0, len(data))  # [token], where it ends
+    ends = begun[at] - ~begins[at]  # a character cut in two is not there yet
+    return np.flatnonzero(wrong), (ends - np.repeat(characters[:-1], sizes)).astype(np.int32)
+
+
+def _running(numbers: NDArray[Any]) -> Whole64:
+    """The sum before each number, and at last the sum of all."""
+    return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
 
 
 def ends_by_offsets(encodings: list[Any], lengths: Whole64) -> Whole32:

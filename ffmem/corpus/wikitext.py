@@ -2,7 +2,7 @@
 
 import re
 
-_HEADING = re.compile(r"\s*(=(?: =)*) [^=].* (=(?: =)*)\s*")
+_HEADING = re.compile(r"\s*((?:= )+)[^=\s].*?((?: =)+)\s*")
 _JOINED = re.compile(r" @([-,.])@ ")
 _BEFORE = re.compile(r" (?=[.,;:!?%)\]}](?:\s|$|[\"').,;:!?%\]}]))| (?='(?:s|re|ve|ll|d|m|t)\b)")
 _AFTER = re.compile(r"(?<=[(\[{$£€#]) ")
@@ -14,7 +14,7 @@ _SPACES = re.compile(r"(?<=\S) {2,}(?=\S)")
 def is_heading(line: str) -> bool:
     """Whether a line is a WikiText heading, `= Title =` or `= = Section = =`."""
     found = _HEADING.fullmatch(line)
-    return found is not None and found[1] == found[2]
+    return found is not None and len(found[1]) == len(found[2])
 
 
 def detokenised(text: str) -> str:
