@@ -1,0 +1,91 @@
+"""Files opened as bytes, whether they are compressed or not."""
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from ffmem.errors import CorpusError
+
+COMPRESSED = (".gz", ".xz", ".zst")
+
+
+class _ZstandardReader(io.RawIOBase):
+    """Reads one or many zstandard frames, and says so when the last one is not whole."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._frame: Any = None
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _decompressed(self, data: bytes) -> bytes:
+        from zstandard import ZstdDecompressor
+
+        parts = []
+        while data:
+            if self._frame is None:
+                self._frame = ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            parts.append(self._frame.decompress(data))
+            data = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        return b"".join(parts)
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._file.read(1 << 16)
+            if not data and self._frame is not None:
+                raise EOFError("the last frame is not whole")
+            if not data:
+                return 0
+            self._ready = self._decompressed(data)
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+
+def _open(path: Path) -> Any:
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix == ".xz":
+        return lzma.open(path)
+    if path.suffix == ".zst":
+        return io.BufferedReader(_ZstandardReader(path.open("rb")), 1 << 16)
+    return path.open("rb")
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What the decompressors raise when a file is corrupt or cut short."""
+    common = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
+    try:
+        from zstandard import ZstdError
+    except ImportError:
+        return common
+    return (*common, ZstdError)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
+    try:
+        with _open(path) as file:
+            yield file
+    except _damage() as error:
+        raise CorpusError(
+            f"{path} is corrupt or cut short ({error}); make or download it again"
+        ) from error
+    except ImportError as error:
+        raise CorpusError(f"{path} needs a package: run `pip install zstandard`") from error
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read ({error.strerror or error})") from error

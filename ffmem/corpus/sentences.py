@@ -1,0 +1,166 @@
+"""One shard's sentences as tokens that know where in the text they end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.corpus.places import POSITIONS, ROWS, sentence_number
+from ffmem.corpus.shards import Shard
+from ffmem.corpus.splitting import DEFAULT, splitter_named
+from ffmem.corpus.token_ends import tokens_and_ends
+from ffmem.corpus.wikitext import detokenised, is_heading
+from ffmem.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """The choices that decide what the sentences of a shard are."""
+
+    splitter: str = DEFAULT
+    max_tokens: int = 512  # longer sentences are cut into consecutive pieces
+    drop_headings: bool = False  # leave out WikiText's `= Title =` lines
+    wikitext_detok: bool = False  # undo WikiText's tokenised form first
+
+    def __post_init__(self) -> None:
+        splitter_named(self.splitter)
+        if not 1 <= self.max_tokens < POSITIONS:
+            raise CorpusError(
+                f"max_tokens is {self.max_tokens}; choose a number from 1 to {POSITIONS - 1}"
+            )
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The sentences of one shard, in order, as flat arrays.
+
+    Sentence i has the tokens `tokens[starts[i]:starts[i + 1]]`, without a BOS, and the exact text
+    `texts[i]`. `token_ends` has for every token the character of that text where it ends: the
+    prefix of p tokens is the text up to the end of token p - 1, and what each token adds, joined,
+    is the text. A character of several tokens belongs to the one that completes it. `cut` counts
+    the sentences longer than `max_tokens`; each of their pieces is a sentence here.
+    """
+
+    numbers: NDArray[np.int64]
+    texts: list[str]
+    tokens: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    token_ends: NDArray[np.int32]
+    cut: int
+
+    def __len__(self) -> int:
+        """How many sentences there are."""
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens in each sentence."""
+        return np.diff(self.starts)
+
+    def token_ids(self, row: int) -> NDArray[np.int32]:
+        """The tokens of the sentence in that row."""
+        return self.tokens[self.starts[row] : self.starts[row + 1]]
+
+    def ends(self, row: int) -> NDArray[np.int32]:
+        """The character after each token of the sentence in that row."""
+        return self.token_ends[self.starts[row] : self.starts[row + 1]]
+
+    def prefix(self, row: int, position: int) -> str:
+        """The text of the first `position` tokens of the sentence in that row."""
+        return self.texts[row][: _end(self.ends(row), position)]
+
+    def next_token(self, row: int, position: int) -> str | None:
+        """The text that the token after this prefix adds; None after the last one."""
+        ends = self.ends(row)
+        if position >= len(ends):
+            return None
+        return self.texts[row][_end(ends, position) : _end(ends, position + 1)]
+
+
+def _end(ends: NDArray[np.int32], position: int) -> int:
+    return int(ends[position - 1]) if position else 0
+
+
+def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Sentences:
+    """Split a shard into sentences and tokenise them with a transformers fast tokenizer.
+
+    Runs in the tokenizer's own threads and lets other Python threads run meanwhile. Turns off
+    truncation and padding in the tokenizer.
+    """
+    texts = sentence_texts(shard.documents, settings)
+    tokens, sizes, ends = tokens_and_ends(texts, _backend(tokenizer))
+    kept = [text for text, size in zip(texts, sizes, strict=True) if size]
+    found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
+    count = len(found.texts)
+    if count > ROWS:
+        raise CorpusError(
+            f"shard {shard.number} has {count} sentences and {ROWS} is the most; "
+            "choose a larger max_tokens or the splitter 'rule'"
+        )
+    first = sentence_number(shard.number, 0)
+    return Sentences(
+        numbers=np.arange(first, first + count, dtype=np.int64),
+        texts=found.texts,
+        tokens=found.tokens,
+        starts=np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int64),
+        token_ends=found.token_ends,
+        cut=cut,
+    )
+
+
+def sentence_texts(documents: Sequence[str], settings: SentenceSettings) -> list[str]:
+    """The sentences of some documents, in order, none of them blank."""
+    split = splitter_named(settings.splitter)
+    found: list[str] = []
+    for document in documents:
+        text = document
+        if settings.drop_headings:
+            text = "\n".join(line for line in text.split("\n") if not is_heading(line))
+        if settings.wikitext_detok:
+            text = detokenised(text)
+        found += [text[start:end] for start, end in split(text)]
+    return found
+
+
+def _backend(tokenizer: Any) -> Any:
+    """The tokenizers-library object inside, made to keep every token and add none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise CorpusError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
+            "covers; use a model that has a fast tokenizer (a tokenizer.json)"
+        )
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Texts with their tokens laid end to end; `sizes` has the tokens of each text."""
+
+    texts: list[str]
+    tokens: NDArray[np.int32]
+    sizes: NDArray[np.int64]
+    token_ends: NDArray[np.int32]
+
+
+def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
+    """The same tokens with sentences of `max_tokens` at most, and how many were longer."""
+    cut = int((whole.sizes > max_tokens).sum())
+    if not cut:
+        return whole, 0
+    texts, sizes, token_ends = [], [], whole.token_ends.copy()
+    stops = np.cumsum(whole.sizes)
+    for text, first, stop in zip(whole.texts, stops - whole.sizes, stops, strict=True):
+        begin = 0
+        for start in range(first, stop, max_tokens):
+            end = min(start + max_tokens, stop)
+            until = int(whole.token_ends[end - 1])
+            texts.append(text[begin:until])
+            sizes.append(end - start)
+            token_ends[start:end] -= begin
+            begin = until
+    return _Whole(texts, whole.tokens, np.array(sizes, dtype=np.int64), token_ends), cut

@@ -1,0 +1,79 @@
+"""A corpus cut into parts that can be read alone, the same way on every machine.
+
+A shard is closed when the next document would take it past a number of UTF-8 bytes or of marks
+at which a splitter may cut. Both depend on the text alone. Ordinary prose reaches the bytes first
+(about 15,000 sentences); the marks bound the sentences of a shard whatever the text:
+
+    marks + documents <= 32,768, and cutting at m >= 64 tokens adds at most 2 MiB / 64 = 32,768
+
+so that a row fits in 16 bits. A document that is larger alone is cut into pieces that are not.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+SHARD_BYTES = 2 << 20
+SHARD_MARKS = 1 << 15
+
+_MARK = re.compile(r"[.!?…؟۔।。！？．\n]")
+_GOOD_CUTS = [re.compile(cut, re.DOTALL) for cut in (r".*\n", r".*[.!?]\s", r".*\s")]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Consecutive documents of a corpus, none of them empty."""
+
+    number: int
+    documents: list[str]
+
+
+def shards(documents: Iterable[str]) -> Iterator[Shard]:
+    """Cut a stream of documents into numbered shards; holds one shard at a time."""
+    number, held, room = 0, list[str](), (SHARD_BYTES, SHARD_MARKS)
+    for document in documents:
+        for piece in pieces(document):
+            size, marks = weight(piece)
+            if held and (size > room[0] or marks > room[1]):
+                yield Shard(number, held)
+                number, held, room = number + 1, [], (SHARD_BYTES, SHARD_MARKS)
+            held.append(piece)
+            room = (room[0] - size, room[1] - marks)
+    if held:
+        yield Shard(number, held)
+
+
+def weight(text: str) -> tuple[int, int]:
+    """What a document takes of a shard: its UTF-8 bytes, and its marks and one for itself."""
+    return len(text.encode("utf-8", "surrogatepass")), len(_MARK.findall(text)) + 1
+
+
+def pieces(document: str) -> Iterator[str]:
+    """The document, or consecutive parts of it that each fit in a shard and join to it."""
+    start = 0
+    while start < len(document):
+        head = document[start : start + SHARD_BYTES]  # a character is a byte at least
+        if start + len(head) < len(document) or not _fits(head):
+            head = head[: _good_cut(head[: _longest_fit(head)])]
+        yield head
+        start += len(head)
+
+
+def _fits(text: str) -> bool:
+    size, marks = weight(text)
+    return size <= SHARD_BYTES and marks <= SHARD_MARKS
+
+
+def _longest_fit(text: str) -> int:
+    """How many characters from the start fit in a shard, found by halving."""
+    low, high = 1, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _fits(text[:middle]) else (low, middle - 1)
+    return low
+
+
+def _good_cut(text: str) -> int:
+    """The last end of a line, else of a sentence, else of a word, else of the text."""
+    found = (cut.match(text) for cut in _GOOD_CUTS)
+    return next((match.end() for match in found if match), len(text))

@@ -1,0 +1,189 @@
+"""Where a corpus lies, and the stream of its documents.
+
+A corpus is a file, a folder, a glob, standard input (`-`) or a Hugging Face dataset. Nothing here
+holds more of it than one document and the reader's buffer.
+"""
+
+import glob
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ffmem.corpus.compression import COMPRESSED
+from ffmem.corpus.files import (
+    JSON_LINES,
+    checked_text,
+    file_documents,
+    has_columns,
+    missing_column,
+    text_lines,
+)
+from ffmem.errors import CorpusError
+
+_EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
+_DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
+_FILE_SUFFIXES = (".txt", ".tokens", ".parquet", ".csv", ".tsv", ".md", *JSON_LINES, *COMPRESSED)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where text is and how it is read.
+
+    `path` is a file, folder or glob, `-` for standard input, or a dataset id (`owner/name`, with
+    a configuration as `owner/name:config`). `column` is for JSON lines, Parquet and datasets,
+    `split` for datasets alone.
+    """
+
+    path: str
+    column: str = "text"
+    split: str | None = None
+    errors: Literal["strict", "replace"] = "strict"
+
+
+def documents(source: Source) -> Iterator[str]:
+    """The documents of a corpus in their fixed order; none is blank.
+
+    A wrong path is refused at once, bad content when it is reached.
+    """
+    if source.path == "-":
+        return _not_empty(source, _standard_input(source))
+    if _is_dataset(source):
+        return _not_empty(source, _dataset_rows(source, _dataset(source)))
+    files = _files(source)
+    rows = (file_documents(path, source.column, source.errors) for _, path in files)
+    return _not_empty(source, (document for file in rows for document in file))
+
+
+def digest(source: Source) -> str:
+    """A cheap identity of the corpus, the same wherever it lies: 64 hexadecimal digits.
+
+    For files: their names inside the folder, their sizes, the first and last MiB of each, and the
+    column if there are columns. A change in the middle of a file that keeps its size goes unseen.
+    For a dataset: id, split, column and the hub's revision if it answers. Standard input cannot
+    be read twice: the answer is the word `stdin`, which says nothing about the text.
+    """
+    if source.path == "-":
+        return "stdin"
+    found = hashlib.sha256()
+    if _is_dataset(source):
+        parts = [source.path, source.split or "train", source.column, _revision(source)]
+        found.update("\0".join(parts).encode())
+        return found.hexdigest()
+    for name, path in _files(source):
+        found.update(f"{name}\0{path.stat().st_size}\0".encode())
+        found.update(f"{source.column}\0".encode() if has_columns(path) else b"")
+        found.update(_edges(path))
+    return found.hexdigest()
+
+
+def _edges(path: Path) -> bytes:
+    """The first and the last MiB of a file, or all of one that is smaller."""
+    with path.open("rb") as file:
+        first = file.read(_EDGE)
+        file.seek(max(file.tell(), path.stat().st_size - _EDGE))
+        return first + file.read(_EDGE)
+
+
+def _not_empty(source: Source, found: Iterator[str]) -> Iterator[str]:
+    count = 0
+    for count, document in enumerate(found, 1):  # noqa: B007
+        yield document
+    if not count:
+        raise CorpusError(f"the corpus {source.path!r} is empty; give one that holds some text")
+
+
+def _standard_input(source: Source) -> Iterator[str]:
+    lines = text_lines(sys.stdin.buffer, "standard input", source.errors)
+    return (line for _, line in lines)
+
+
+def _files(source: Source) -> list[tuple[str, Path]]:
+    """The files of a path, as (name relative to the folder or glob, path), in order of the name."""
+    root = Path(source.path).expanduser()
+    if source.split is not None:
+        raise CorpusError(
+            f"a split ({source.split!r}) is for Hugging Face datasets, and {source.path!r} is "
+            "not one; leave `--split` out"
+        )
+    if root.is_dir():
+        inside = [(path.relative_to(root), path) for path in root.rglob("*")]
+    elif root.exists():
+        return [(root.name, root)]
+    else:
+        matches = glob.glob(str(root), recursive=True) if glob.has_magic(str(root)) else []
+        base = _fixed_part(root)
+        inside = [(Path(match).relative_to(base), Path(match)) for match in matches]
+    files = [(name.as_posix(), path) for name, path in inside if path.is_file()]
+    visible = [(name, path) for name, path in files if "/." not in f"/{name}"]
+    if not visible:
+        raise CorpusError(f"no such file, or no files there: {source.path!r}; check the path")
+    return sorted(visible)
+
+
+def _fixed_part(pattern: Path) -> Path:
+    """The folder of a glob above its first wild card."""
+    fixed = [part for part in pattern.parts]
+    wild = next((i for i, part in enumerate(fixed) if glob.has_magic(part)), len(fixed))
+    return Path(*fixed[:wild])
+
+
+def _is_dataset(source: Source) -> bool:
+    """Whether a path can only be a dataset id: it names no file and looks like one."""
+    path = source.path
+    if Path(path).expanduser().exists() or path.lower().endswith(_FILE_SUFFIXES):
+        return False
+    return _DATASET_ID.fullmatch(path) is not None
+
+
+def _dataset(source: Source) -> Any:
+    """A dataset from the hub, as a stream of rows."""
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise CorpusError(
+            f"no such file or folder: {source.path!r}; check the path, or run "
+            "`pip install datasets` if it is a Hugging Face dataset"
+        ) from error
+    name, _, config = source.path.partition(":")
+    try:
+        return load_dataset(name, config or None, split=source.split or "train", streaming=True)
+    except Exception as error:  # the library raises what its many transports raise
+        raise _unreachable(source, error) from error
+
+
+def _unreachable(source: Source, error: Exception) -> CorpusError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    return CorpusError(
+        f"{source.path!r} is no file or folder here and cannot be read as a Hugging Face dataset "
+        f"({reason}); check the path, or the id, configuration, split and connection"
+    )
+
+
+def _dataset_rows(source: Source, rows: Any) -> Iterator[str]:
+    stream = iter(rows)
+    while True:
+        try:
+            row = next(stream, None)
+        except Exception as error:  # as above: the connection may go at any row
+            raise _unreachable(source, error) from error
+        if row is None:
+            return
+        if source.column not in row:
+            raise missing_column(source.path, source.column, list(row))
+        text = checked_text(row[source.column], source.path, source.column)
+        if text:
+            yield text
+
+
+def _revision(source: Source) -> str:
+    """The hub's revision of a dataset, empty when it does not answer."""
+    from huggingface_hub import dataset_info
+
+    try:
+        return dataset_info(source.path.partition(":")[0]).sha or ""
+    except Exception:  # no connection: the digest is of the name alone
+        return ""

@@ -1,0 +1,195 @@
+"""The running state of one layer while a model reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ffmem.errors import ScanError
+from ffmem.scan.candidates import Candidates
+from ffmem.scan.rows import Batch, Rows
+from ffmem.scan.sample import Sample
+from ffmem.scan.search import Bars, Swept, candidates
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.shared import Shared
+from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.triggers import Triggers
+
+if TYPE_CHECKING:
+    from ffmem.scan.kernels import KernelPass
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """All that a scan keeps of one layer; its size does not grow with the corpus."""
+
+    triggers: Triggers
+    tallies: Tallies
+    sample: Sample
+
+    @classmethod
+    def empty(
+        cls, memories: int, settings: ScanSettings, device: torch.device | str = "cpu"
+    ) -> LayerState:
+        """The state before anything is read."""
+        cells = settings.cells(memories)
+        grouped = settings.dedupe != "none"
+        return cls(
+            Triggers.empty(cells, settings.top, grouped, device),
+            Tallies.empty(cells, device),
+            Sample.empty(cells, settings.sample, device),
+        )
+
+    def merge(self, other: LayerState) -> LayerState:
+        """What reading both sides' sentences gives; they must share no sentence."""
+        return LayerState(
+            self.triggers.merge(other.triggers),
+            self.tallies.merge(other.tallies),
+            self.sample.merge(other.sample),
+        )
+
+    def to(self, device: torch.device | str) -> LayerState:
+        """The same state on another device."""
+        return LayerState(self.triggers.to(device), self.tallies.to(device), self.sample.to(device))
+
+
+class LayerScan:
+    """Takes in the coefficients of one layer batch by batch and keeps its state.
+
+    Layers of one scan should be given one `Shared`. Coefficients must stay unchanged until two
+    more batches (of any layer) have been seen: a GPU's work is looked at only then.
+    """
+
+    def __init__(
+        self,
+        memories: int,
+        settings: ScanSettings,
+        device: torch.device | str = "cpu",
+        shared: Shared | None = None,
+        use_kernel: bool = True,
+    ) -> None:
+        self.memories = memories
+        self.settings = settings
+        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        self._shared = shared if shared is not None else Shared(settings)
+        self._kernel = kernel_pass(memories, settings, self.device) if use_kernel else None
+        self._loose: list[Candidates] = []
+        self._begin_at(LayerState.empty(memories, settings, self.device))
+
+    def resume(self, state: LayerState) -> None:
+        """Go on from a state as if its sentences had been read here."""
+        expected = self._triggers.places.shape
+        if state.triggers.places.shape != expected:
+            raise ScanError(
+                f"the saved state has triggers of {list(state.triggers.places.shape)} where this "
+                f"scan has {list(expected)}; resume it with the model and settings it began with"
+            )
+        self._begin_at(state.to(self.device))
+
+    def see(self, m: Tensor, batch: Batch) -> None:
+        """Take in a batch's coefficients: [b, width, memories], or the same with b*width first."""
+        rows = self._shared.rows(batch, self.device)
+        if m.shape[-1] != self.memories or m.numel() % max(len(rows) * self.memories, 1):
+            raise ValueError(
+                f"{list(m.shape)} are not {len(rows)} rows of {self.memories} memories"
+            )
+        if not rows.prefixes:
+            return
+        m = m.detach().view(len(rows), -1, self.memories)
+        if self._kernel is not None and self._sentences:
+            self._see_by_kernel(self._kernel, m, rows)
+        else:
+            self._see_plainly(m, rows)
+        self._prefixes += rows.prefixes
+        self._sentences += rows.sentences
+
+    def state(self) -> LayerState:
+        """The state after all that was seen; seeing more leaves it as it is."""
+        self._fold()
+        largest = self._triggers.coefficients[:, 0]
+        tallies = Tallies(
+            self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
+        )
+        return LayerState(self._triggers, tallies, self._sample)
+
+    def _begin_at(self, state: LayerState) -> None:
+        self._triggers, self._sample = state.triggers, state.sample
+        self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
+        self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
+        self._bars = Bars.of(self._triggers, self._sample)
+
+    @property
+    def _enough(self) -> int:
+        """How many candidates are worth a fold: about what as many sentences again bring."""
+        return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
+
+    def _see_plainly(self, m: Tensor, rows: Rows) -> None:
+        for sign in (1, -1) if self.settings.signed else (1,):
+            sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign)
+            if not bool(sweep.sums.isfinite().all()):
+                raise not_finite()
+            cells = self._cells(sign)
+            self._fires[cells] += sweep.fires
+            self._totals[cells] += (sweep.sums / UNIT).round_().long()
+            self._collect(Swept(m, rows, sweep.maxima, sign, cells.start))
+        if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
+            self._fold()
+
+    def _collect(self, swept: Swept) -> None:
+        sweeper = self._shared.sweeper(self.memories, self.device)
+        bars = self._bars.at(self._cells(swept.sign))
+        found = candidates(swept, bars, self.settings, sweeper)
+        if found is not None:
+            self._loose.append(found)
+
+    def _cells(self, sign: int) -> slice:
+        return slice(0, self.memories) if sign > 0 else slice(self.memories, 2 * self.memories)
+
+    def _see_by_kernel(self, kernel: KernelPass, m: Tensor, rows: Rows) -> None:
+        kernel.settle()
+        if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
+            self._fold()
+        launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), self._redo)
+        self._shared.look_later(launch)
+
+    def _redo(self, m: Tensor, rows: Rows) -> None:
+        """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
+        for sign in (1, -1) if self.settings.signed else (1,):
+            sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign)
+            self._collect(Swept(m, rows, sweep.maxima, sign, self._cells(sign).start))
+
+    def _fold(self) -> None:
+        """Put all candidates into the state and raise the bars."""
+        if self._kernel is not None:
+            self._kernel.settle()
+            self._loose += self._kernel.taken()
+        if not self._loose:
+            return
+        found = Candidates.joined(self._loose).by_place()
+        self._loose = []
+        cells = self._triggers.places.shape[0]
+        self._triggers = self._triggers.merge(Triggers.of(found, cells, self.settings.top))
+        self._sample = self._sample.merge(Sample.of(found, cells, self.settings))
+        self._bars = Bars.of(self._triggers, self._sample)
+
+
+def kernel_pass(memories: int, settings: ScanSettings, device: torch.device) -> KernelPass | None:
+    """The one-read pass for a GPU, or None where plain torch must do."""
+    if settings.per_sentence == "all":
+        return None
+    try:
+        from ffmem.scan import kernels
+    except ImportError:
+        return None
+    return kernels.KernelPass(memories, settings, device) if kernels.runs_on(device) else None
+
+
+def not_finite() -> ScanError:
+    """What to say when a model's coefficients overflow."""
+    return ScanError(
+        "the model gives coefficients that are infinite or not a number; "
+        "run it in bfloat16 or float32"
+    )

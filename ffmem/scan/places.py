@@ -1,0 +1,40 @@
+"""Places as numbers, and the hashes that depend on nothing but a place, a seed or tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+POSITIONS = 65_536  # a place is sentence * POSITIONS + p, p the number of tokens read
+EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
+NO_PRIORITY = 2**31 - 1  # larger than any real priority
+
+
+def mixed(numbers: Tensor) -> Tensor:
+    """Int64 numbers scattered over all 64 bits, one to one (the finaliser of splitmix64)."""
+    x = numbers + -7046029254386353131
+    x = (x ^ _shifted(x, 30)) * -4658895280553007687
+    x = (x ^ _shifted(x, 27)) * -7723592293110705685
+    return x ^ _shifted(x, 31)
+
+
+def priorities(drawn: Tensor, seed: int) -> Tensor:
+    """The random rank of what is drawn (sentence numbers or places): int32 below NO_PRIORITY.
+
+    A number's priority depends on the seed alone, so any machine that meets it agrees.
+    """
+    key = int(mixed(torch.tensor(seed)))
+    return (mixed(drawn ^ key) & NO_PRIORITY).clamp_max_(NO_PRIORITY - 1).to(torch.int32)
+
+
+def prefix_hashes(tokens: Tensor) -> Tensor:
+    """A hash of the first 1, 2, ... tokens of each row [b, width]: equal prefixes, equal hash."""
+    columns = torch.arange(tokens.shape[1], device=tokens.device)
+    odd_factors = mixed(columns) | 1
+    rolling = (mixed(tokens) * odd_factors).cumsum(1)
+    return mixed(rolling ^ columns)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """The logical right shift; torch's own keeps the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

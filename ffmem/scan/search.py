@@ -1,0 +1,160 @@
+"""Finds, after a sweep, the few prefixes that may enter a layer's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.scan.candidates import Candidates
+from ffmem.scan.places import NO_PRIORITY
+from ffmem.scan.rows import Rows
+from ffmem.scan.sample import Sample, place_priorities
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.sweep import Sweeper
+from ffmem.scan.triggers import Triggers
+
+CROWDED = 0.01  # share of maxima above which one more sweep finds positions faster than look-ups
+LOOKED_UP = 2**20  # coefficients gathered at once
+
+
+@dataclass(frozen=True)
+class Bars:
+    """What a newcomer must beat, each [cells].
+
+    It enters the triggers with a coefficient above `coefficients`, or equal and a place before
+    `places`; it enters the sample, if it fires, with a priority up to `priorities`.
+    """
+
+    coefficients: Tensor
+    places: Tensor
+    priorities: Tensor
+
+    @classmethod
+    def of(cls, triggers: Triggers, sample: Sample) -> Bars:
+        """The last slot of each cell, which is free for all that fire while it is unfilled."""
+        if sample.places.shape[1]:
+            last = sample.priorities[:, -1].contiguous()
+        else:
+            last = torch.full_like(triggers.places[:, -1], -1, dtype=torch.int32)
+        return cls(
+            triggers.coefficients[:, -1].contiguous(), triggers.places[:, -1].contiguous(), last
+        )
+
+    def at(self, cells: Tensor | slice) -> Bars:
+        """The bars of some cells."""
+        return Bars(self.coefficients[cells], self.places[cells], self.priorities[cells])
+
+
+@dataclass(frozen=True)
+class Swept:
+    """One sign's coefficients, their maxima per row, and the cell of the first memory."""
+
+    m: Tensor
+    rows: Rows
+    maxima: Tensor
+    sign: int
+    offset: int
+
+
+def candidates(
+    swept: Swept, bars: Bars, settings: ScanSettings, sweeper: Sweeper
+) -> Candidates | None:
+    """All that may enter, and little that may not; bars are those of this sign's cells."""
+    rows, maxima = swept.rows, swept.maxima
+    best = maxima.amax(0)
+    drawn = rows.priorities.amin() <= bars.priorities
+    cells = ((best > 0) & (drawn | (best >= bars.coefficients))).nonzero()[:, 0]
+    if not len(cells):
+        return None
+    bars = bars.at(cells)
+    maxima = maxima.index_select(1, cells)
+    if len(rows) > settings.top and settings.dedupe == "none" and settings.per_sentence == "max":
+        bars = _raised(bars, maxima, rows, settings)
+    row, column = _passing(maxima, rows, bars)
+    if not len(row):
+        return None
+    coefficients = maxima[row, column]
+    if settings.per_sentence == "all":
+        return _all_prefixes(swept, (row, cells[column], bars.at(column)), settings)
+    if len(row) > CROWDED * swept.maxima.numel():
+        steps = sweeper.positions(swept.m, rows, swept.sign, swept.maxima)[row, cells[column]]
+    else:
+        steps = _looked_up_steps(swept, row, cells[column])
+    return _named(swept, row, steps, cells[column], coefficients)
+
+
+def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> tuple[Tensor, Tensor]:
+    """Row and column of the maxima that pass a bar."""
+    below = torch.nextafter(bars.coefficients, torch.zeros_like(bars.coefficients))
+    drawn = rows.priorities[:, None] <= bars.priorities
+    row, column = (maxima > torch.where(drawn, 0, below)).nonzero(as_tuple=True)
+    late = rows.places[row] >= bars.places[column]
+    tied = maxima[row, column] == bars.coefficients[column]
+    kept = ~(tied & late) | (rows.priorities[row] <= bars.priorities[column])
+    return row[kept], column[kept]
+
+
+def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> Bars:
+    """Bars raised to what this batch alone would fill the slots with, if too much passes them."""
+    above = int((maxima >= bars.coefficients).sum())
+    if above <= maxima.shape[1] * settings.top:
+        return bars
+    strongest = maxima.topk(settings.top, dim=0).values[-1]
+    higher = strongest > bars.coefficients
+    coefficients = torch.where(higher, strongest, bars.coefficients)
+    # At a raised bar the tied places are not known yet: all of them pass.
+    places = torch.where(higher, torch.iinfo(torch.int64).max, bars.places)
+    limits = bars.priorities
+    if len(rows) > settings.sample > 0:
+        firing = torch.where(maxima > 0, rows.priorities[:, None], NO_PRIORITY)
+        drawn = firing.topk(settings.sample, dim=0, largest=False).values[-1]
+        limits = torch.minimum(limits, drawn)
+    return Bars(coefficients, places, limits)
+
+
+def _looked_up(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
+    """The coefficients of all admissible prefixes of each row for its memory: [n, most]."""
+    rows = swept.rows
+    steps = torch.arange(max(rows.columns), device=row.device)
+    inside = steps < rows.counts[row, None]
+    columns = torch.where(inside, rows.first + steps, rows.first)
+    found = swept.m[row[:, None], columns, memory[:, None]].float() * swept.sign
+    return found.masked_fill_(~inside, -torch.inf)
+
+
+def _looked_up_steps(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
+    pieces = max(1, LOOKED_UP // max(swept.rows.columns))
+    parts = zip(row.split(pieces), memory.split(pieces), strict=True)
+    return torch.cat([_looked_up(swept, r, c).argmax(1) for r, c in parts])
+
+
+def _all_prefixes(
+    swept: Swept, passing: tuple[Tensor, Tensor, Bars], settings: ScanSettings
+) -> Candidates:
+    """Every prefix that may enter of the rows and memories that passed with their maximum."""
+    found = []
+    row, memory, bars = passing
+    pieces = max(1, LOOKED_UP // max(swept.rows.columns))
+    for part in torch.arange(len(row), device=row.device).split(pieces):
+        r, c, bar = row[part], memory[part], bars.at(part)
+        values = _looked_up(swept, r, c)
+        steps = torch.arange(values.shape[1], device=row.device)
+        priority = place_priorities(swept.rows.places[r, None] + steps, settings)
+        enters = (values >= bar.coefficients[:, None]) | (priority <= bar.priorities[:, None])
+        which, step = (enters & (values > 0)).nonzero(as_tuple=True)
+        found.append(_named(swept, r[which], step, c[which], values[which, step]))
+    return Candidates.joined(found)
+
+
+def _named(
+    swept: Swept, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
+) -> Candidates:
+    groups = swept.rows.groups
+    return Candidates(
+        (memory + swept.offset).to(torch.int32),
+        coefficients,
+        swept.rows.places[row] + steps,
+        None if groups is None else groups[row, steps],
+    )

@@ -1,0 +1,89 @@
+"""One pass over a layer's coefficients in plain torch, in pieces that stay in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.scan.rows import Rows
+
+CACHED = 3 * 2**18  # bytes of a piece on the CPU: with its source it fits a core's second cache
+CACHED_ON_DEVICE = 2**28
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Per row and memory the largest coefficient, not below 0; per memory its count and sum."""
+
+    maxima: Tensor  # [b, memories], float32
+    fires: Tensor  # [memories], int64
+    sums: Tensor  # [memories], float64
+
+
+class Sweeper:
+    """Reads coefficients piece by piece through one buffer of its own.
+
+    Each piece is copied once, clipped at 0, into the buffer, and everything else is read from
+    there: a second look at memory out of the cache would cost as much as the first.
+    """
+
+    def __init__(self, memories: int, device: torch.device) -> None:
+        size = CACHED if device.type == "cpu" else CACHED_ON_DEVICE
+        self.columns = max(1, size // (4 * memories))
+        self.memories = memories
+        self.device = device
+        self._buffer = torch.empty(0, device=device)
+        self._ones = torch.empty(0, device=device)
+
+    def sweep(self, m: Tensor, rows: Rows, sign: int) -> Sweep:
+        """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
+        maxima = torch.zeros(len(rows), self.memories, device=self.device)
+        fires = torch.zeros(1, self.memories, device=self.device)
+        sums = torch.zeros(1, self.memories, dtype=torch.float64, device=self.device)
+        for start, stop, widest in rows.chunks(self.columns):
+            piece = self._clipped(m, rows, (start, stop, widest), sign)
+            flat = piece.view(-1, self.memories)
+            ones = self._ones[:, : flat.shape[0]]
+            torch.amax(piece, 1, out=maxima[start:stop])
+            sums += ones @ flat
+            piece.gt_(0)
+            fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
+        return Sweep(maxima, fires[0].long(), sums[0])
+
+    def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
+        """How many columns after the first each maximum first occurs: [b, memories]."""
+        found = torch.zeros(len(rows), self.memories, device=self.device)
+        for start, stop, widest in rows.chunks(self.columns):
+            piece = self._clipped(m, rows, (start, stop, widest), sign)
+            torch.eq(piece, maxima[start:stop, None], out=piece)
+            piece *= torch.arange(widest, 0, -1, device=self.device)[:, None]
+            found[start:stop] = widest - piece.amax(1)
+        return found.long()
+
+    def _clipped(self, m: Tensor, rows: Rows, chunk: tuple[int, int, int], sign: int) -> Tensor:
+        """The chunk's coefficients of one sign in the buffer, 0 where not admissible."""
+        start, stop, widest = chunk
+        source = m[start:stop, rows.first : rows.first + widest]
+        piece = self._room((stop - start) * widest).view(stop - start, widest, self.memories)
+        if sign < 0:
+            torch.neg(piece.copy_(source), out=piece).clamp_min_(0)
+        elif m.dtype == torch.float32:
+            torch.clamp_min(source, 0, out=piece)
+        else:
+            piece.copy_(source).clamp_min_(0)
+        if self.device.type != "cpu":
+            outside = torch.arange(widest, device=self.device) >= rows.counts[start:stop, None]
+            return piece.masked_fill_(outside[:, :, None], 0)
+        for row in range(start, stop):
+            if rows.columns[row] < widest:
+                piece[row - start, rows.columns[row] :] = 0
+        return piece
+
+    def _room(self, columns: int) -> Tensor:
+        if self._ones.numel() < columns:
+            size = max(columns, self.columns)
+            self._buffer = torch.empty(size, self.memories, device=self.device)
+            self._ones = torch.ones(1, size, device=self.device)
+        return self._buffer[:columns]

@@ -1,0 +1,64 @@
+"""Counts and sums of every cell, as a value that can be merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+UNIT = 2.0**-24  # what one step of `totals` is worth
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """How often and how strongly every cell fired, over all admissible prefixes.
+
+    Per cell ([cells]): `fires`, the prefixes with a coefficient above zero (int64); `totals`, the
+    sum of those coefficients in steps of UNIT (int64); `largest` of them (float32, 0 if none).
+    For all cells: `prefixes` read, and `sentences` that had any. Sums within a batch are floats,
+    rounded once to whole steps; from there on all is integers, so `merge` is exact and
+    associative to the bit. Coefficients that sum to 2**39 or more overflow `totals`.
+    """
+
+    fires: Tensor
+    totals: Tensor
+    largest: Tensor
+    prefixes: int
+    sentences: int
+
+    @classmethod
+    def empty(cls, cells: int, device: torch.device | str = "cpu") -> Tallies:
+        """Nothing read yet."""
+        zeros = torch.zeros(cells, dtype=torch.int64, device=device)
+        return cls(zeros, zeros.clone(), torch.zeros(cells, device=device), 0, 0)
+
+    def merge(self, other: Tallies) -> Tallies:
+        """What reading both sides' prefixes gives."""
+        return Tallies(
+            self.fires + other.fires,
+            self.totals + other.totals,
+            torch.maximum(self.largest, other.largest),
+            self.prefixes + other.prefixes,
+            self.sentences + other.sentences,
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean coefficient over all prefixes, those that did not fire counted as 0: float64."""
+        return self.totals.double() * UNIT / max(self.prefixes, 1)
+
+    @property
+    def mean_firing(self) -> Tensor:
+        """The mean coefficient of the prefixes that fired, 0 where none did: float64."""
+        return self.totals.double() * UNIT / self.fires.clamp_min(1)
+
+    @property
+    def rate(self) -> Tensor:
+        """The share of prefixes that fired: float64."""
+        return self.fires.double() / max(self.prefixes, 1)
+
+    def to(self, device: torch.device | str) -> Tallies:
+        """The same tallies on another device."""
+        fires, totals, largest = (t.to(device) for t in (self.fires, self.totals, self.largest))
+        return Tallies(fires, totals, largest, self.prefixes, self.sentences)

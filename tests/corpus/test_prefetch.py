@@ -1,0 +1,61 @@
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ffmem.corpus.prefetch import prefetched
+
+
+def running() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ffmem-prefetch"]
+
+
+def test_items_come_in_order() -> None:
+    assert list(prefetched(iter(range(100)))) == list(range(100))
+    assert list(prefetched(iter(()))) == []
+    assert not running()
+
+
+def test_no_more_than_the_depth_is_made_ahead() -> None:
+    made = []
+
+    def source() -> Iterator[int]:
+        for number in range(50):
+            made.append(number)
+            yield number
+
+    reader = prefetched(source(), depth=2)
+    assert next(reader) == 0
+    time.sleep(0.2)
+    assert 2 <= len(made) <= 4  # one read, two waiting, one in the thread's hand
+    reader.close()
+
+
+def test_an_error_comes_where_it_happened() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    reader = prefetched(source())
+    assert next(reader) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(reader)
+    assert not running()
+
+
+def test_the_thread_ends_and_closes_the_source_when_the_reader_stops() -> None:
+    closed = threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            closed.set()
+
+    reader = prefetched(source())
+    next(reader)
+    reader.close()
+    assert closed.wait(5)
+    assert not running()

@@ -1,0 +1,209 @@
+import gzip
+import io
+import json
+import lzma
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffmem.corpus.sources import Source, digest, documents
+from ffmem.errors import CorpusError
+
+TEXTS = ["The first line.", "Zoë 日本語 🎉", " padded ", "last"]
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def read(path: Path | str, **options: str) -> list[str]:
+    return list(documents(Source(str(path), **options)))
+
+
+def complaint(path: Path | str, **options: str) -> str:
+    """The one sentence that reading a bad corpus gives."""
+    with pytest.raises(CorpusError) as caught:
+        read(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_lines_come_back_whatever_the_compression(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESS[suffix]("\ufeff\n".encode() + "\r\n \n".join(TEXTS).encode()))
+    assert read(path) == TEXTS
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_json_lines_come_back_whatever_the_compression(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    rows = [{"id": i, "body": text} for i, text in enumerate([*TEXTS, "", None, "two\nlines"])]
+    path.write_bytes(COMPRESS[suffix]("\n".join(map(json.dumps, rows)).encode()))
+    assert read(path, column="body") == [*TEXTS, "two\nlines"]
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]))))
+def test_any_line_of_unicode_comes_back(tmp_path_factory: pytest.TempPathFactory, texts) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.txt"
+    path.write_bytes("\n".join(["first", *texts]).encode())
+    assert read(path) == ["first", *(text for text in texts if text and not text.isspace())]
+
+
+def test_zstandard_frames_one_after_the_other_are_all_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(COMPRESS[".zst"](b"one\n" * 50_000) + COMPRESS[".zst"](b"two\n"))
+    assert read(path) == ["one"] * 50_000 + ["two"]
+
+
+def write_parquet(path: Path, columns: dict[str, list[object]]) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=2)
+    return path
+
+
+def test_a_parquet_column_comes_back_without_empty_rows(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"n": [1, 2, 3, 4], "text": ["a", None, " ", "b"]})
+    assert read(path) == ["a", "b"]
+
+
+def test_folders_and_globs_are_read_in_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/z.txt", "a/.hidden", ".git/x.txt", "c.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps({"text": name}) if "json" in name else name)
+    assert read(tmp_path) == ["a/z.txt", "b.txt", "c.jsonl"]
+    assert read(f"{tmp_path}/**/*.txt") == ["a/z.txt", "b.txt"]
+    assert read(f"{tmp_path}/*.jsonl") == ["c.jsonl"]
+
+
+def test_standard_input_is_read_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("één\n\ntwo".encode())))
+    assert read("-") == ["één", "two"]
+
+
+def test_a_large_file_is_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    with path.open("w") as file:
+        file.writelines(f"{i} {'word ' * 30}\n" for i in range(100_000))
+    tracemalloc.start()
+    count = sum(1 for _ in documents(Source(str(path))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 100_000
+    assert path.stat().st_size > 15_000_000
+    assert peak < 1_000_000
+
+
+def test_a_missing_file_is_refused_at_once(tmp_path: Path) -> None:
+    for missing in (tmp_path / "no.txt", f"{tmp_path}/*.txt", tmp_path):
+        with pytest.raises(CorpusError, match="no such file"):
+            documents(Source(str(missing)))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.txt.xz"])
+def test_an_empty_corpus_is_refused(tmp_path: Path, name: str) -> None:
+    suffix = Path(name).suffix
+    (tmp_path / name).write_bytes(COMPRESS.get(suffix, bytes)(b"\n \n"))
+    assert "is empty" in complaint(tmp_path / name)
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"text\nab\0cd\n")
+    assert "a.bin is not UTF-8 text: line 2 holds a NUL byte" in complaint(tmp_path / "a.bin")
+
+
+def test_invalid_utf8_is_refused_with_its_line_or_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"good\n\nb\xffd\n")
+    found = complaint(path)
+    assert "a.txt line 3 is not valid UTF-8" in found
+    assert "--errors replace" in found
+    assert read(path, errors="replace") == ["good", "b\ufffdd"]
+
+
+def test_half_a_surrogate_pair_is_an_encoding_error_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a\\ud800b \\ud83c\\udf89"}')
+    assert "line 1 holds half a surrogate pair" in complaint(path)
+    assert read(path, errors="replace") == ["a\ufffdb 🎉"]
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    rows = tmp_path / "a.jsonl"
+    rows.write_text('{"id": 1, "body": "x"}')
+    table = write_parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"]})
+    for path in (rows, table):
+        assert "no column 'text' (there are: id, body)" in complaint(path)
+        assert "column 'id' holds int, not text" in complaint(path, column="id")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("part", ["cut", "other"])
+def test_a_damaged_file_is_refused(tmp_path: Path, suffix: str, part: str) -> None:
+    lines = b"".join(b"%d some words\n" % (i * i) for i in range(9_000))
+    whole = COMPRESS[suffix](lines)
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(whole[: len(whole) // 2] if part == "cut" else b"not compressed at all")
+    assert "is corrupt or cut short" in complaint(path)
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"text": ["a", "b"]})
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "is not a whole Parquet file" in complaint(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [("{bad", "line 2 is not JSON"), ("[1]", "line 2 is JSON but not")]
+)
+def test_a_line_that_is_no_json_object_is_refused(tmp_path: Path, line: str, expected: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x"}\n' + line)
+    assert expected in complaint(path)
+
+
+def test_a_split_is_for_datasets(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert "leave `--split` out" in complaint(tmp_path / "a.txt", split="train")
+
+
+def test_a_dataset_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "pip install datasets" in complaint("owner/no-such-name:config")
+
+
+def test_the_digest_is_of_names_and_content_and_not_of_the_folder(tmp_path: Path) -> None:
+    def made(folder: str, name: str, text: str) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+        return digest(Source(str(tmp_path / folder)))
+
+    long = "x" * 3_000_000
+    same = made("one", "a.txt", long)
+    assert same == made("two", "a.txt", long)
+    assert same == digest(Source(str(tmp_path / "one" / "a.txt")))
+    others = [
+        made("three", "b.txt", long),
+        made("four", "a.txt", long + "x"),
+        made("five", "a.txt", long[:-1] + "y"),
+        made("six", "a.txt", "y" + long[1:]),
+    ]
+    assert len({same, *others}) == 5
+
+
+def test_the_digest_knows_the_column_where_there_are_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "a.jsonl").write_text('{"a": "x", "b": "y"}')
+    for name, differs in [("a.txt", False), ("a.jsonl", True)]:
+        found = {digest(Source(str(tmp_path / name), column=column)) for column in "ab"}
+        assert len(found) == 1 + differs

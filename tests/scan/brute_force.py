@@ -1,0 +1,148 @@
+"""The slow, obvious way to a layer's state: every prefix in a list, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.scan.layer_scan import LayerState
+from ffmem.scan.places import EMPTY, NO_PRIORITY, priorities
+from ffmem.scan.sample import Sample
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.triggers import Triggers
+
+
+@dataclass(frozen=True)
+class FakeBatch:
+    tokens: Tensor
+    lengths: Tensor
+    sentences: Tensor
+    bos: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A sentence: its number, tokens, and the coefficients after each: [n + 1, memories].
+
+    Row p of `m` belongs to the prefix of p tokens, so row 0 is what BOS alone gives.
+    """
+
+    number: int
+    tokens: list[int]
+    m: Tensor
+
+
+def readings(
+    generator: torch.Generator, count: int, memories: int, longest: int = 6
+) -> list[Reading]:
+    """Random sentences with few distinct coefficients and tokens, so that ties abound."""
+    made = []
+    for number in torch.randperm(3 * count, generator=generator)[:count].tolist():
+        n = int(torch.randint(1, longest + 1, (), generator=generator))
+        tokens = torch.randint(0, 2, (n,), generator=generator).tolist()
+        m = torch.randint(-3, 5, (n + 1, memories), generator=generator) / 4
+        made.append(Reading(number, tokens, m))
+    return made
+
+
+def batched(
+    sentences: list[Reading], bos: int, padding: int, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, FakeBatch]:
+    """The sentences side by side; padded coefficients are huge, so touching one shows."""
+    width = max(len(s.tokens) for s in sentences) + bos + padding
+    m = torch.full((len(sentences), width, sentences[0].m.shape[1]), 999.0, dtype=dtype)
+    tokens = torch.full((len(sentences), width), 7)
+    for row, sentence in enumerate(sentences):
+        n = len(sentence.tokens)
+        m[row, : n + bos] = sentence.m[1 - bos :].to(dtype)
+        tokens[row, bos : n + bos] = torch.tensor(sentence.tokens)
+    lengths = torch.tensor([len(s.tokens) for s in sentences])
+    return m, FakeBatch(tokens, lengths, torch.tensor([s.number for s in sentences]), bos)
+
+
+Entry = tuple[float, int, object]  # coefficient, place, group
+
+
+def brute_force(sentences: list[Reading], settings: ScanSettings, bos: int) -> LayerState:
+    memories = sentences[0].m.shape[1]
+    cells = [(c, 1.0) for c in range(memories)]
+    if settings.signed:
+        cells += [(c, -1.0) for c in range(memories)]
+    entries = [_entries(sentences, settings, bos, *cell) for cell in cells]
+    firing = [[e for sentence in cell for e in sentence if e[0] > 0] for cell in entries]
+    competing = firing if settings.per_sentence == "all" else [_best(cell) for cell in entries]
+    state = LayerState.empty(memories, settings)
+    for cell, found in enumerate(competing):
+        _fill_triggers(state.triggers, cell, found, settings)
+        _fill_sample(state.sample, cell, found, settings)
+    tallies = Tallies(
+        torch.tensor([len(found) for found in firing]),
+        torch.tensor([round(sum(e[0] for e in found) / UNIT) for found in firing]),
+        torch.tensor([max((e[0] for e in found), default=0.0) for found in firing]),
+        sum(len(sentence) for sentence in entries[0]),
+        sum(len(sentence) > 0 for sentence in entries[0]),
+    )
+    return LayerState(state.triggers, tallies, state.sample)
+
+
+def _entries(
+    sentences: list[Reading], settings: ScanSettings, bos: int, memory: int, sign: float
+) -> list[list[Entry]]:
+    return [list(_admissible(s, settings, bos, memory, sign)) for s in sentences]
+
+
+def _admissible(
+    s: Reading, settings: ScanSettings, bos: int, memory: int, sign: float
+) -> Iterator[Entry]:
+    n = len(s.tokens)
+    for p in range(0 if bos else 1, n + 1):
+        if p >= settings.min_prefix and (p < n or settings.include_final):
+            group = tuple(s.tokens if settings.dedupe == "sentence" else s.tokens[:p])
+            yield sign * float(s.m[p, memory]), s.number * 65_536 + p, group
+
+
+def _best(cell: list[list[Entry]]) -> list[Entry]:
+    best = (min(s, key=lambda e: (-e[0], e[1])) for s in cell if s)
+    return [e for e in best if e[0] > 0]
+
+
+def _fill_triggers(into: Triggers, cell: int, found: list[Entry], settings: ScanSettings) -> None:
+    ordered = sorted(found, key=lambda e: (-e[0], e[1]))
+    if settings.dedupe != "none":
+        met: dict[object, Entry] = {}
+        for entry in ordered:
+            met.setdefault(entry[2], entry)
+        ordered = list(met.values())
+    for rank, (coefficient, place, _) in enumerate(ordered[: settings.top]):
+        into.coefficients[cell, rank], into.places[cell, rank] = coefficient, place
+
+
+def _fill_sample(into: Sample, cell: int, found: list[Entry], settings: ScanSettings) -> None:
+    def priority(place: int) -> int:
+        drawn = place if settings.per_sentence == "all" else place // 65_536
+        return int(priorities(torch.tensor(drawn), settings.seed))
+
+    ordered = sorted((priority(place), place, coefficient) for coefficient, place, _ in found)
+    for rank, (drawn, place, coefficient) in enumerate(ordered[: settings.sample]):
+        into.coefficients[cell, rank], into.places[cell, rank] = coefficient, place
+        into.priorities[cell, rank] = drawn
+
+
+def assert_same(found: LayerState, expected: LayerState) -> None:
+    assert torch.equal(found.triggers.coefficients, expected.triggers.coefficients)
+    assert torch.equal(found.triggers.places, expected.triggers.places)
+    assert torch.equal(found.sample.places, expected.sample.places)
+    assert torch.equal(found.sample.coefficients, expected.sample.coefficients)
+    assert torch.equal(found.sample.priorities, expected.sample.priorities)
+    assert torch.equal(found.tallies.fires, expected.tallies.fires)
+    assert torch.equal(found.tallies.totals, expected.tallies.totals)
+    assert torch.equal(found.tallies.largest, expected.tallies.largest)
+    assert found.tallies.prefixes == expected.tallies.prefixes
+    assert found.tallies.sentences == expected.tallies.sentences
+    unfilled = found.triggers.places == EMPTY
+    assert torch.equal(unfilled, found.triggers.coefficients == 0)
+    assert torch.equal(found.sample.places == EMPTY, found.sample.priorities == NO_PRIORITY)

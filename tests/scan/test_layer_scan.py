@@ -1,0 +1,206 @@
+"""Laws of a layer's running state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ffmem.errors import ScanError
+from ffmem.scan.layer_scan import LayerScan, LayerState
+from ffmem.scan.places import EMPTY
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.shared import Shared
+from tests.scan.brute_force import Reading, assert_same, batched, brute_force, readings
+
+MEMORIES = 5
+
+scan_settings = st.builds(
+    ScanSettings,
+    top=st.integers(1, 6),
+    sample=st.integers(0, 5),
+    per_sentence=st.sampled_from(["max", "all"]),
+    min_prefix=st.integers(0, 3),
+    include_final=st.booleans(),
+    dedupe=st.sampled_from(["none", "sentence", "prefix"]),
+    signed=st.booleans(),
+    seed=st.integers(0, 5),
+)
+
+
+def split(sentences: list[Reading], size: int, by_length: bool) -> list[list[Reading]]:
+    if by_length:
+        sentences = sorted(sentences, key=lambda s: len(s.tokens))
+    return [sentences[i : i + size] for i in range(0, len(sentences), size)]
+
+
+def seen(layer: LayerScan, batches: list[list[Reading]], bos: int, padding: int = 0) -> LayerState:
+    for sentences in batches:
+        layer.see(*batched(sentences, bos, padding))
+    return layer.state()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    chosen=scan_settings,
+    seed=st.integers(0, 1000),
+    size=st.integers(1, 12),
+    bos=st.integers(0, 1),
+    padding=st.integers(0, 2),
+    by_length=st.booleans(),
+    early_folds=st.booleans(),
+)
+def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_gives(
+    chosen: ScanSettings, seed: int, size: int, bos: int, padding: int, by_length: bool,
+    early_folds: bool,
+) -> None:  # fmt: skip
+    sentences = readings(torch.Generator().manual_seed(seed), 30, MEMORIES)
+    layer = LayerScan(MEMORIES, chosen)
+    for piece in split(sentences, size, by_length):
+        layer.see(*batched(piece, bos, padding))
+        if early_folds:
+            layer.state()  # raises the bars, so that more is turned away early
+    assert_same(layer.state(), brute_force(sentences, chosen, bos))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("signed", [False, True])
+def test_many_rows_at_once_give_what_brute_force_gives(dtype: torch.dtype, signed: bool) -> None:
+    chosen = ScanSettings(top=4, sample=3, signed=signed)
+    sentences = readings(torch.Generator().manual_seed(5), 400, MEMORIES)
+    layer = LayerScan(MEMORIES, chosen)
+    for piece in split(sentences, 150, True):
+        layer.see(*batched(piece, 1, 1, dtype))
+    assert_same(layer.state(), brute_force(sentences, chosen, 1))
+
+
+def test_coefficients_may_come_with_rows_and_columns_as_one() -> None:
+    sentences = readings(torch.Generator().manual_seed(1), 9, MEMORIES)
+    m, batch = batched(sentences, 1, 0)
+    layer = LayerScan(MEMORIES, ScanSettings(top=3))
+    layer.see(m.flatten(0, 1), batch)
+    assert_same(layer.state(), brute_force(sentences, ScanSettings(top=3), 1))
+
+
+@pytest.mark.parametrize("include_final", [False, True])
+@pytest.mark.parametrize("min_prefix", [0, 1, 2])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_sentence_of_n_tokens_has_the_prefixes_it_should(
+    n: int, min_prefix: int, include_final: bool
+) -> None:
+    chosen = ScanSettings(
+        top=9, per_sentence="all", min_prefix=min_prefix, include_final=include_final
+    )
+    m = torch.arange(1.0, n + 2)[:, None]
+    layer = LayerScan(1, chosen)
+    state = seen(layer, [[Reading(4, [1] * n, m)]], bos=1)
+    last = n if include_final else n - 1
+    expected = [4 * 65_536 + p for p in range(last, min_prefix - 1, -1)]
+    found = state.triggers.places[0]
+    assert found[found != EMPTY].tolist() == expected
+    assert state.tallies.prefixes == len(expected)
+    assert state.tallies.sentences == (len(expected) > 0)
+
+
+def test_of_equal_coefficients_the_earliest_place_is_kept() -> None:
+    m = torch.ones(5, 1)
+    sentences = [Reading(number, [1, 2, 3, 4], m) for number in (9, 2, 7, 4)]
+    state = seen(LayerScan(1, ScanSettings(top=3)), [[s] for s in sentences], bos=1)
+    assert state.triggers.places[0].tolist() == [n * 65_536 + 1 for n in (2, 4, 7)]
+
+
+def test_zeros_never_enter_and_dead_cells_stay_empty() -> None:
+    m = torch.tensor([[0.0, -1.0, 0.5]]).repeat(4, 1)
+    state = seen(LayerScan(3, ScanSettings(top=2)), [[Reading(0, [1, 2, 3], m)]], bos=1)
+    assert state.triggers.filled.tolist() == [0, 0, 1]
+    assert (state.sample.places[:2] == EMPTY).all()
+    assert state.tallies.fires.tolist() == [0, 0, 2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(chosen=scan_settings, seed=st.integers(0, 1000), stop=st.integers(0, 29))
+def test_resuming_a_state_gives_what_never_stopping_gives(
+    chosen: ScanSettings, seed: int, stop: int
+) -> None:
+    batches = split(readings(torch.Generator().manual_seed(seed), 30, MEMORIES), 3, False)
+    whole = seen(LayerScan(MEMORIES, chosen), batches, bos=1)
+    first = seen(LayerScan(MEMORIES, chosen), batches[: stop // 3], bos=1)
+    second = LayerScan(MEMORIES, chosen)
+    second.resume(first)
+    assert_same(seen(second, batches[stop // 3 :], bos=1), whole)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=scan_settings, seed=st.integers(0, 1000), order=st.permutations(range(5)))
+def test_shards_merged_in_any_order_give_what_one_scan_gives(
+    chosen: ScanSettings, seed: int, order: list[int]
+) -> None:
+    sentences = readings(torch.Generator().manual_seed(seed), 30, MEMORIES)
+    shards = split(sentences, 6, False)
+    states = [seen(LayerScan(MEMORIES, chosen), [shard], bos=1) for shard in shards]
+    a, b, c, d, e = (states[i] for i in order)
+    assert_same(a.merge(b).merge(c.merge(d.merge(e))), brute_force(sentences, chosen, 1))
+
+
+def test_a_state_stays_as_it_is_when_more_is_seen() -> None:
+    batches = split(readings(torch.Generator().manual_seed(3), 20, MEMORIES), 10, False)
+    layer = LayerScan(MEMORIES, ScanSettings(top=3, sample=2))
+    early = seen(layer, batches[:1], bos=1)
+    seen(layer, batches[1:], bos=1)
+    assert_same(early, brute_force(batches[0], ScanSettings(top=3, sample=2), 1))
+
+
+def test_layers_that_share_work_do_not_disturb_each_other() -> None:
+    chosen = ScanSettings(top=3, sample=2)
+    shared = Shared(chosen)
+    generator = torch.Generator().manual_seed(8)
+    sentences = readings(generator, 24, 2 * MEMORIES)
+    halves = (slice(0, MEMORIES), slice(MEMORIES, 2 * MEMORIES))
+    layers = [LayerScan(MEMORIES, chosen, shared=shared) for _ in halves]
+    for piece in split(sentences, 5, True):
+        m, batch = batched(piece, 1, 0)
+        for layer, half in zip(layers, halves, strict=True):
+            layer.see(m[..., half].contiguous(), batch)
+    for layer, half in zip(layers, halves, strict=True):
+        own = [Reading(s.number, s.tokens, s.m[:, half]) for s in sentences]
+        assert_same(layer.state(), brute_force(own, chosen, 1))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_coefficients_that_are_not_finite_stop_the_scan(bad: float) -> None:
+    m = torch.ones(4, 2)
+    m[2, 1] = bad
+    layer = LayerScan(2, ScanSettings())
+    with pytest.raises(ScanError, match="bfloat16 or float32"):
+        layer.see(*batched([Reading(0, [1, 2, 3], m)], 1, 0))
+
+
+def test_what_stands_in_the_padding_does_not_matter() -> None:
+    sentences = readings(torch.Generator().manual_seed(2), 12, MEMORIES)
+    m, batch = batched(sentences, 1, 2)
+    layer = LayerScan(MEMORIES, ScanSettings(top=3))
+    layer.see(m.masked_fill(m == 999.0, float("nan")), batch)
+    assert_same(layer.state(), brute_force(sentences, ScanSettings(top=3), 1))
+
+
+def test_a_sentence_too_long_to_number_is_refused() -> None:
+    batch = batched([Reading(3, [1], torch.ones(2, 1))], 1, 0)[1]
+    long = type(batch)(batch.tokens, torch.tensor([65_536]), batch.sentences, 1)
+    with pytest.raises(ScanError, match="sentence 3 has 65536 tokens"):
+        LayerScan(1, ScanSettings()).see(torch.ones(1, 2, 1), long)
+
+
+def test_a_state_of_another_size_is_refused() -> None:
+    small = LayerScan(2, ScanSettings(top=3)).state()
+    with pytest.raises(ScanError, match="resume it with the model and settings"):
+        LayerScan(2, ScanSettings(top=4)).resume(small)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"top": 0}, {"sample": -1}, {"min_prefix": -1}, {"dedupe": "word"},
+              {"per_sentence": "some"}, {"seed": -1}, {"top": 2.5}],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(ScanError, match=next(iter(wrong))):
+        ScanSettings(**wrong)  # type: ignore[arg-type]
