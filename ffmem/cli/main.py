@@ -9,6 +9,9 @@ import click
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.prompt import prompt
+from ffmem.cli.scan import scan
+from ffmem.cli.search import search
+from ffmem.cli.show import show
 from ffmem.errors import FfmemError
 from ffmem.version import VERSION
 
@@ -23,7 +26,7 @@ def ffmem() -> None:
     """
 
 
-for command in (inspect, models, prompt):
+for command in (inspect, models, prompt, scan, search, show):
     ffmem.add_command(command)
 
 

@@ -59,6 +59,20 @@ class Sentences:
         """Tokens in each sentence."""
         return np.diff(self.starts)
 
+    def first(self, count: int) -> "Sentences":
+        """The first `count` sentences, or all if there are no more."""
+        if count >= len(self):
+            return self
+        end = int(self.starts[count])
+        return Sentences(
+            self.numbers[:count],
+            self.texts[:count],
+            self.tokens[:end],
+            self.starts[: count + 1],
+            self.token_ends[:end],
+            self.cut,
+        )
+
     def token_ids(self, row: int) -> NDArray[np.int32]:
         """The tokens of the sentence in that row."""
         return self.tokens[self.starts[row] : self.starts[row + 1]]

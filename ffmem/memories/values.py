@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.memories.projection import PAPER, Lens, TopTokens, top_tokens
+from ffmem.memories.projection import PAPER, Lens, TopTokens, in_chunks, top_tokens
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.head import linear_norm
 from ffmem.models.language_model import LanguageModel
@@ -39,3 +41,34 @@ def value_tokens(
     address = Address.parse(address) if isinstance(address, str) else address
     value = value_vectors(model.check(address), [address.index])
     return top_tokens(model, -value if address.sign == "-" else value, "piece", k, lens)
+
+
+@dataclass(frozen=True)
+class ValueEnds:
+    """Both ends of every value's ranking in a layer: tokens and logits [memory, k], best first.
+
+    `suppressed` is what the value pushes down most, that is what its opposite promotes; each
+    probability [memory] is that of the end's first token under the softmax of +value or -value.
+    """
+
+    promoted: Tensor
+    promoted_logits: Tensor
+    probability: Tensor
+    suppressed: Tensor
+    suppressed_logits: Tensor
+    suppressed_probability: Tensor
+
+
+@torch.no_grad()
+def value_ends(model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER) -> ValueEnds:
+    """The k tokens that each value of a layer promotes, and suppresses, most; on the CPU."""
+    found: list[tuple[Tensor, ...]] = []
+    for _, scores in in_chunks(model, value_vectors(layer), "piece", lens):
+        high, low = scores.topk(k), scores.topk(k, largest=False)
+        promoted, suppressed = high.indices, low.indices
+        promoted[:, 0], suppressed[:, 0] = scores.argmax(dim=1), scores.argmin(dim=1)
+        certain = (high.values[:, 0] - scores.logsumexp(dim=1)).exp()
+        certain_low = (-low.values[:, 0] - (-scores).logsumexp(dim=1)).exp()
+        parts = (promoted, high.values, certain, suppressed, low.values, certain_low)
+        found.append(tuple(part.cpu() for part in parts))
+    return ValueEnds(*(torch.cat(parts) for parts in zip(*found, strict=True)))

@@ -1,0 +1,169 @@
+"""`ffmem scan MODEL CORPUS -o DIR`: find the texts that trigger every memory most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import click
+
+from ffmem.cli.options import ModelOptions, loaded, model_options
+
+if TYPE_CHECKING:
+    from ffmem.models.language_model import LanguageModel
+    from ffmem.pipeline import ScanPlan
+    from ffmem.store.checkpoint import Progress
+
+
+def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what text is read and how it is cut."""
+    for option in (
+        click.option("--column", default="text", show_default=True, help="Text column or field."),
+        click.option("--split", help="Split of a Hugging Face dataset, e.g. train."),
+        click.option(
+            "--errors",
+            type=click.Choice(["strict", "replace"]),
+            default="strict",
+            show_default=True,
+            help="What to do with bytes that are no UTF-8.",
+        ),
+        click.option("--splitter", help="How documents become sentences: rule, line or none."),
+        click.option("--max-tokens", default=512, show_default=True, help="Longest sentence."),
+        click.option("--max-sentences", type=int, help="Read only the first N sentences."),
+        click.option("--drop-headings", is_flag=True, help="Leave out `= Title =` lines."),
+        click.option("--wikitext-detok", is_flag=True, help="Undo WikiText's tokenised form."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("model")
+@click.argument("corpus")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to fill.")
+@click.option("-k", "--top", default=50, show_default=True, help="Triggers kept per memory.")
+@click.option("--sample", default=32, show_default=True, help="Random triggers kept per memory.")
+@click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default.")
+@click.option(
+    "--per-sentence",
+    type=click.Choice(["max", "all"]),
+    default="max",
+    show_default=True,
+    help="One prefix per sentence and memory, or every prefix.",
+)
+@click.option("--min-prefix", default=1, show_default=True, help="Shortest prefix, in tokens.")
+@click.option("--include-final", is_flag=True, help="Let whole sentences be triggers too.")
+@click.option(
+    "--dedupe",
+    type=click.Choice(["none", "sentence", "prefix"]),
+    default="none",
+    show_default=True,
+    help="Keep one trigger per memory among equal ones.",
+)
+@click.option("--seed", default=0, show_default=True, help="Draws the random triggers.")
+@click.option("--budget", type=int, help="Tokens a batch; by default what suits the device.")
+@corpus_options
+@model_options
+def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
+    r"""Find the texts of CORPUS that trigger each memory of MODEL most.
+
+    CORPUS is a file (.txt: a document a line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
+    glob of such files, a Hugging Face dataset id, or - for standard input. A scan that was stopped
+    goes on where it was when the same command is run again.
+
+    \b
+    Example:
+        ffmem scan tiny:gpt2 corpus.txt --top 10 -o out/scan
+    """
+    from ffmem import pipeline
+
+    model_choice: ModelOptions = {
+        name: options.pop(name)
+        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
+    }
+    language_model = loaded(model, model_choice)
+    plan = plan_of(language_model, corpus, **options)
+    with progress_line(language_model, plan) as watch:
+        store = pipeline.scan(language_model, plan, out, watch)
+    counts = store.manifest.counts
+    click.echo(
+        f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
+        f"{counts['tokens']:,} tokens, {store.manifest.seconds:.0f} s -> {out}\n"
+        f"see one with: ffmem show {out} L{store.manifest.layers[-1][0]}.0"
+    )
+
+
+def plan_of(  # noqa: PLR0913 - one parameter an option
+    model: LanguageModel,
+    corpus: str,
+    *,
+    column: str,
+    split: str | None,
+    errors: Literal["strict", "replace"],
+    splitter: str | None,
+    max_tokens: int,
+    max_sentences: int | None,
+    drop_headings: bool,
+    wikitext_detok: bool,
+    layers: str | None,
+    budget: int | None,
+    **settings: Any,
+) -> ScanPlan:
+    """The plan that a command's options describe."""
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
+    from ffmem.corpus.splitting import DEFAULT
+    from ffmem.pipeline import ScanPlan
+    from ffmem.scan.settings import ScanSettings
+
+    return ScanPlan(
+        source=Source(corpus, column, split, errors),
+        settings=ScanSettings(signed=model.gated, **settings),
+        sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
+        layers=None if layers is None else layer_numbers(layers),
+        max_sentences=max_sentences,
+        budget=budget,
+    )
+
+
+def layer_numbers(text: str) -> list[int]:
+    """Read `1-4,9`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise click.UsageError(f"--layers {text!r} is no list of layers; write it as 1-4,9")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+@contextmanager
+def progress_line(model: LanguageModel, plan: ScanPlan) -> Iterator[Callable[[Progress], None]]:
+    """One line that says how fast the scan is and how long it will take."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Line
+
+    chosen = len(plan.layers) if plan.layers is not None else len(model.layers)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Line(*columns, transient=True) as line:
+        task = line.add_task(
+            f"{chosen} layers, {model.memories:,} memories", total=plan.max_sentences
+        )
+
+        def watch(progress: Progress) -> None:
+            speed = progress.tokens / max(progress.seconds, 1e-9)
+            line.update(
+                task,
+                completed=progress.sentences,
+                description=f"{chosen} layers, {model.memories:,} memories, "
+                f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s",
+            )
+
+        yield watch

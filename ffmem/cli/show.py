@@ -1,0 +1,90 @@
+"""`ffmem show DIR ADDRESS`: one memory, with its triggers in source text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ffmem.address import Address
+    from ffmem.store.scan_store import ScanStore
+    from ffmem.store.search import Search
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("address")
+@click.option("-n", "--count", default=10, show_default=True, help="Triggers shown.")
+@click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+def show(folder: Path, address: str, count: int, sample: bool, as_json: bool) -> None:
+    r"""Show the memory ADDRESS of the scan in FOLDER: triggers, value tokens, counts.
+
+    The last token read is underlined, the next token is in [brackets].
+
+    \b
+    Example:
+        ffmem show out/scan L2.7
+    """
+    from ffmem.address import Address
+    from ffmem.store.scan_store import ScanStore
+    from ffmem.store.search import Search
+
+    store = ScanStore.open(folder)
+    search = Search(store)
+    kind = "sample" if sample else "trigger"
+    pages = [page(store, search, cell, kind) for cell in store.cells(Address.parse(address))]
+    if as_json:
+        click.echo(json.dumps(pages, indent=2, ensure_ascii=False))
+        return
+    for found in pages:
+        print_page(found, count)
+
+
+def page(store: ScanStore, search: Search, cell: Address, kind: str) -> dict[str, Any]:
+    """Everything the store knows of one cell."""
+    return {
+        "address": str(cell),
+        "counts": asdict(store.counts(cell)),
+        "promoted": [asdict(push) for push in search.pushes(cell)],
+        "suppressed": [asdict(push) for push in search.pushes(cell, "suppressed")],
+        "triggers": [asdict(trigger) for trigger in store.triggers(cell, kind)],
+    }
+
+
+def print_page(found: dict[str, Any], count: int) -> None:
+    """Print one cell for a person."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    counts = found["counts"]
+    share = counts["fires"] / max(counts["prefixes"], 1)
+    console.print(Text(found["address"], style="bold"))
+    console.print(
+        f"  fires on {counts['fires']:,} of {counts['prefixes']:,} prefixes ({share:.2%}), "
+        f"mean {counts['mean']:.3f}, largest {counts['largest']:.3f}"
+    )
+    for name in ("promoted", "suppressed"):
+        tokens = "  ".join(push["text"].replace(" ", "·") for push in found[name][:10])
+        console.print(Text(f"  value {name}: {tokens}"))
+    if not found["triggers"]:
+        console.print("  nothing in the corpus fires it")
+    for trigger in found["triggers"][:count]:
+        console.print(trigger_text(trigger))
+
+
+def trigger_text(trigger: dict[str, Any]) -> Any:
+    """One trigger as a line: coefficient, the end of the prefix, last token, next token."""
+    from rich.text import Text
+
+    before = trigger["before"]
+    line = Text(f"  {trigger['coefficient']:8.3f}  {'…' if len(before) > 90 else ''}{before[-90:]}")
+    line.append(trigger["last"], style="underline")
+    line.append(f"[{trigger['next']}]" if trigger["next"] else "[end]", style="bold")
+    line.append(trigger["rest"][:20], style="dim")
+    return line

@@ -1,0 +1,40 @@
+"""A short name for a model's weights and tokenizer, to tell two models apart."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+LOOKED_AT = 4096  # numbers of each parameter that count
+
+
+@torch.no_grad()
+def weights_digest(model: nn.Module) -> str:
+    """Twelve hex digits over every parameter's name, shape, type and some of its numbers.
+
+    Evenly spaced numbers are enough to tell trained models apart, and reading them takes
+    milliseconds where hashing every byte of a large model would take minutes.
+    """
+    found = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        flat = parameter.detach().reshape(-1)
+        some = flat[:: max(1, len(flat) // LOOKED_AT)].float().cpu().numpy()
+        found.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        found.update(some.tobytes())
+    return found.hexdigest()[:12]
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase | None) -> str:
+    """Twelve hex digits over the whole vocabulary and how it is applied to text."""
+    if tokenizer is None:
+        return "none"
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    words = sorted(tokenizer.get_vocab().items())
+    described = backend.to_str() if backend is not None else repr(words)
+    return hashlib.sha256(described.encode()).hexdigest()[:12]

@@ -1,0 +1,140 @@
+"""A model reading batches while every layer keeps its strongest triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+
+from ffmem.corpus.batches import Batch
+from ffmem.errors import ScanError
+from ffmem.models.feedforward import FeedForward
+from ffmem.models.language_model import LanguageModel
+from ffmem.scan.layer_scan import LayerScan, LayerState
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.shared import Shared
+
+ScanState = dict[int, LayerState]  # by layer number
+
+
+class _LastKeyRead(Exception):  # noqa: N818 - no error: the rest of the pass is not needed
+    """Ends a forward pass after the last layer's coefficients."""
+
+
+class Scanner:
+    """Feeds each layer's coefficients to its running state; use it as a context manager.
+
+    One forward pass serves all layers and ends at the last key: no language-model head, and no
+    value map of the last layer, is computed. The model is as before once the `with` is left.
+    """
+
+    def __init__(
+        self, model: LanguageModel, settings: ScanSettings, layers: Sequence[int] | None = None
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        chosen = range(1, len(model.layers) + 1) if layers is None else sorted(set(layers))
+        self._layers = [model.layer(number) for number in chosen]
+        shared = Shared(settings)
+        self._scans = {
+            layer.number: LayerScan(layer.memories, settings, layer.values.device, shared)
+            for layer in self._layers
+        }
+        self._hooks = ExitStack()
+        self._batch: Batch | None = None
+        self._done: set[int] = set()  # layers that have seen the batch under way
+
+    def __enter__(self) -> Scanner:
+        for layer in self._layers:
+            handle = layer.value_map.module.register_forward_pre_hook(self._hook(layer))
+            self._hooks.callback(handle.remove)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._hooks.close()
+
+    def read(self, batch: Batch) -> None:
+        """Let the model read one batch; one that does not fit in memory is read in halves."""
+        self._read(batch, frozenset())
+
+    def _read(self, batch: Batch, done: frozenset[int]) -> None:
+        """Feed a batch to the layers that are not `done` with its sentences."""
+        self._batch, self._done = batch, set(done)
+        try:
+            self._forward(batch)
+            return
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        finally:
+            self._batch = None
+        torch.cuda.empty_cache()
+        done = frozenset(self._done)
+        for half in batch.halves():
+            self._read(half, done)
+
+    def state(self) -> ScanState:
+        """What every layer has kept so far."""
+        return {number: scan.state() for number, scan in self._scans.items()}
+
+    def resume(self, state: ScanState) -> None:
+        """Go on from a state as if its sentences had been read here."""
+        if set(state) != set(self._scans):
+            raise ScanError(
+                f"the saved state has {len(state)} layers where this scan has {len(self._scans)}; "
+                "resume it with the layers it began with"
+            )
+        for number, kept in state.items():
+            self._scans[number].resume(kept)
+
+    @torch.inference_mode()
+    def _forward(self, batch: Batch) -> None:
+        tokens = batch.tokens.to(self.model.device, non_blocking=True)
+        with suppress(_LastKeyRead):
+            self.model.model.base_model(input_ids=tokens, use_cache=False)
+
+    def _hook(self, layer: FeedForward) -> Callable[..., None]:
+        scan, number, last = self._scans[layer.number], layer.number, layer is self._layers[-1]
+
+        def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            if self._batch is not None and number not in self._done:
+                self._see(scan, inputs[0])
+                self._done.add(number)
+            if self._batch is not None and last:
+                raise _LastKeyRead
+
+        return hook
+
+    def _see(self, scan: LayerScan, m: Tensor) -> None:
+        assert self._batch is not None
+        try:
+            scan.see(m, self._batch)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise ScanError(
+                "memory ran out while triggers were kept; choose a smaller token budget, "
+                "fewer triggers (--top), or fewer layers at a time (--layers)"
+            ) from error
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def merged(states: Iterable[ScanState]) -> ScanState:
+    """What reading all parts' sentences in one scan gives; the parts must share no sentence."""
+    total: ScanState = {}
+    for state in states:
+        for number, kept in state.items():
+            total[number] = kept if number not in total else total[number].merge(kept)
+    return total

@@ -1,0 +1,113 @@
+"""The state of a scan under way, in one file that is whole or absent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ffmem.corpus.kept import KeptSentences
+from ffmem.errors import StoreError
+from ffmem.scan.layer_scan import LayerState
+from ffmem.scan.sample import Sample
+from ffmem.scan.scanner import ScanState
+from ffmem.scan.tallies import Tallies
+from ffmem.scan.triggers import Triggers
+from ffmem.store.folder import ScanFolder, write_whole
+
+KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a scan has come: whole shards, then batches of the next one."""
+
+    shards: int = 0
+    batches: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    cut: int = 0
+    settled: int = 0  # sentences of whole shards
+    budget: int = 0  # tokens a batch, so that a resumed scan makes the same batches
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A scan under way: what it has found, the sentences that points at, and how far it is."""
+
+    key: str  # digest of the scan's key
+    progress: Progress
+    state: ScanState
+    kept: KeptSentences
+
+
+def save_checkpoint(folder: ScanFolder, checkpoint: Checkpoint) -> None:
+    """Replace the folder's checkpoint by this one in one step."""
+    tensors = {f"kept.{name}": torch.from_numpy(getattr(checkpoint.kept, name)) for name in KEPT}
+    counts = {}
+    for number, layer in checkpoint.state.items():
+        tensors |= {f"{number}.{name}": tensor for name, tensor in layer_tensors(layer).items()}
+        counts[number] = (layer.tallies.prefixes, layer.tallies.sentences)
+    notes = {
+        "key": checkpoint.key,
+        "progress": json.dumps(asdict(checkpoint.progress)),
+        "counts": json.dumps(counts),
+    }
+    apart = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_whole(folder.checkpoint, lambda part: save_file(apart, part, metadata=notes))
+
+
+def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
+    """Everything of one layer's state that is a tensor, by name."""
+    parts = {
+        "coefficients": layer.triggers.coefficients,
+        "places": layer.triggers.places,
+        "groups": layer.triggers.groups,
+        "fires": layer.tallies.fires,
+        "totals": layer.tallies.totals,
+        "largest": layer.tallies.largest,
+        "sample.coefficients": layer.sample.coefficients,
+        "sample.places": layer.sample.places,
+        "sample.priorities": layer.sample.priorities,
+    }
+    return {name: tensor for name, tensor in parts.items() if tensor is not None}
+
+
+def load_checkpoint(folder: ScanFolder) -> Checkpoint | None:
+    """The checkpoint of an unfinished scan, or None where there is none."""
+    if not folder.checkpoint.exists():
+        return None
+    try:
+        return _read(folder.checkpoint)
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"{folder.checkpoint} is damaged ({error}); delete it to start the scan again"
+        ) from None
+
+
+def _read(path: Path) -> Checkpoint:
+    with safe_open(path, framework="pt") as file:
+        notes = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
+    kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in KEPT))
+    state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}
+    return Checkpoint(notes["key"], Progress(**json.loads(notes["progress"])), state, kept)
+
+
+def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> LayerState:
+    def part(name: str) -> Tensor:
+        return tensors[f"{number}.{name}"]
+
+    return LayerState(
+        Triggers(part("coefficients"), part("places"), tensors.get(f"{number}.groups")),
+        Tallies(part("fires"), part("totals"), part("largest"), *counts),
+        Sample(part("sample.coefficients"), part("sample.places"), part("sample.priorities")),
+    )

@@ -1,0 +1,68 @@
+"""Where a scan's files lie, and how they are written: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ffmem.errors import StoreError
+
+
+@dataclass(frozen=True)
+class ScanFolder:
+    """The files of one scan. No other module knows a file name."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        """What was scanned and how; written last, so a folder that has it is complete."""
+        return self.root / "manifest.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state of a scan that is not finished."""
+        return self.root / "checkpoint.safetensors"
+
+    def array(self, name: str) -> Path:
+        """One memory-mapped array."""
+        return self.root / "arrays" / f"{name}.npy"
+
+    def table(self, name: str) -> Path:
+        """One Parquet table."""
+        return self.root / f"{name}.parquet"
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then put it in place in one step.
+
+    A killed run leaves the old file or the new one, never half of one. A disk that is full, or a
+    folder that cannot be written, is a StoreError, and the part is removed.
+    """
+    part = path.with_name(path.name + ".part")
+    with disk_trouble(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(part)
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def disk_trouble(path: Path) -> Iterator[None]:
+    """Turn what the disk says into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(
+            f"cannot write {path}: {reason}; what was saved before is intact, so make room or "
+            "choose another folder and run the same command again"
+        ) from error

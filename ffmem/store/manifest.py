@@ -1,0 +1,94 @@
+"""What made a store: everything that decides its content, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ffmem.errors import StoreError
+from ffmem.store.folder import ScanFolder, write_whole
+
+FORMAT = 1  # raised when an older reader would misread the files
+
+
+@dataclass(frozen=True)
+class ScanKey:
+    """All that decides what a scan finds: two scans with equal keys are the same scan.
+
+    `model`, `corpus` and `settings` hold plain values only, so that they survive JSON.
+    """
+
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    settings: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits that stand for the key."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def differences(self, other: ScanKey) -> list[str]:
+        """Where two keys differ, as `part.name`."""
+        mine, theirs = asdict(self), asdict(other)
+        return [
+            f"{part}.{name}"
+            for part in mine
+            for name in sorted(set(mine[part]) | set(theirs[part]))
+            if mine[part].get(name) != theirs[part].get(name)
+        ]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The key of a finished scan, its layers, counts, and the versions that made it."""
+
+    key: ScanKey
+    layers: list[tuple[int, int]]  # (number, memories)
+    signed: bool
+    counts: dict[str, int]
+    seconds: float
+    versions: dict[str, str]
+    format: int = field(default=FORMAT)
+
+    def write(self, folder: ScanFolder) -> None:
+        """Put the manifest in place; from then on the folder is complete."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        write_whole(folder.manifest, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_manifest(folder: ScanFolder) -> Manifest:
+    """The manifest of a finished scan, or one sentence why there is none."""
+    if not folder.manifest.exists():
+        raise StoreError(no_scan(folder))
+    try:
+        data = json.loads(folder.manifest.read_text(encoding="utf-8"))
+        made_by = data["format"]
+    except (ValueError, KeyError, TypeError, OSError):
+        raise StoreError(
+            f"{folder.manifest} cannot be read as a manifest; it was damaged, so scan again"
+        ) from None
+    if made_by > FORMAT:
+        raise StoreError(
+            f"{folder.root} was written by a newer ffmem (store format {made_by}, this one reads "
+            f"up to {FORMAT}); update ffmem to open it"
+        )
+    data["key"] = ScanKey(**data["key"])
+    data["layers"] = [(number, memories) for number, memories in data["layers"]]
+    return Manifest(**data)
+
+
+def no_scan(folder: ScanFolder) -> str:
+    """Why a folder cannot be opened as a scan."""
+    if folder.checkpoint.exists():
+        return (
+            f"the scan in {folder.root} is not finished; run the same `ffmem scan` command again "
+            "and it goes on where it was"
+        )
+    if not folder.root.exists():
+        return (
+            f"there is no folder {folder.root}; make a scan with `ffmem scan MODEL CORPUS -o DIR`"
+        )
+    return f"{folder.root} holds no scan; make one with `ffmem scan MODEL CORPUS -o DIR`"

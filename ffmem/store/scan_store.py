@@ -1,0 +1,145 @@
+"""A finished scan on disk: one memory's page in milliseconds, whatever the store's size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.address import Address
+from ffmem.corpus.kept import KeptSentences
+from ffmem.errors import AddressError, StoreError
+from ffmem.scan.tallies import UNIT
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import Manifest, read_manifest
+from ffmem.store.writing import NO_SENTENCE
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A prefix that fires a memory: `before` + `last` is what was read, `next` what followed."""
+
+    coefficient: float
+    sentence: int
+    position: int
+    before: str
+    last: str
+    next: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often and how strongly a memory fired over the whole corpus."""
+
+    fires: int
+    prefixes: int
+    mean: float  # over the prefixes that fired
+    largest: float
+
+
+@dataclass(frozen=True)
+class ScanStore:
+    """One scan. Arrays are memory-mapped: opening reads the manifest only."""
+
+    folder: ScanFolder
+    manifest: Manifest
+    _arrays: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> ScanStore:
+        """Open the scan in a folder; refuses one that is unfinished, damaged or newer."""
+        folder = ScanFolder(Path(path))
+        return cls(folder, read_manifest(folder))
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of the store's arrays, memory-mapped; rows are cells."""
+        if name not in self._arrays:
+            try:
+                self._arrays[name] = np.load(self.folder.array(name), mmap_mode="r")
+            except (OSError, ValueError, EOFError) as error:
+                raise StoreError(
+                    f"{self.folder.array(name)} cannot be read ({error}); scan again"
+                ) from None
+        return self._arrays[name]
+
+    @cached_property
+    def _first_rows(self) -> dict[int, int]:
+        """Row of each layer's first cell."""
+        rows, row = {}, 0
+        for number, memories in self.manifest.layers:
+            rows[number] = row
+            row += memories * (2 if self.manifest.signed else 1)
+        return rows
+
+    @cached_property
+    def memories(self) -> dict[int, int]:
+        """Memories of every layer in the scan, by its number."""
+        return dict(self.manifest.layers)
+
+    @cached_property
+    def kept(self) -> KeptSentences:
+        """The sentences that triggers point at."""
+        names = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
+        return KeptSentences(*(self.array(f"sentence_{name}") for name in names))
+
+    def cells(self, address: Address) -> list[Address]:
+        """The address itself, or both signs of a gated memory named without one."""
+        if address.layer not in self.memories:
+            known = ", ".join(map(str, self.memories))
+            raise AddressError(f"the scan has no layer {address.layer}; its layers are {known}")
+        if address.index >= self.memories[address.layer]:
+            raise AddressError(
+                f"the scan has no memory {address}; layer {address.layer} has memories "
+                f"0 to {self.memories[address.layer] - 1}"
+            )
+        if address.sign and not self.manifest.signed:
+            raise AddressError(
+                f"{address} names one sign, but the scan's layers are not gated; "
+                f"write L{address.layer}.{address.index}"
+            )
+        if self.manifest.signed and not address.sign:
+            return [Address(address.layer, address.index, sign) for sign in ("+", "-")]
+        return [address]
+
+    def row(self, cell: Address) -> int:
+        """The row of one cell in every array."""
+        second_half = self.memories[cell.layer] if cell.sign == "-" else 0
+        return self._first_rows[cell.layer] + second_half + cell.index
+
+    def address(self, layer: int, cell: int) -> Address:
+        """The address of a layer's cell by its number among the layer's cells."""
+        if not self.manifest.signed:
+            return Address(layer, cell)
+        memories = self.memories[layer]
+        return Address(layer, cell % memories, "-" if cell >= memories else "+")
+
+    def triggers(self, cell: Address, kind: str = "trigger") -> list[Trigger]:
+        """A cell's triggers, strongest first; with `kind="sample"` its random sample."""
+        row = self.row(cell)
+        sentences = self.array(f"{kind}_sentences")[row]
+        coefficients = self.array(f"{kind}_coefficients")[row]
+        positions = self.array(f"{kind}_positions")[row]
+        return [
+            self._trigger(float(coefficients[slot]), int(sentences[slot]), int(positions[slot]))
+            for slot in np.flatnonzero(sentences != NO_SENTENCE)
+        ]
+
+    def _trigger(self, coefficient: float, sentence: int, position: int) -> Trigger:
+        texts = self.kept.around(self.kept.row(sentence), position)
+        return Trigger(coefficient, sentence, position, *texts)
+
+    def counts(self, cell: Address) -> Counts:
+        """A cell's counts over the corpus."""
+        row = self.row(cell)
+        fires, total = int(self.array("fires")[row]), int(self.array("totals")[row])
+        return Counts(
+            fires=fires,
+            prefixes=self.manifest.counts["prefixes"],
+            mean=total * UNIT / fires if fires else 0.0,
+            largest=float(self.array("largest")[row]),
+        )
