@@ -1,9 +1,10 @@
 """One pass over a layer's coefficients on a GPU, each read from memory once.
 
 A program takes a block of memories and a few rows. It walks the admissible prefixes of a row with
-the largest coefficient, its first position, the sum and the count in registers; what passes a bar
-is appended to a buffer through a counter, in no order (the fold sorts it). Sums and counts are
-added as integers, so the order of programs does not matter.
+the largest coefficient, the sums and the count in registers. If anything passes a bar, the row,
+still in the cache, is walked again for the positions of just that, and it is appended to a buffer
+through a counter, in no order (the fold sorts it). Sums and counts are added up as integers, so the
+order of programs does not matter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ffmem.scan.rows import Rows
 from ffmem.scan.search import Bars
 from ffmem.scan.settings import ScanSettings
 
-BLOCK = 1024  # memories of a program: with 4 warps 8 a thread, 16 bytes of bfloat16 a load
+BLOCK = 512  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
 WARPS = 4
 ROWS = 4  # rows of a program
 ROOM = 4  # times the candidates that are worth a fold: the buffer's size
@@ -35,37 +36,59 @@ def runs_on(device: torch.device) -> bool:
 
 
 @triton.jit
-def _take(value, step, best, at, total, count):  # type: ignore[no-untyped-def]
-    """One more coefficient of a row; the first of equals stays, and NaN reaches the total."""
-    higher = value > best
-    best = tl.where(higher, value, best)
-    at = tl.where(higher, step, at)
-    total += tl.where(value < 0, 0.0, value)
+def _column(source, cell, wanted):  # type: ignore[no-untyped-def]
+    """One prefix's coefficients, 0 where not wanted."""
+    return tl.load(source + cell, mask=wanted, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _take(value, best, minus_best, sums, sizes, count, minus_count, SIGNED: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: E501, PLR0913
+    """One more prefix of a row."""
+    best = tl.maximum(best, value)
+    sums += value
+    sizes += tl.abs(value)
     count += (value > 0).to(tl.int32)
-    return best, at, total, count
+    if SIGNED:
+        minus_best = tl.maximum(minus_best, -value)
+        minus_count += (value < 0).to(tl.int32)
+    return best, minus_best, sums, sizes, count, minus_count
+
+
+@triton.jit
+def _first_columns(row, stride, columns, cell, best, passes):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    """Walk a row again, only for the memories that passed: where `best` first stands."""
+    at = tl.full(best.shape, 65536, tl.int32)
+    for step in range(0, columns, 4):
+        v0 = _column(row, cell, passes)
+        v1 = _column(row + stride, cell, passes & (step + 1 < columns))
+        v2 = _column(row + 2 * stride, cell, passes & (step + 2 < columns))
+        v3 = _column(row + 3 * stride, cell, passes & (step + 3 < columns))
+        row += 4 * stride
+        here = tl.where(v3 == best, step + 3, 65536)
+        here = tl.where(v2 == best, step + 2, here)
+        here = tl.where(v1 == best, step + 1, here)
+        here = tl.where(v0 == best, step, here)
+        at = tl.minimum(at, here)
+    return at
 
 
 @triton.jit
 def _append(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    best, at, cell, inside, first_place, sentence, priority,
-    bar_coefficients, bar_sentences, bar_priorities,
+    best, signed_best, cell, memory, passes, row, stride, columns, first_place, row_groups,
     counter, capacity, out_cells, out_coefficients, out_places, out_groups,
-    row_groups, GROUPED: tl.constexpr,
+    GROUPED: tl.constexpr,
 ):  # fmt: skip
-    """Write down what passes a bar; slots past the capacity are counted but not written."""
-    bar = tl.load(bar_coefficients + cell, mask=inside, other=float("inf"))
-    bar_sentence = tl.load(bar_sentences + cell, mask=inside, other=-1)
-    bar_priority = tl.load(bar_priorities + cell, mask=inside, other=-1)
-    passes = (best > bar) | ((best == bar) & (sentence <= bar_sentence))
-    passes = (passes | (priority <= bar_priority)) & (best > 0) & inside
-    slot = tl.atomic_add(counter + cell * 0, 1, mask=passes, sem="relaxed")
-    written = passes & (slot < capacity)
-    tl.store(out_cells + slot, cell, mask=written)
-    tl.store(out_coefficients + slot, best, mask=written)
-    tl.store(out_places + slot, first_place + at, mask=written)
-    if GROUPED:
-        group = tl.load(row_groups + at, mask=written, other=0)
-        tl.store(out_groups + slot, group, mask=written)
+    """Write down what passed; slots past the capacity are counted but not written."""
+    if tl.max(passes.to(tl.int32), 0) > 0:
+        at = _first_columns(row, stride, columns, memory, signed_best, passes)
+        slot = tl.atomic_add(counter + cell * 0, 1, mask=passes, sem="relaxed")
+        written = passes & (slot < capacity)
+        tl.store(out_cells + slot, cell, mask=written)
+        tl.store(out_coefficients + slot, best, mask=written)
+        tl.store(out_places + slot, first_place + at, mask=written)
+        if GROUPED:
+            group = tl.load(row_groups + at, mask=written, other=0)
+            tl.store(out_groups + slot, group, mask=written)
 
 
 @triton.jit
@@ -80,76 +103,95 @@ def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[
 
 @triton.jit
 def _pass(  # type: ignore[no-untyped-def]  # noqa: PLR0913
-    m, row_stride, column_stride, rows, memories, first,
+    m, row_stride, stride, rows, memories, first,
     counts, places, sentences, priorities,
     bar_coefficients, bar_sentences, bar_priorities,
     totals, fires, counter, capacity,
     out_cells, out_coefficients, out_places, out_groups, groups, groups_width,
-    SIGNED: tl.constexpr, GROUPED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    SIGNED: tl.constexpr, GROUPED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    memory = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = memory < memories
-    total = tl.zeros([BLOCK], tl.float32)
+    cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = cell < memories
+    minus = cell + memories  # the same memories' cells of the other sign
+    bar = tl.load(bar_coefficients + cell, mask=inside, other=float("inf"))
+    bar_sentence = tl.load(bar_sentences + cell, mask=inside, other=-1)
+    bar_priority = tl.load(bar_priorities + cell, mask=inside, other=-1)
+    if SIGNED:
+        minus_bar = tl.load(bar_coefficients + minus, mask=inside, other=float("inf"))
+        minus_bar_sentence = tl.load(bar_sentences + minus, mask=inside, other=-1)
+        minus_bar_priority = tl.load(bar_priorities + minus, mask=inside, other=-1)
+    sums = tl.zeros([BLOCK], tl.float32)
+    sizes = tl.zeros([BLOCK], tl.float32)  # of absolute values
     count = tl.zeros([BLOCK], tl.int32)
-    minus_total = tl.zeros([BLOCK], tl.float32)
     minus_count = tl.zeros([BLOCK], tl.int32)
     start = tl.program_id(1) * ROWS
-    source = m + start.to(tl.int64) * row_stride + first * column_stride + memory
+    source = m + start.to(tl.int64) * row_stride + first * stride
     for row in range(start, tl.minimum(start + ROWS, rows)):
         columns = tl.load(counts + row).to(tl.int32)
-        ahead = source
-        source += row_stride
         best = tl.zeros([BLOCK], tl.float32)
-        at = tl.zeros([BLOCK], tl.int32)
         minus_best = tl.zeros([BLOCK], tl.float32)
-        minus_at = tl.zeros([BLOCK], tl.int32)
-        for step in range(0, columns, 4):
-            # All four loads are on their way before the first is used.
-            v0 = tl.load(ahead, mask=inside, other=0.0).to(tl.float32)
-            v1 = tl.load(ahead + column_stride, mask=inside & (step + 1 < columns), other=0.0)
-            v2 = tl.load(ahead + 2 * column_stride, mask=inside & (step + 2 < columns), other=0.0)
-            v3 = tl.load(ahead + 3 * column_stride, mask=inside & (step + 3 < columns), other=0.0)
-            ahead += 4 * column_stride
-            v1 = v1.to(tl.float32)
-            v2 = v2.to(tl.float32)
-            v3 = v3.to(tl.float32)
-            best, at, total, count = _take(v0, step, best, at, total, count)
-            best, at, total, count = _take(v1, step + 1, best, at, total, count)
-            best, at, total, count = _take(v2, step + 2, best, at, total, count)
-            best, at, total, count = _take(v3, step + 3, best, at, total, count)
-            if SIGNED:
-                minus_best, minus_at, minus_total, minus_count = _take(
-                    -v0, step, minus_best, minus_at, minus_total, minus_count
-                )
-                minus_best, minus_at, minus_total, minus_count = _take(
-                    -v1, step + 1, minus_best, minus_at, minus_total, minus_count
-                )
-                minus_best, minus_at, minus_total, minus_count = _take(
-                    -v2, step + 2, minus_best, minus_at, minus_total, minus_count
-                )
-                minus_best, minus_at, minus_total, minus_count = _take(
-                    -v3, step + 3, minus_best, minus_at, minus_total, minus_count
-                )
+        ahead = source
+        for step in range(0, columns, 8):
+            # All eight are on their way from memory before the first is used.
+            v0 = _column(ahead, cell, inside)
+            v1 = _column(ahead + stride, cell, inside & (step + 1 < columns))
+            v2 = _column(ahead + 2 * stride, cell, inside & (step + 2 < columns))
+            v3 = _column(ahead + 3 * stride, cell, inside & (step + 3 < columns))
+            v4 = _column(ahead + 4 * stride, cell, inside & (step + 4 < columns))
+            v5 = _column(ahead + 5 * stride, cell, inside & (step + 5 < columns))
+            v6 = _column(ahead + 6 * stride, cell, inside & (step + 6 < columns))
+            v7 = _column(ahead + 7 * stride, cell, inside & (step + 7 < columns))
+            ahead += 8 * stride
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v0, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v1, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v2, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v3, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v4, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v5, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v6, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v7, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
         place = tl.load(places + row)
         sentence = tl.load(sentences + row)
         priority = tl.load(priorities + row)
-        row_groups = groups + row * groups_width  # [b, most] of them: no more than 2**31
+        row_groups = groups + row * groups_width
+        passes = (best > bar) | ((best == bar) & (sentence <= bar_sentence))
+        passes = (passes | (priority <= bar_priority)) & (best > 0) & inside
         _append(
-            best, at, memory, inside, place, sentence, priority,
-            bar_coefficients, bar_sentences, bar_priorities,
-            counter, capacity, out_cells, out_coefficients, out_places, out_groups,
-            row_groups, GROUPED,
+            best, best, cell, cell, passes, source, stride, columns, place, row_groups,
+            counter, capacity, out_cells, out_coefficients, out_places, out_groups, GROUPED,
         )  # fmt: skip
         if SIGNED:
+            passes = (minus_best > minus_bar) | (
+                (minus_best == minus_bar) & (sentence <= minus_bar_sentence)
+            )
+            passes = (passes | (priority <= minus_bar_priority)) & (minus_best > 0) & inside
             _append(
-                minus_best, minus_at, memory + memories, inside, place, sentence, priority,
-                bar_coefficients, bar_sentences, bar_priorities,
-                counter, capacity, out_cells, out_coefficients, out_places, out_groups,
-                row_groups, GROUPED,
+                minus_best, -minus_best, minus, cell, passes, source, stride, columns, place,
+                row_groups, counter, capacity,
+                out_cells, out_coefficients, out_places, out_groups, GROUPED,
             )  # fmt: skip
-    _tally(total, count, memory, inside, totals, fires, counter)
+        source += row_stride
+    # Sum and sum of sizes give the sum over either sign for two additions a coefficient.
+    _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, counter)
     if SIGNED:
-        _tally(minus_total, minus_count, memory + memories, inside, totals, fires, counter)
+        _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, counter)
 
 
 Redo = Callable[[Tensor, Rows], None]
@@ -215,8 +257,8 @@ class KernelPass:
             self._buffer.cells, self._buffer.coefficients, self._buffer.places,
             self._buffer.places if self._buffer.groups is None else self._buffer.groups,
             groups, groups.shape[-1],
-            SIGNED=self.settings.signed, GROUPED=rows.groups is not None, ROWS=ROWS, BLOCK=BLOCK,
-            num_warps=WARPS,
+            SIGNED=self.settings.signed, GROUPED=rows.groups is not None,
+            ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
         self._counted.copy_(self._counter, non_blocking=self._on_cuda)
         if self._event is not None:
