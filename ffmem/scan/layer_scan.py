@@ -79,6 +79,11 @@ class LayerScan:
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
+    @property
+    def uses_kernel(self) -> bool:
+        """Whether batches after the first are read by the GPU kernel."""
+        return self._kernel is not None
+
     def resume(self, state: LayerState) -> None:
         """Go on from a state as if its sentences had been read here."""
         expected = self._triggers.places.shape

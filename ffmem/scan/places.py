@@ -38,3 +38,8 @@ def prefix_hashes(tokens: Tensor) -> Tensor:
 def _shifted(x: Tensor, bits: int) -> Tensor:
     """The logical right shift; torch's own keeps the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def small_sentences(places: Tensor) -> Tensor:
+    """The sentences of places as int32; what is cut off at the top keeps `<=` true."""
+    return (places // POSITIONS).clamp_max_(2**31 - 1).to(torch.int32)

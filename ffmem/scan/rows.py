@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.places import POSITIONS, mixed, prefix_hashes
+from ffmem.scan.places import POSITIONS, mixed, prefix_hashes, small_sentences
 from ffmem.scan.sample import place_priorities
 from ffmem.scan.settings import ScanSettings
 
@@ -89,6 +89,11 @@ class Rows:
     def sentences(self) -> int:
         """How many rows have any."""
         return sum(count > 0 for count in self.columns)
+
+    @cached_property
+    def small_sentences(self) -> Tensor:
+        """Each row's sentence number as int32, cut off at the largest: [b]."""
+        return small_sentences(self.places)
 
     def chunks(self, most: int) -> list[tuple[int, int, int]]:
         """Runs of rows (start, stop, widest) with at most so many columns in all, or one row."""

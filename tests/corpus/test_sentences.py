@@ -24,6 +24,9 @@ def check_offsets(found: Sentences) -> None:
     """What tokens add, joined, is the sentence; prefixes are beginnings of it."""
     for row, text in enumerate(found.texts):
         length = int(found.lengths[row])
+        ends = [0, *found.ends(row).tolist()]
+        assert ends == sorted(ends)
+        assert ends[-1] == len(text)
         added = [found.next_token(row, position) for position in range(length)]
         assert "".join(piece for piece in added if piece is not None) == text
         assert found.next_token(row, length) is None

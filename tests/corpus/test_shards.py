@@ -18,7 +18,8 @@ def _small_shards() -> Iterator[None]:
         yield
 
 
-DOCUMENTS = st.lists(st.text(min_size=1, max_size=200))
+TEXT = st.builds(str.__mul__, st.text(min_size=1, max_size=20), st.integers(1, 40))
+DOCUMENTS = st.lists(TEXT)
 
 
 @given(DOCUMENTS)
@@ -37,14 +38,14 @@ def test_the_cut_is_the_same_however_the_documents_arrive(documents: list[str]) 
     assert list(shards(iter(documents))) == list(shards(tuple(documents)))
 
 
-@given(DOCUMENTS, st.text(min_size=1))
+@given(DOCUMENTS, TEXT)
 def test_what_comes_later_does_not_change_closed_shards(documents: list[str], more: str) -> None:
     before = list(shards(documents))
     after = list(shards([*documents, more]))
     assert after[: max(0, len(before) - 1)] == before[:-1]
 
 
-@given(st.text(max_size=300))
+@given(TEXT)
 def test_the_marks_bound_the_sentences_of_a_piece(text: str) -> None:
     for piece in pieces(text):
         for name in ("rule", "line", "none"):

@@ -56,6 +56,8 @@ def test_the_rule_reads_wikitext() -> None:
         'We left . "',
         "The M. <unk> is rare .",
     ]
+    once = ' A single , " Run ! " , failed on Impact ! . '
+    assert split("rule", once) == [once.strip()]
     assert split("rule", " = = Early life = = ") == ["= = Early life = ="]
 
 

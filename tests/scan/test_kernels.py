@@ -1,0 +1,85 @@
+"""The GPU's one-read pass against brute force and against plain torch.
+
+Runs on a CUDA device, or anywhere with TRITON_INTERPRET=1 where triton is installed.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from ffmem.errors import ScanError
+from ffmem.scan.layer_scan import LayerScan, LayerState
+from ffmem.scan.settings import ScanSettings
+from tests.scan.brute_force import Reading, assert_same, batched, brute_force, readings
+
+triton = pytest.importorskip("triton", reason="triton is not installed")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if not INTERPRETED and not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device or TRITON_INTERPRET=1", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+DEVICE = "cpu" if INTERPRETED else "cuda"
+MEMORIES = 7
+
+CHOICES = [
+    ScanSettings(top=4, sample=3),
+    ScanSettings(top=4, sample=3, signed=True),
+    ScanSettings(top=2, sample=0, min_prefix=0, include_final=True),
+    ScanSettings(top=5, sample=3, min_prefix=2, seed=9),
+    ScanSettings(top=4, sample=3, dedupe="prefix", include_final=True),
+    ScanSettings(top=4, sample=3, dedupe="sentence", signed=True),
+]
+
+
+def scanned(
+    layer: LayerScan, sentences: list[Reading], size: int, dtype: torch.dtype = torch.float32
+) -> LayerState:
+    for start in range(0, len(sentences), size):
+        m, batch = batched(sentences[start : start + size], 1, 2, dtype)
+        layer.see(m.to(DEVICE), batch)
+    return layer.state().to("cpu")
+
+
+@pytest.mark.parametrize("chosen", CHOICES)
+@pytest.mark.parametrize("size", [3, 10])
+def test_the_kernel_gives_what_brute_force_gives(chosen: ScanSettings, size: int) -> None:
+    sentences = readings(torch.Generator().manual_seed(size), 60, MEMORIES, longest=11)
+    layer = LayerScan(MEMORIES, chosen, DEVICE)
+    assert layer.uses_kernel
+    assert_same(scanned(layer, sentences, size), brute_force(sentences, chosen, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_kernel_reads_half_precision(dtype: torch.dtype) -> None:
+    chosen = ScanSettings(top=4, sample=3)
+    sentences = readings(torch.Generator().manual_seed(4), 40, MEMORIES)
+    found = scanned(LayerScan(MEMORIES, chosen, DEVICE), sentences, 8, dtype)
+    assert_same(found, brute_force(sentences, chosen, 1))
+
+
+def test_a_batch_too_large_for_the_buffer_loses_nothing() -> None:
+    chosen = ScanSettings(top=1, sample=1)  # room for 8 candidates a cell
+    rising = [Reading(n, [1, 2], torch.full((3, 3), float(n + 1))) for n in range(60)]
+    layer = LayerScan(3, chosen, DEVICE)
+    assert_same(scanned(layer, rising, 20), brute_force(rising, chosen, 1))
+
+
+def test_layers_wider_than_a_block_of_the_kernel_are_read_whole() -> None:
+    chosen = ScanSettings(top=2, sample=1)
+    sentences = readings(torch.Generator().manual_seed(3), 6, 1030, longest=3)
+    found = scanned(LayerScan(1030, chosen, DEVICE), sentences, 2)
+    assert_same(found, brute_force(sentences, chosen, 1))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_the_kernel_stops_at_coefficients_that_are_not_finite(bad: float) -> None:
+    good = Reading(0, [1, 2, 3], torch.ones(4, 2))
+    m = torch.ones(4, 2)
+    m[2, 1] = bad
+    layer = LayerScan(2, ScanSettings(), DEVICE)
+    scanned(layer, [good], 1)
+    with pytest.raises(ScanError, match="bfloat16 or float32"):
+        scanned(layer, [Reading(1, [1, 2, 3], m)], 1)
