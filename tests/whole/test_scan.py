@@ -1,0 +1,342 @@
+"""The scan from text to store, against the slow and obvious way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ffmem import pipeline
+from ffmem.address import Address
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.errors import CorpusError, StoreError
+from ffmem.memories.reading import read
+from ffmem.models.language_model import LanguageModel
+from ffmem.pipeline import ScanPlan, scan
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.search import Search
+
+WORDS = ["river", "stone", "light", "winter", "market", "garden", "engine", "café", "naïve", "東京"]
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Lines of random words, some of them twice, so that ties happen."""
+    draw = random.Random(seed)
+    lines = [" ".join(draw.choices(WORDS, k=draw.randint(1, 6))) + "." for _ in range(count)]
+    return lines + lines[: count // 10]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(sentences(150)) + "\n", encoding="utf-8")
+    return path
+
+
+def plan_for(model: LanguageModel, corpus: Path, **changes: object) -> ScanPlan:
+    plan = ScanPlan(
+        source=Source(str(corpus)),
+        settings=ScanSettings(top=6, sample=5, signed=model.gated),
+        sentences=SentenceSettings(splitter="line", max_tokens=60),
+        budget=400,
+    )
+    return replace(plan, **changes)  # type: ignore[arg-type]
+
+
+def by_brute_force(model: LanguageModel, corpus: Path, layer: int, top: int) -> list[list[tuple]]:
+    """Every cell's triggers by one forward pass a sentence and a full sort."""
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    found: list[list[tuple]] = []
+    for number, line in enumerate(lines):
+        m = read(model, line, "m")[layer - 1].m[0]  # column p: p tokens read
+        m = m[1 : m.shape[0] - 1]
+        cells = torch.cat([m, -m], dim=1) if model.gated else m
+        for cell in range(cells.shape[1]):
+            while len(found) <= cell:
+                found.append([])
+            if len(cells):
+                best = int(cells[:, cell].argmax())
+                found[cell].append((float(cells[best, cell]), number, best + 1))
+    return [
+        sorted((t for t in cell if t[0] > 0), key=lambda t: (-t[0], t[1]))[:top] for cell in found
+    ]
+
+
+@pytest.mark.parametrize("kind", ["relu", "gated"])
+def test_triggers_are_those_of_a_full_sort(
+    kind: str, request: pytest.FixtureRequest, corpus: Path, tmp_path: Path
+) -> None:
+    model: LanguageModel = request.getfixturevalue(kind)
+    store = scan(model, plan_for(model, corpus), tmp_path / "out")
+    expected = by_brute_force(model, corpus, 2, 6)
+    for cell, triggers in enumerate(expected):
+        found = store.triggers(store.address(2, cell))
+        assert len(found) == len(triggers)
+        np.testing.assert_allclose(
+            [t.coefficient for t in found], [t[0] for t in triggers], rtol=1e-5, atol=1e-5
+        )
+        clear = len({round(t[0], 4) for t in triggers}) == len(triggers)
+        if clear:  # equal sentences tie, and rounding inside a batch may order them either way
+            assert [(t.sentence, t.position) for t in found] == [t[1:] for t in triggers]
+
+
+def test_a_stored_coefficient_is_that_of_the_prefix_alone(
+    gated: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    store = scan(gated, plan_for(gated, corpus), tmp_path / "out")
+    for address in (Address(1, 3, "+"), Address(2, 40, "-"), Address(3, 63, "+")):
+        for trigger in store.triggers(address):
+            m = read(gated, trigger.before + trigger.last, "m")[address.layer - 1].m[0, -1]
+            sign = -1 if address.sign == "-" else 1
+            assert sign * float(m[address.index]) == pytest.approx(trigger.coefficient, rel=1e-4)
+
+
+def test_i_love_dogs_has_the_prefixes_and_next_tokens_of_the_paper(
+    relu: LanguageModel, tmp_path: Path
+) -> None:
+    """One byte is one token here, so the three words are three letters."""
+    path = tmp_path / "dogs.txt"
+    path.write_text("Ild\n")
+    plan = plan_for(
+        relu, path, settings=ScanSettings(top=9, sample=2, per_sentence="all", include_final=True)
+    )
+    store = scan(relu, plan, tmp_path / "out")
+    seen = {
+        (trigger.before + trigger.last, trigger.next)
+        for index in range(64)
+        for trigger in store.triggers(Address(2, index))
+    }
+    assert seen == {("I", "l"), ("Il", "d"), ("Ild", "")}
+
+
+def test_batches_do_not_change_the_answer(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    one = scan(relu, plan_for(relu, corpus), tmp_path / "one")
+    other = scan(relu, plan_for(relu, corpus, budget=3000), tmp_path / "other")
+    np.testing.assert_allclose(
+        one.array("trigger_coefficients"), other.array("trigger_coefficients"), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(one.array("totals"), other.array("totals"), rtol=1e-4, atol=200)
+    assert np.mean(one.array("trigger_sentences") == other.array("trigger_sentences")) > 0.95
+
+
+def same_store(one: Path, other: Path) -> None:
+    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
+    for file in files:
+        if file.name == "manifest.json":
+            left, right = (json.loads((side / file).read_text()) for side in (one, other))
+            left["seconds"] = right["seconds"]
+            assert left == right
+        else:
+            assert (one / file).read_bytes() == (other / file).read_bytes(), file
+
+
+def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(relu, corpus)
+    scan(relu, plan, tmp_path / "whole")
+    for stop_at in (1, 4, 7):
+        out = tmp_path / f"stopped-{stop_at}"
+        batches = 0
+
+        def stop(_progress: object) -> None:
+            nonlocal batches
+            batches += 1
+            if batches == stop_at:  # noqa: B023
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            scan(relu, plan, out, stop)
+        with pytest.raises(StoreError, match="not finished"):
+            ScanStore.open(out)
+        scan(relu, plan, out)
+        same_store(tmp_path / "whole", out)
+
+
+def test_a_cap_on_sentences_survives_a_stop(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
+    plan = plan_for(relu, corpus, max_sentences=97)
+    whole = scan(relu, plan, tmp_path / "whole")
+    assert whole.manifest.counts["sentences"] == 97
+    monkeypatch.setattr(pipeline, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(pipeline, "SAVE_SHARE", 0)
+    count = 0
+
+    def crash(_progress: object) -> None:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        scan(relu, plan, tmp_path / "out", crash)
+    scan(relu, plan, tmp_path / "out")
+    same_store(tmp_path / "whole", tmp_path / "out")
+
+
+def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
+    code = (
+        "import sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
+        "from ffmem import pipeline; pipeline.SAVE_EVERY = 0.05; pipeline.SAVE_SHARE = 0\n"
+        "from ffmem.cli.main import main; main()\n"
+    )
+
+    def command(out: str) -> list[str]:
+        words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "300"]
+        target = str(tmp_path / out)
+        return [sys.executable, "-c", code, "scan", "tiny:gpt2", str(path), "-o", target, *words]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    process = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    waited = time.monotonic() + 60
+    checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < waited:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert checkpoint.exists()
+    assert not (tmp_path / "killed" / "manifest.json").exists()
+    subprocess.run(command("killed"), check=True, capture_output=True)
+    same_store(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_finished_scan_is_opened_and_another_is_refused(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    scan(relu, plan_for(relu, corpus), out)
+    stamp = (out / "manifest.json").stat().st_mtime_ns
+    scan(relu, plan_for(relu, corpus), out)
+    assert (out / "manifest.json").stat().st_mtime_ns == stamp
+    with pytest.raises(StoreError, match=r"another scan \(it differs in settings\.top\)"):
+        scan(relu, plan_for(relu, corpus, settings=ScanSettings(top=7, sample=5)), out)
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = plan_for(relu, corpus), tmp_path / "out"
+    scan(relu, plan, tmp_path / "whole")
+    monkeypatch.setattr(pipeline, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(pipeline, "SAVE_SHARE", 0)
+    real, writes = Path.replace, 0
+
+    def full(self: Path, target: Path) -> Path:
+        nonlocal writes
+        writes += 1
+        if writes > 3:
+            raise OSError(28, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(
+        StoreError, match="No space left on device; what was saved before is intact"
+    ):
+        scan(relu, plan, out)
+    monkeypatch.setattr(Path, "replace", real)
+    assert (out / "checkpoint.safetensors").exists()
+    assert not list(out.rglob("*.part"))
+    scan(relu, plan, out)
+    same_store(tmp_path / "whole", out)
+
+
+def test_memory_that_runs_out_halves_the_batch_and_loses_nothing(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = scan(relu, plan_for(relu, corpus), tmp_path / "whole")
+    second, limit = relu.layers[1].key_map.module, 6
+
+    def scarce(_module: object, inputs: tuple[torch.Tensor, ...]) -> None:
+        if inputs[0].numel() > limit * 40 * 32:
+            raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
+
+    handle = second.register_forward_pre_hook(scarce)
+    try:
+        found = scan(relu, plan_for(relu, corpus, budget=4000), tmp_path / "halved")
+    finally:
+        handle.remove()
+    np.testing.assert_array_equal(found.array("fires"), expected.array("fires"))
+    np.testing.assert_allclose(
+        found.array("trigger_coefficients"),
+        expected.array("trigger_coefficients"),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_chosen_layers_are_the_same_layers_of_a_full_scan(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    whole = scan(relu, plan_for(relu, corpus), tmp_path / "whole")
+    some = scan(relu, plan_for(relu, corpus, layers=[1, 2]), tmp_path / "some")
+    assert some.manifest.layers == [(1, 64), (2, 64)]
+    for address in (Address(1, 5), Address(2, 63)):
+        assert some.triggers(address) == whole.triggers(address)
+        assert some.counts(address) == whole.counts(address)
+
+
+def test_the_scan_leaves_the_model_as_it_was(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    from tests.memories.test_reading import hooks_in
+
+    tokens = relu.encode("river stone")
+    before, hooks = relu.model(tokens).logits, hooks_in(relu.model)
+    scan(relu, plan_for(relu, corpus), tmp_path / "out")
+    assert torch.equal(relu.model(tokens).logits, before)
+    assert hooks_in(relu.model) == hooks
+
+
+def test_an_empty_corpus_leaves_nothing_behind(relu: LanguageModel, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n\n")
+    with pytest.raises(CorpusError, match="empty"):
+        scan(relu, plan_for(relu, empty), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_planted_memory_is_found_with_its_pattern(tmp_path: Path) -> None:
+    """A key that looks for one letter fires on that letter, and its value promotes another."""
+    from ffmem.models.loading import load
+
+    model = load("tiny:opt")
+    planted, promoted = (int(model.encode(letter)[0, 1]) for letter in "zq")
+    layer = model.layers[0]
+    lines = [*sentences(60), "river z stone z light", "winter z market garden z engine"]
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(lines) + "\n")
+    x = torch.cat([read(model, line, "x")[0].x[0] for line in lines])
+    wanted = torch.cat([model.encode(line)[0] for line in lines]) == planted
+    key = torch.linalg.solve(x.T @ x + 0.1 * torch.eye(x.shape[1]), x.T @ wanted.float())
+    scores = x @ key
+    assert scores[wanted].min() > scores[~wanted].max()
+    with torch.no_grad():
+        layer.key_map.weight[5] = key
+        layer.key_map.module.bias[5] = -scores[~wanted].max()  # type: ignore[operator]
+        layer.value_map.weight[:, 5] = model.head.embedding[promoted]
+    store = scan(model, plan_for(model, path), tmp_path / "out")
+    triggers = store.triggers(Address(1, 5))
+    assert [trigger.last for trigger in triggers] == ["z", "z"]  # one of each sentence
+    assert store.counts(Address(1, 5)).fires == 4
+    assert Search(store).pushes(Address(1, 5))[0].text == "q"
+    assert Search(store).promoters(promoted)[0].address == Address(1, 5)
+    assert [hit.address for hit in Search(store).enders(planted)][0] == Address(1, 5)
