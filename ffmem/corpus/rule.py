@@ -26,7 +26,7 @@ _ENDING = re.compile(
 )
 _NEXT_WORD = re.compile(r"\s*(?:[\"'“‘«„(\[{¿¡]\s?)*(?P<word><?\w*)")
 _LIST_MARK = re.compile(r"(?:\d+|[a-zA-Z])[.)]\s|[-*•]\s")
-_GOES_ON = frozenset(",;:.)")
+_GOES_ON = frozenset(",;:.)?!")
 _FAR = 5000  # characters; how far back an open quote is looked for
 _SHORT_LINE = 60  # characters; a shorter line without a stop is taken for a heading
 
@@ -42,7 +42,7 @@ _TITLES = _words(
     "subsp"
 )
 # Followed by more of it when that is a number.
-_COUNTED = _words("no nos fig figs vol vols pp p ch sec eq art ed op nr")
+_COUNTED = _words("no nos fig figs vol vols pp p ch sec eq art ed op nr r")
 # These may end a sentence: they do before a capital letter.
 _SHORTENED = _words(
     "etc inc ltd co corp jr sr bros ave blvd rd dept univ jan feb mar apr jun jul aug sep sept oct "
@@ -71,7 +71,7 @@ def _ends_after_dot(word: str, following: str) -> bool:
     if lowered in _TITLES:
         return False
     if lowered in _SHORTENED or lowered in _COUNTED:
-        return not following[0].isdigit()
+        return not following.strip("ABCDEFGHIJKLMNOPQRSTUVWXYZ").isdigit()
     if "." in word and all(len(part) == 1 and part.isalpha() for part in word.split(".")):
         return following in _STARTERS  # U.S, R.K
     return True
@@ -90,12 +90,14 @@ def _ends_at_stop(text: str, start: int, found: re.Match[str]) -> bool:
     word = following["word"]
     if not word:
         return text[following.end() : following.end() + 1] not in _GOES_ON
-    if word[0].islower():
+    if word[0].islower() or (word[0].isdigit() and "(" in following[0]):
         return False
     if found.start() - start < 12 and not _has_word(text[start : found.start()]):
         return False
     if found["stop"] != "." or found["close"]:
         return True
+    if len(word) == 1 and text.startswith(".", following.end()):
+        word += "."  # an initial, not the article A
     return _ends_after_dot(_last_word(text, start, found.start()), word)
 
 

@@ -35,6 +35,8 @@ def test_only_white_space_lies_between_the_sentences(name: str, text: str) -> No
         ("It is 2.5 m. Not more.", ["It is 2.5 m.", "Not more."]),
         ("By J. R. Vane. See p. 3 there.", ["By J. R. Vane.", "See p. 3 there."]),
         ('"Go!" he said. "Now."', ['"Go!" he said.', '"Now."']),
+        ("By W. A. Vane (r. 9 to 14).", ["By W. A. Vane (r. 9 to 14)."]),
+        ('In "Who?" (1957) she sang.', ['In "Who?" (1957) she sang.']),
         ("A form of art. Another form.", ["A form of art.", "Another form."]),
         ("We chose C. If not, B.", ["We chose C.", "If not, B."]),
         ("It fell.[3] Then (it rose.) No.", ["It fell.[3]", "Then (it rose.)", "No."]),
