@@ -14,6 +14,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -40,7 +41,7 @@ class Counts:
 
     def at(self, keys: Tensor) -> Tensor:
         """The count of each key, 0 where it was never seen."""
-        found = torch.searchsorted(self.keys, keys).clamp_max(len(self.keys) - 1)
+        found = torch.searchsorted(self.keys, keys.contiguous()).clamp_max(len(self.keys) - 1)
         return torch.where(self.keys[found] == keys, self.times[found], 0).double()
 
     def sums(self, contexts: Tensor) -> "Counts":
@@ -141,7 +142,7 @@ def main() -> None:
     parser.add_argument("valid", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
     given = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(given.tokenizer / "tokenizer.json"))
+    tokenizer: Any = Tokenizer.from_file(str(given.tokenizer / "tokenizer.json"))
     mark = tokenizer.token_to_id(MARK)
     train, valid = (encode(lines_of(path), tokenizer, mark) for path in (given.train, given.valid))
     print(json.dumps(baselines(train, valid, mark, tokenizer.get_vocab_size()), indent=1))

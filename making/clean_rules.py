@@ -1,7 +1,7 @@
 """The rules that a sampled text has to pass: pure functions from text to paragraphs.
 
-Every rule has a name; the names of the rules that took something away are counted, so that a run can
-say what each rule cost.
+Every rule has a name; the names of the rules that took something away are counted, so that a run
+can say what each rule cost.
 """
 
 import re
@@ -27,18 +27,27 @@ _PLAIN = {
 }
 _ODD = re.compile(r"[^ -~À-ÖØ-öø-žȘ-țẀ-ỹ–£€°½²³]|[<>{}\[\]\\|^`~_@#=*+]")
 _LIST = re.compile(r"^\s*(?:[-•–*#>]|\(?\d{1,2}[.)] |\(?[a-zA-Z][.)] |[IVX]+\. |Step \d)")
+_WRITING = r"(?:article|essay|passage|paragraph|text|prompt|encyclopedia entry|entry|report)"
 _CHAT = re.compile(
-    r"^(?:sure|certainly|of course|here(?:'s| is| are)\b|okay|title:|note:|dear |please |let's )"
-    r"|as an ai\b|language model|(?:ai|helpful) assistant|i hope this|i'm sorry|i apologi[sz]e|\bi cannot\b"
-    r"|feel free|let me know|your (?:question|essay|article|task|request|prompt|text|reader)"
-    r"|(?:this|the|following|our|my|an?|encyclopedia) (?:article|essay|passage|paragraph|text|prompt"
-    r"|encyclopedia entry|entry|report) (?:is|was|will|aims|explores|provides|discusses|describes"
-    r"|examines|focuses|covers|highlights|has|should|can|would|does|about|above|below)"
-    r"|in this (?:article|essay|passage|text|section|report|response|chapter|encyclopedia|context)"
-    r"|in (?:conclusion|summary)\b|to (?:summari[sz]e|conclude)\b|\bwe will (?:explore|discuss|look)"
-    r"|here (?:is|are) (?:a|an|the|some)|the (?:instruction|prompt|reader|above)\b|the following (?:is|are|steps|list|table)"
-    r"|word count|references?:|sources?:|see also|https?|www\.|\.com\b|wikipedia"
-    r"|\bencyclop(?:a?)edia\b",
+    "|".join(
+        [
+            r"^(?:sure|certainly|of course|here(?:'s| is| are)\b|okay|title:|note:|dear |please )",
+            r"^let's ",
+            r"as an ai\b|language model|(?:ai|helpful) assistant|i hope this|i'm sorry",
+            r"i apologi[sz]e|\bi cannot\b|feel free|let me know",
+            r"your (?:question|essay|article|task|request|prompt|text|reader)",
+            rf"(?:this|the|following|our|my|an?|encyclopedia) {_WRITING} "
+            r"(?:is|was|will|aims|explores|provides|discusses|describes|examines|focuses|covers"
+            r"|highlights|has|should|can|would|does|about|above|below)",
+            r"in this (?:article|essay|passage|text|section|report|response|chapter|encyclopedia)",
+            r"in this context|in (?:conclusion|summary)\b|to (?:summari[sz]e|conclude)\b",
+            r"\bwe will (?:explore|discuss|look)|here (?:is|are) (?:a|an|the|some)",
+            r"the (?:instruction|prompt|reader|above)\b",
+            r"the following (?:is|are|steps|list|table)",
+            r"word count|references?:|sources?:|see also|https?|www\.|\.com\b|wikipedia",
+            r"\bencyclop(?:a?)edia\b",
+        ]
+    ),
     re.IGNORECASE,
 )
 _STUTTER = re.compile(r"\b(\w+) \1 \1\b|\b(the|a|an|of|in|to|and|was|is|by|for|with) \2\b", re.I)
@@ -48,7 +57,7 @@ _FINISHED = re.compile(r"""[.!?]["')]?$""")
 
 def clean(text: str, gone: Counter[str]) -> list[str]:
     """The paragraphs of a text that pass all rules, or none; `gone` counts what each rule took."""
-    kept = []
+    kept: list[str] = []
     for raw in normal(text).split("\n"):
         paragraph = " ".join(raw.split())
         if not paragraph:

@@ -2,9 +2,9 @@
 
     python -m making.clean_text out/samples --model out/smollm2 --into out/text
 
-Writes `train.txt`, `valid.txt` and `counts.json` (texts, paragraphs, words, and what each rule took).
-The rules for one text are in `making.clean_rules`; here come those that look at all texts: a text whose
-first sentences have been seen is dropped, and a sentence that recurs word for word in more than
+Writes `train.txt`, `valid.txt` and `counts.json` (texts, paragraphs, words, and what each rule
+took). The rules for one text are in `making.clean_rules`; here come those that look at all texts: a
+text whose beginning has been seen is dropped, and a sentence that recurs word for word in more than
 `--same` paragraphs takes the later paragraphs with it.
 """
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from making.files import lines_of
@@ -42,14 +42,14 @@ def padded_batches(pieces: list[Tensor], batch_tokens: int) -> Iterator[tuple[Te
 
 @torch.no_grad()
 def perplexity(model: Any, pieces: list[Tensor], batch_tokens: int = 65_536) -> float:
-    """exp of the mean loss per predicted token."""
+    """Exp of the mean loss per predicted token."""
     device = next(model.parameters()).device
     loss, count = 0.0, 0
     for inputs, targets in padded_batches(pieces, batch_tokens):
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(inputs.to(device)).logits.float()
         wanted = targets.to(device)
-        total = F.cross_entropy(
+        total = functional.cross_entropy(
             logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="sum"
         )
         loss += float(total)

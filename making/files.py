@@ -4,6 +4,7 @@ import gzip
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -16,7 +17,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a text file, without their ends; `.xz` and `.gz` files are unpacked."""
-    openers = {".xz": lzma.open, ".gz": gzip.open}
+    openers: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
     opener = openers.get(path.suffix, open)
     with opener(path, "rt", encoding="utf-8", newline="\n") as file:
         for line in file:

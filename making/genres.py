@@ -1,9 +1,9 @@
 """What each prompt asks for, and how the answer begins.
 
-A genre has instructions and openings; one of each is drawn for every prompt. The opening is given to
-the model as the start of its own answer, and so belongs to the text: it keeps the model from chatting
-and brings in the fixed phrases of encyclopedias and newspapers. Names in braces are filled in by
-`making.prompts`.
+A genre has instructions and openings; one of each is drawn for every prompt. The opening is given
+to the model as the start of its own answer, and so belongs to the text: it keeps the model from
+chatting and brings in the fixed phrases of encyclopedias and newspapers. Names in braces are filled
+in by `making.prompts`.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ GENRES = [
         ],
         [
             "{person} (born {day} {month} {year}) was {an_adjective} {role}",
-            "{person} ({day} {month} {year} – {day2} {month2} {later}) was {an_adjective} {role} who",
+            "{person} ({day} {month} {year} – {month2} {later}) was {an_adjective} {role} who",
             "{person} was born in {city}, {country}, on {day} {month} {year}, the {child} of",
             "{person} was born in {year} in {city} and studied {field} at the University of",
             "Born in {city} in {year}, {person} was {an_adjective} {role} best known for",
@@ -39,8 +39,8 @@ GENRES = [
         "sportsman",
         ["Write an encyclopedia article about the {adjective} {player} {person}."],
         [
-            "{person} (born {day} {month} {modern}) is a former {adjective} {player} who played for",
-            "{person} is {an_adjective} {player} who represented {country} at the {games} Olympics",
+            "{person} (born {day} {month} {modern}) is {an_adjective} {player} who played for",
+            "{person} represented {country} as a {player} at the {games} Olympics",
             "In the {season} season, {surname} scored {number} goals in",
             "{surname} began {his} career with {city} in {modern}, where {he}",
         ],
@@ -75,7 +75,7 @@ GENRES = [
             "Write the history of {town}, a small town near {city}, {country}.",
         ],
         [
-            "{town} is a town in the {direction} of {country}, about {number} kilometres from {city}",
+            "{town} is a town in {country}, about {number} kilometres {direction} of {city}",
             "{town} is a village and civil parish in",
             "The town of {town} was founded in {year} by",
             "The history of {town} begins in the {century} century, when",
@@ -175,7 +175,7 @@ GENRES = [
         "television",
         ["Write an encyclopedia article about {title}, {an_adjective} {screen} television series."],
         [
-            "{title} is {an_adjective} television {screen} series that was first broadcast in {modern}",
+            "{title} is {an_adjective} {screen} series that was first broadcast in {modern}",
             "In the {nth} episode,",
             "The series is set in {city} and follows",
         ],
@@ -275,7 +275,7 @@ GENRES = [
         "company",
         ["Write an encyclopedia article about {an_adjective} {company} founded in {year}."],
         [
-            "{surname} & Sons was {an_adjective} {company} based in {city}. It was founded in {year}",
+            "{surname} & Sons was {an_adjective} {company} based in {city}. Founded in {year}",
             "The company was founded in {year} by {person} in {city} and",
             "By {later}, the company employed {number} people and",
         ],
@@ -317,7 +317,10 @@ GENRES = [
     ),
     Genre(
         "travel",
-        ["Write a travel article about {city}, {country}.", "Describe a journey to {city} in {year}."],
+        [
+            "Write a travel article about {city}, {country}.",
+            "Describe a journey to {city} in {year}.",
+        ],
         [
             "The city of {city} lies",
             "Visitors to {city} can",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -50,25 +50,27 @@ class LlamaDecoder:
         """
         batch, new = tokens.shape
         cosine, sine = self.turns[:, start : start + new]
-        residual = F.embedding(tokens, self.embedding)  # [batch, new, width]
+        residual = functional.embedding(tokens, self.embedding)  # [batch, new, width]
         for layer, block in enumerate(self.blocks):
             normed = self._norm(residual, block.attention_norm)
-            joined = F.linear(normed, block.query_key_value).view(batch, new, -1, self.head_size)
+            joined = functional.linear(normed, block.query_key_value).view(
+                batch, new, -1, self.head_size
+            )
             query, key, value = joined.transpose(1, 2).split(
                 [self.heads, self.kv_heads, self.kv_heads], dim=1
             )  # each [batch, heads, new, head_size]
             self.cache[layer, 0, :batch, :, start : start + new] = _turn(key, cosine, sine)
             self.cache[layer, 1, :batch, :, start : start + new] = value
             mixed = self._attention(layer, _turn(query, cosine, sine), start)
-            residual = residual + F.linear(mixed, block.attention_out)
+            residual = residual + functional.linear(mixed, block.attention_out)
             normed = self._norm(residual, block.feedforward_norm)
-            gate, up = F.linear(normed, block.gate_up).chunk(2, dim=-1)
-            residual = residual + F.linear(F.silu(gate) * up, block.down)
+            gate, up = functional.linear(normed, block.gate_up).chunk(2, dim=-1)
+            residual = residual + functional.linear(functional.silu(gate) * up, block.down)
         last = self._norm(residual[:, -1], self.final_norm)
-        return F.linear(last, self.unembedding).float()
+        return functional.linear(last, self.unembedding).float()
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self.epsilon)
+        return functional.rms_norm(x, (x.shape[-1],), weight, self.epsilon)
 
     def _attention(self, layer: int, query: Tensor, start: int) -> Tensor:
         """Attention over the cache; the queries that share a key head become its query rows."""
@@ -76,8 +78,8 @@ class LlamaDecoder:
         keys, values = self.cache[layer, :, :batch, :, : start + new]
         if new == 1:
             rows = query.reshape(batch, self.kv_heads, -1, size)  # [batch, kv_heads, group, size]
-            return F.scaled_dot_product_attention(rows, keys, values).reshape(batch, 1, -1)
-        mixed = F.scaled_dot_product_attention(
+            return functional.scaled_dot_product_attention(rows, keys, values).reshape(batch, 1, -1)
+        mixed = functional.scaled_dot_product_attention(
             query, keys, values, is_causal=True, enable_gqa=True
         )  # [batch, heads, new, size]
         return mixed.transpose(1, 2).reshape(batch, new, -1)

@@ -3,8 +3,8 @@
     python -m making.pieces cut model.gguf --into out/gguf --mib 48
     python -m making.pieces join out/gguf/model.gguf --into out/model.gguf
 
-`cut` writes `out/gguf/model.gguf.000`, `.001`, ... and `out/gguf/model.gguf.sha256`; `join` takes the
-name without a number, puts the pieces together and refuses a result with another SHA-256.
+`cut` writes `out/gguf/model.gguf.000`, `.001`, ... and `out/gguf/model.gguf.sha256`; `join` takes
+the name without a number, puts the pieces together and refuses a result with another SHA-256.
 """
 
 import argparse

@@ -15,14 +15,16 @@ from dataclasses import dataclass
 
 from making import topics
 from making.genres import GENRES
-from making.word_lists import COUNTRIES, DIRECTIONS, MONTHS
+from making.word_lists import (
+    CENTURIES,
+    COUNTRIES,
+    DIRECTIONS,
+    FEW,
+    MONTHS,
+    ORDINALS,
+    WEEKDAYS,
+)
 
-WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
-FEW = "two three four five six seven eight nine ten twelve".split()
-CENTURIES = "12th 13th 14th 15th 16th 17th 18th 19th 20th".split()
-LATIN_GENUS = "Alteria Brachinus Corvella Dorymys Erinella Falconia Graptus Heliomys".split()
-LATIN_EPITHET = "alba borealis cristata elegans fusca grandis minor montana nigra rubra".split()
 SYSTEM = "You write clear, factual prose in long paragraphs, without lists or headings."
 VALIDATION_PERCENT = 1.5
 
@@ -106,7 +108,7 @@ def _words(source: random.Random) -> dict[str, str]:
     }
     words |= {name: one(choices) for name, choices in named.items()}
     words["title"] = f"The {one(topics.QUALITIES)} {one(topics.NOUNS)}"
-    words["latin"] = f"{one(LATIN_GENUS)} {one(LATIN_EPITHET)}"
+    words["latin"] = f"{one(topics.GENERA)} {one(topics.EPITHETS)}"
     return words
 
 

@@ -4,8 +4,8 @@
 
 Prompts of equal length in tokens run together, so that a step needs no padding and no mask. Every
 batch leaves one whole file `batch-00000.npz` with `prompts` (ids, int32) and `tokens` (uint16, what
-was written after the prompt, without the opening); `making.clean_text` turns them into text. No batch
-is started that would end after the time limit.
+was written after the prompt, without the opening); `making.clean_text` turns them into text. No
+batch is started that would end after the time limit.
 """
 
 import argparse
@@ -25,13 +25,18 @@ from making.files import write_whole
 from making.llama_decode import LlamaDecoder
 from making.prompts import prompts
 from making.sampler import Choice, Sampler
+from making.word_lists import listed
 
 # Words that any text repeats: to use them again costs nothing.
-FREE_WORDS = """the of and to in a is was that for on as with by at from it his her he she they their
-its be were are had has have an or not this which who but been also one two first when into all after
-would more other than up no out so if there can over about most during between where while many only
-some time years new such these before both well them then him made then may being through each under
-will could until however later became several since against city town year""".split()
+FREE_WORDS = listed(
+    """the, of, and, to, in, a, is, was, that, for, on, as, with, by, at, from, it, his, her, he,
+    she, they, their, its, be, were, are, had, has, have, an, or, not, this, which, who, but,
+    been, also, one, two, first, when, into, all, after, would, more, other, than, up, no,
+    out, so, if, there, can, over, about, most, during, between, where, while, many, only,
+    some, time, years, new, such, these, before, both, well, them, then, him, made, may,
+    being, through, each, under, will, could, until, however, later, became, several, since,
+    against, city, town, year"""
+)
 
 
 def batches(lengths: dict[int, list[int]], size: int, seed: int) -> Iterator[list[int]]:
@@ -74,16 +79,16 @@ def sample(sampler: Sampler, texts: list[list[int]], given: argparse.Namespace) 
         if number >= given.batches or before - begin + 1.05 * longest > given.seconds:
             return
         inputs = torch.tensor([texts[prompt] for prompt in batch], device=sampler.history.device)
-        tokens = sampler.run(inputs, given.new).cpu().numpy().astype(np.uint16)
+        found = sampler.run(inputs, given.new).cpu().numpy().astype(np.uint16)
         file = io.BytesIO()
-        np.savez(file, prompts=np.array(batch, np.int32), tokens=tokens)
+        np.savez(file, prompts=np.array(batch, np.int32), tokens=found)
         write_whole(given.into / f"batch-{number:05d}.npz", file.getvalue())
-        written += tokens.size
+        written += found.size
         now = time.monotonic()
         longest = now - before if number < 3 else max(longest * 0.9, now - before)
-        rate = tokens.size / (now - before)
+        rate = found.size / (now - before)
         print(
-            f"batch {number}: prompts of {inputs.shape[1]} tokens, {tokens.shape[1]} new, "
+            f"batch {number}: prompts of {inputs.shape[1]} tokens, {found.shape[1]} new, "
             f"{rate:,.0f} tokens/s, {written:,} in {now - begin:.0f} s",
             flush=True,
         )

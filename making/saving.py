@@ -21,6 +21,7 @@ def save_model(model: Any, tokenizer: Path, folder: Path, record: dict[str, Any]
     }
     part = folder / "model.safetensors.part"
     save_file(weights, part, metadata={"format": "pt"})
+    part.chmod(0o644)
     part.replace(folder / "model.safetensors")
     config = model.config.to_dict() | {"architectures": ["OPTForCausalLM"], "dtype": "bfloat16"}
     ids = {name: config[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}

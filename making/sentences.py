@@ -2,10 +2,13 @@
 
 import re
 
+from making.word_lists import listed
+
 # Words before a full stop that does not end a sentence.
-ABBREVIATIONS = (
-    "Mr Mrs Ms Dr Prof Sr Jr St Mt No vs etc Lt Col Gen Capt Sgt Rev Hon Gov Sen Rep Co Inc Ltd ca fl"
-).split()
+ABBREVIATIONS = listed(
+    "Mr, Mrs, Ms, Dr, Prof, Sr, Jr, St, Mt, No, vs, etc, Lt, Col, Gen, Capt, Sgt, Rev, Hon, Gov, "
+    "Sen, Rep, Co, Inc, Ltd, ca"
+)
 _END = re.compile(r"""[.!?]["')]*(?= ["'(]?[A-Z0-9])|[.!?]["')]*$""")
 _LAST_WORD = re.compile(r"([^\s.(\"']+)\.[\"')]*$")
 

@@ -88,8 +88,9 @@ def stream(tokens: Tokens, share: float, generator: torch.Generator) -> Tensor:
 def block_starts(row: Tensor, mark: int, size: int) -> Tensor:
     """Where blocks of `size` + 1 tokens begin: always at a mark, so no block begins mid-sentence.
 
-    The next block begins at the last mark inside the block before, so that a sentence cut by the end
-    of a block is whole in the next one; a sentence longer than a block goes on where it was cut.
+    The next block begins at the last mark inside the block before, so that a sentence cut by the
+    end of a block is whole in the next one; a sentence longer than a block goes on where it was
+    cut.
     """
     places = torch.arange(len(row), device=row.device)
     last_mark = torch.where(row == mark, places, 0).cummax(0).values.cpu().numpy()

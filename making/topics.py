@@ -1,11 +1,8 @@
 """Our own lists of roles, sciences, animals, machines and other things to write about."""
 
+from making.word_lists import listed
 
-def _words(text: str) -> list[str]:
-    return [" ".join(word.split()) for word in text.split(",")]
-
-
-ROLES = _words(
+ROLES = listed(
     """painter, composer, novelist, poet, physicist, chemist, botanist, surgeon, lawyer, judge,
     bishop, general, admiral, explorer, architect, engineer, actor, film director, photographer,
     journalist, footballer, cricketer, swimmer, tennis player, cyclist, chess player, boxer,
@@ -14,39 +11,40 @@ ROLES = _words(
     bookseller, teacher, nurse, missionary, aviator, racing driver, farmer and politician,
     shipbuilder, brewer, banker, inventor, linguist, archaeologist, folklorist, choreographer"""
 )
-PLAYERS = _words(
+PLAYERS = listed(
     """footballer, cricketer, rugby player, ice hockey player, baseball pitcher, basketball
     player, tennis player, golfer, rower, middle-distance runner, swimmer, cyclist, boxer, wrestler,
     fencer, handball goalkeeper"""
 )
-SPORTS = _words(
+SPORTS = listed(
     """football, cricket, rugby, ice hockey, baseball, basketball, tennis, rowing, handball,
     volleyball, field hockey, water polo, boxing, cycling, athletics, golf"""
 )
-ANIMALS = _words(
+ANIMALS = listed(
     """beetle, butterfly, moth, frog, lizard, snake, tree snail, freshwater fish, shark, crab,
     woodpecker, owl, finch, parrot, heron, duck, bat, mouse, fox, deer, antelope, seal, spider,
     dragonfly, tortoise, eagle, hawk, warbler, squirrel, otter"""
 )
-PLANTS = _words(
+PLANTS = listed(
     """orchid, fern, oak, pine, palm, cactus, lily, grass, moss, rose, eucalyptus, willow,
     mushroom, maple, acacia, rhododendron, daisy, water lily, heather, sedge"""
 )
-HABITATS = _words(
+HABITATS = listed(
     """rainforests, dry grasslands, mountain forests, wetlands, coastal dunes, rivers and lakes,
     coral reefs, pine forests, deserts, tundra, mangroves, farmland, cliffs and rocky islands"""
 )
-MACHINES = _words(
-    """steam engine, diesel engine, windmill, water wheel, sewing machine, printing press, telephone,
-    telescope, microscope, refrigerator, jet engine, bicycle, lighthouse lamp, mechanical clock,
-    electric motor, transformer, radio receiver, vacuum cleaner, washing machine, elevator,
-    submarine, hot air balloon, helicopter, crane, loom, camera, typewriter, hydraulic press,
-    nuclear reactor, wind turbine, solar panel, battery, lift bridge, canal lock, dredger, tractor,
-    combine harvester, plough, barometer, thermometer, compass, gyroscope, piano, organ, violin,
-    cash register, punched card machine, railway signal, gas turbine, pump, water filter, kiln,
-    blast furnace, lathe, milling machine, laser, X-ray tube, microwave oven, fire extinguisher"""
+MACHINES = listed(
+    """steam engine, diesel engine, windmill, water wheel, sewing machine, printing press,
+    telephone, telescope, microscope, refrigerator, jet engine, bicycle, lighthouse lamp,
+    mechanical clock, electric motor, transformer, radio receiver, vacuum cleaner, washing
+    machine, elevator, submarine, hot air balloon, helicopter, crane, loom, camera, typewriter,
+    hydraulic press, nuclear reactor, wind turbine, solar panel, battery, lift bridge, canal
+    lock, dredger, tractor, combine harvester, plough, barometer, thermometer, compass,
+    gyroscope, piano, organ, violin, cash register, punched card machine, railway signal, gas
+    turbine, pump, water filter, kiln, blast furnace, lathe, milling machine, laser, X-ray tube,
+    microwave oven, fire extinguisher"""
 )
-SCIENCES = _words(
+SCIENCES = listed(
     """photosynthesis, plate tectonics, evaporation, magnetism, the tides, natural selection,
     erosion, fermentation, vaccination, inflation, the water cycle, radioactive decay,
     crystal growth, bird migration, digestion, the nervous system, volcanic eruptions, earthquakes,
@@ -59,33 +57,33 @@ SCIENCES = _words(
     glassmaking, pottery, weaving, dyeing, beekeeping, cheese making, brewing, salt mining,
     coal mining, forestry, crop rotation, irrigation, terraced farming, sheep farming, whaling"""
 )
-MUSIC = _words(
+MUSIC = listed(
     """rock, folk, jazz, pop, country, heavy metal, soul, punk rock, electronic, hip hop, blues,
     progressive rock, indie rock, reggae, disco"""
 )
-SCREEN = _words(
+SCREEN = listed(
     """drama, comedy, thriller, war, science fiction, horror, musical, documentary, crime, romance,
     adventure, western, animated, mystery, historical"""
 )
-SHIPS = _words(
+SHIPS = listed(
     """destroyer, cruiser, battleship, cargo ship, passenger liner, ferry, schooner, frigate,
     lifeboat, whaler, submarine, minesweeper, steamship, trawler, oil tanker, clipper"""
 )
-SHIP_NAMES = _words(
+SHIP_NAMES = listed(
     """Northern Star, Resolute, Albatross, Morning Light, Endeavour, Queen Charlotte, Vigilant,
     Sea Lark, Fortune, Wanderer, Halcyon, Good Hope, Swallow, Intrepid, Meridian, Providence"""
 )
-CRIMES = _words(
+CRIMES = listed(
     """fraud, arson, burglary, kidnapping, murder, smuggling, forgery, bribery, tax evasion,
     theft of paintings, bank robbery, espionage, libel, breach of contract, negligence"""
 )
-FOODS = _words(
+FOODS = listed(
     """fish soup, apple cake, lamb stew, rye bread, potato pancakes, bean salad, roast chicken,
     rice pudding, onion tart, vegetable curry, pumpkin soup, cheese dumplings, baked trout,
     lemon biscuits, mushroom risotto, beef pie, chickpea stew, plum jam, corn bread, noodle soup,
     stuffed peppers, honey cake, pickled cabbage, lentil soup, almond cookies, grilled sardines"""
 )
-STORY_FIGURES = _words(
+STORY_FIGURES = listed(
     """a fisherman and his daughter, an old clockmaker, two brothers on a farm, a night watchman,
     a travelling musician, a young doctor, a widow who keeps bees, a boy who finds a map,
     a lighthouse keeper, a retired soldier, a train driver, a baker and her rival, a lost dog,
@@ -93,11 +91,11 @@ STORY_FIGURES = _words(
     a schoolteacher, twin sisters, a detective, a ferryman, a blind painter, a miner's son,
     a thief who changes his mind, a tailor, a girl who wants to fly, a judge and a beggar"""
 )
-DISASTERS = _words(
+DISASTERS = listed(
     """flood, earthquake, forest fire, storm, landslide, railway accident, drought, blizzard,
     tornado, factory fire, mine explosion, bridge collapse, plane crash, shipwreck, hurricane"""
 )
-NEWS = _words(
+NEWS = listed(
     """a strike at a factory, the opening of a new bridge, a local election, a budget cut, a new
     hospital, the closing of a coal mine, a museum theft, a record harvest, a water shortage, a
     parliamentary vote, a corruption trial, a merger of two banks, a new railway line, a visit of
@@ -106,36 +104,42 @@ NEWS = _words(
     university, a prison escape, a marathon, a power cut, a new airport, an oil spill, a peace
     agreement, a trade dispute, the retirement of a coach, a housing project, a cycling race"""
 )
-BUILDINGS = _words(
+BUILDINGS = listed(
     """castle, cathedral, town hall, railway station, museum, theatre, lighthouse, monastery,
     library, palace, bridge, church, hospital, stadium, opera house, market hall, windmill, abbey,
     prison, observatory, mosque, synagogue, temple, fort, aqueduct, factory, hotel, cinema"""
 )
-FIELDS = _words(
+FIELDS = listed(
     """physics, chemistry, medicine, law, history, music, mathematics, theology, philosophy,
     engineering, botany, economics, architecture, literature, agriculture, geology, painting"""
 )
-COMPANIES = _words(
+COMPANIES = listed(
     """car maker, brewery, shipping company, newspaper, publishing house, airline, bank, railway
     company, steel works, clothing company, toy maker, film studio, record label, watchmaker,
     chocolate maker, bicycle factory, insurance company, radio station, software company,
     department store"""
 )
-NOUNS = _words(
+GENERA = listed(
+    "Alteria, Brachinus, Corvella, Dorymys, Erinella, Falconia, Graptus, Heliomys, Ixoria, Lamella"
+)
+EPITHETS = listed(
+    "alba, borealis, cristata, elegans, fusca, grandis, minor, montana, nigra, rubra, vulgaris"
+)
+NOUNS = listed(
     """River, Harbour, Garden, Winter, Stone, Shadow, Summer, Bridge, Mirror, Silver, Lantern,
     Crown, Forest, Letter, Island, Tower, Journey, Evening, Orchard, Thunder, Glass, Paper, Road,
     Window, Feather, Ocean, Morning, Castle, Fire, Snow"""
 )
-QUALITIES = _words(
+QUALITIES = listed(
     """Lost, Silent, Golden, Broken, Distant, Hidden, Last, First, Blue, Red, Empty, Northern, Old,
     Secret, Burning, Quiet, Falling, Long, Little, Bitter, Bright, Dark, Second, Endless"""
 )
-START = _words(
+START = listed(
     """Ash, Black, Bram, Brook, Castle, Clay, Cold, Crow, Dun, East, Elm, Fair, Glen, Green, Hart,
     Haver, High, Holm, Kings, Lang, Mill, Moor, Nether, New, North, Oak, Old, Red, Rother, Shel,
     South, Stan, Stone, Swan, Thorn, Upper, Wat, West, White, Wil, Win, Wood"""
 )
-END = _words(
+END = listed(
     """bridge, bury, by, combe, dale, den, field, ford, ham, hill, holt, hurst, ley, mere, minster,
     mouth, port, stead, stock, thorpe, ton, well, wick, worth"""
 )

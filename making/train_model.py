@@ -5,9 +5,10 @@
 
 The shape is that of the paper's model: pre-norm, ReLU, tied embeddings and no final LayerNorm;
 `--layers 16 --width 1024 --memories 4096` is its size. Training reads blocks that begin at `</s>`;
-`</s>` stands before every paragraph and before a random `--share` of the other sentences (drawn again
-in every epoch). The learning rate rises, then falls along a cosine that ends with the budget: `--seconds`
-of training or `--steps`, whichever comes first. The best weights on validation are kept.
+`</s>` stands before every paragraph and before a random `--share` of the other sentences (drawn
+again in every epoch). The learning rate rises, then falls along a cosine that ends with the budget:
+`--seconds` of training or `--steps`, whichever comes first. The best weights on validation are
+kept.
 
 Leaves a Hugging Face folder (bfloat16 weights, config, tokenizer) and `curve.json` in it: settings,
 losses, perplexities of the model and of the unigram and trigram baselines.
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn import functional
 from transformers import OPTConfig, OPTForCausalLM
 
 from making.baselines import MARK, baselines
@@ -50,6 +51,7 @@ def new_model(given: argparse.Namespace, vocabulary: int, mark: int, padding: in
         dropout=0.0,
         attention_dropout=0.0,
         tie_word_embeddings=True,
+        init_std=0.55 / math.sqrt(given.width),  # 0.02 at width 768
         bos_token_id=mark,
         eos_token_id=mark,
         pad_token_id=padding,
@@ -76,7 +78,7 @@ def training_loss(model: Any, blocks: Tensor) -> Tensor:
     """Mean loss of the next token in blocks [batch, block + 1]."""
     with torch.autocast(blocks.device.type, torch.bfloat16, enabled=blocks.is_cuda):
         logits = training_logits(model, blocks[:, :-1])
-    return F.cross_entropy(logits.float().flatten(0, 1), blocks[:, 1:].flatten())
+    return functional.cross_entropy(logits.float().flatten(0, 1), blocks[:, 1:].flatten())
 
 
 def training_batches(tokens: Tokens, mark: int, given: argparse.Namespace) -> Iterator[Tensor]:
@@ -123,41 +125,52 @@ def compiled(step: Callable[[Any, Tensor], Tensor], wanted: bool) -> Callable[..
     return torch.compile(step)
 
 
-def train(model: Any, tokens: Tokens, watch: list[Tensor], given: argparse.Namespace) -> list[Any]:
-    """Train in place, end with the best weights, return the curve."""
+class Watch:
+    """Measures validation at even shares of the budget and keeps the best weights."""
+
+    def __init__(self, model: Any, pieces: list[Tensor], looks: int) -> None:
+        self.model, self.pieces, self.looks = model, pieces, looks
+        self.curve: list[dict[str, Any]] = []
+        self.losses: list[Tensor] = []  # of the training steps since the last look
+        self.best = math.inf
+        self.weights: dict[str, Tensor] = {}
+        self.begin = time.monotonic()
+
+    def look(self, progress: float, step: int, seen: int) -> None:
+        """Measure if it is time to: at the start, `looks` times, at the end."""
+        if progress < min(len(self.curve) / self.looks, 1.0):
+            return
+        now = math.log(perplexity(self.model, self.pieces))
+        if now < self.best:
+            state = self.model.state_dict().items()
+            self.best = now
+            self.weights = {name: tensor.detach().cpu().clone() for name, tensor in state}
+        seconds = time.monotonic() - self.begin
+        trained = torch.stack(self.losses).mean().item() if self.losses else None
+        self.losses = []
+        self.curve.append(
+            {
+                "step": step,
+                "tokens": seen,
+                "seconds": round(seconds, 1),
+                "training loss": trained,
+                "validation loss": now,
+            }
+        )
+        print(f"{self.curve[-1]} {seen / max(seconds, 1e-9):,.0f} tokens/s", flush=True)
+
+
+def train(model: Any, tokens: Tokens, watch: Watch, given: argparse.Namespace) -> None:
+    """Train in place until the budget is spent and end with the best weights."""
     loss_of = compiled(training_loss, given.compile)
     optimizer = optimizer_of(model, given)
-    curve: list[dict[str, float]] = []
-    best, best_weights = math.inf, {}
     batches = training_batches(tokens, model.config.bos_token_id, given)
-    first = next(batches)
-    loss_of(model, first).backward()  # compiles; the clock starts after it
+    loss_of(model, next(batches)).backward()  # compiles; the clock starts after it
     model.zero_grad()
-    begin, next_look, step, progress, seen, losses = time.monotonic(), 0.0, 0, 0.0, 0, []
+    watch.begin = time.monotonic()
+    step, seen, progress = 0, 0, 0.0
     while progress < 1:
-        progress = max(step / given.steps, (time.monotonic() - begin) / given.seconds)
-        if progress >= next_look or progress >= 1:
-            next_look = progress + 1 / given.looks
-            now = perplexity(model, watch)
-            trained = torch.stack(losses).mean().item() if losses else math.nan
-            losses = []
-            if now < best:
-                best = now
-                best_weights = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
-            seconds = time.monotonic() - begin
-            curve.append(
-                {
-                    "step": step,
-                    "seconds": round(seconds, 1),
-                    "tokens": seen,
-                    "training loss": trained,
-                    "validation loss": math.log(now),
-                }
-            )
-            rate = seen / max(seconds, 1e-9)
-            print(f"{curve[-1]} {rate:,.0f} tokens/s", flush=True)
-            if progress >= 1:
-                break
+        watch.look(progress, step, seen)
         for group in optimizer.param_groups:
             group["lr"] = given.rate * rate_at(progress, given.warm_up)
         blocks = next(batches)
@@ -166,11 +179,12 @@ def train(model: Any, tokens: Tokens, watch: list[Tensor], given: argparse.Names
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.detach())
+        watch.losses.append(loss.detach())
         step += 1
         seen += blocks.shape[0] * (blocks.shape[1] - 1)
-    model.load_state_dict(best_weights)
-    return curve
+        progress = max(step / given.steps, (time.monotonic() - watch.begin) / given.seconds)
+    watch.look(1.0, step, seen)
+    model.load_state_dict(watch.weights)
 
 
 def parse() -> argparse.Namespace:
@@ -190,7 +204,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1.5e-3, help="highest learning rate")
     parser.add_argument("--warm-up", type=float, default=0.03, help="share of the budget")
     parser.add_argument("--decay", type=float, default=0.1, help="weight decay")
-    parser.add_argument("--seconds", type=float, default=360, help="of training, set-up not counted")
+    parser.add_argument(
+        "--seconds", type=float, default=360, help="of training, set-up not counted"
+    )
     parser.add_argument("--steps", type=int, default=10**9)
     parser.add_argument("--looks", type=int, default=30, help="times validation is measured")
     parser.add_argument("--watch", type=int, default=2000, help="paragraphs measured each time")
@@ -201,29 +217,38 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def measured(model: Any, train_tokens: Tokens, valid_tokens: Tokens) -> dict[str, float]:
+    """Perplexities of the model and of the baselines on all of the validation text."""
+    config = model.config
+    longest = config.max_position_embeddings
+    return {
+        "model, paragraphs": perplexity(model, paragraphs(valid_tokens, longest)),
+        "model, sentences": perplexity(model, single_sentences(valid_tokens, longest)),
+    } | baselines(train_tokens, valid_tokens, config.bos_token_id, config.vocab_size)
+
+
 def main() -> None:
     """Read the command line, train, measure and save."""
     given = parse()
     torch.manual_seed(given.seed)
-    tokenizer = Tokenizer.from_file(str(given.tokenizer / "tokenizer.json"))
+    tokenizer: Any = Tokenizer.from_file(str(given.tokenizer / "tokenizer.json"))
     mark, padding = tokenizer.token_to_id(MARK), tokenizer.token_to_id("<pad>")
-    train_tokens, valid_tokens = (
-        encode(lines_of(path), tokenizer, mark, given.processes).to(given.device)
+    texts = [
+        encode(lines_of(path), tokenizer, mark, given.processes)
         for path in (given.train, given.valid)
-    )
+    ]
+    train_tokens, valid_tokens = (text.to(given.device) for text in texts)
     print(f"{len(train_tokens.ids):,} and {len(valid_tokens.ids):,} tokens with marks", flush=True)
     model = new_model(given, tokenizer.get_vocab_size(), mark, padding).to(given.device).eval()
-    alone = paragraphs(valid_tokens, given.block)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters:,} parameters", flush=True)
-    curve = train(model, train_tokens, alone[:: max(1, len(alone) // given.watch)], given)
+    alone = paragraphs(valid_tokens, given.block)
+    watch = Watch(model, alone[:: max(1, len(alone) // given.watch)], given.looks)
+    train(model, train_tokens, watch, given)
     settings = {name: value for name, value in vars(given).items() if not isinstance(value, Path)}
-    record: dict[str, Any] = {"settings": settings, "parameters": parameters, "curve": curve}
+    record = {"settings": settings, "parameters": parameters, "curve": watch.curve}
     save_model(model, given.tokenizer, given.into, record)  # safe before the last measurements
-    record["perplexity"] = {
-        "model, paragraphs": perplexity(model, alone),
-        "model, sentences": perplexity(model, single_sentences(valid_tokens, given.block)),
-    } | baselines(train_tokens, valid_tokens, mark, tokenizer.get_vocab_size())
+    record["perplexity"] = measured(model, train_tokens, valid_tokens)
     save_model(model, given.tokenizer, given.into, record)
     print(json.dumps(record["perplexity"], indent=1), flush=True)
 

@@ -5,8 +5,8 @@
 - Ids 0 to 3 are `<s>`, `<pad>`, `</s>`, `<unk>`, in OPT's order. `</s>` is both BOS and EOS; the
   tokenizer adds none of them by itself, so whoever feeds the model puts `</s>` first.
 - Every byte has a token, so any text can be written and nothing becomes `<unk>`.
-- A text's first word gets the token it has inside a sentence (`add_prefix_space`): `The` and ` The` are
-  the same tokens, and decoding gives one space before the text.
+- A text's first word gets the token it has inside a sentence (`add_prefix_space`): `The` and ` The`
+  are the same tokens, and decoding gives one space before the text.
 """
 
 import argparse

@@ -15,8 +15,13 @@ class Country:
     surnames: list[str]
 
 
+def listed(text: str) -> list[str]:
+    """The items of a list written with commas."""
+    return [" ".join(item.split()) for item in text.split(",")]
+
+
 def _country(name: str, adjective: str, *lists: str) -> Country:
-    cities, men, women, surnames = (words.split(", ") for words in lists)
+    cities, men, women, surnames = map(listed, lists)
     return Country(name, adjective, cities, men, women, surnames)
 
 
@@ -263,7 +268,12 @@ COUNTRIES = [
     ),
 ]
 
-MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
-DIRECTIONS = "north south east west north-east north-west south-east south-west".split()
+MONTHS = listed(
+    "January, February, March, April, May, June, July, August, September, October, November, "
+    "December"
+)
+DIRECTIONS = listed("north, south, east, west, north-east, north-west, south-east, south-west")
+WEEKDAYS = listed("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday")
+ORDINALS = listed("first, second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth")
+FEW = listed("two, three, four, five, six, seven, eight, nine, ten, twelve")
+CENTURIES = listed("12th, 13th, 14th, 15th, 16th, 17th, 18th, 19th, 20th")

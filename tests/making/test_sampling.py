@@ -104,6 +104,8 @@ def test_batches_hold_prompts_of_one_length_and_are_full() -> None:
     made = batches(lengths, 4, seed=0)
     first_turn = [next(made) for _ in range(6)]
     assert all(len(batch) == 4 for batch in first_turn)
-    homes = [{length for length, group in lengths.items() if set(b) <= set(group)} for b in first_turn]
+    homes = [
+        {length for length, group in lengths.items() if set(b) <= set(group)} for b in first_turn
+    ]
     assert all(len(home) == 1 for home in homes)
     assert {prompt for batch in first_turn for prompt in batch} == set(range(19))
