@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from ffmem.scan.places import EMPTY
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,6 @@ class Candidates:
         """Those at the given indices, or where a mask is true."""
         return Candidates(*(field[indices] for field in self.fields))
 
-    def by_place(self) -> Candidates:
-        """In order of place, so that stable sorts by anything else leave ties settled."""
-        return self.at(self.places.argsort())
-
     @classmethod
     def joined(cls, parts: list[Candidates]) -> Candidates:
         """All parts as one; there must be at least one."""
@@ -44,21 +44,44 @@ class Candidates:
         return cls(*(torch.cat(column) for column in columns))
 
 
-def slots_of(cells: Tensor, number: int, k: int) -> Tensor:
-    """The slot in a [number, k] table of each entry of a list sorted by cell.
+def tables(found: Candidates, cells: int, width: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """The candidates in tables of at most `width` columns: the cells of its rows, and its fields.
 
-    Entries take their cell's slots in the list's order; those after the k-th get slot number * k,
-    one past the table.
+    A cell with more than `width` candidates comes again in the next table. Free slots are blank:
+    coefficient 0, place EMPTY, group 0.
     """
-    cells = cells.contiguous()
-    starts = torch.searchsorted(cells, torch.arange(number, dtype=cells.dtype, device=cells.device))
-    rank = torch.arange(cells.shape[0], device=cells.device) - starts[cells.long()]
-    return torch.where(rank < k, cells.long() * k + rank, number * k)
+    order = _order_by_cell(found.cells)
+    sorted_cells = found.cells[order]
+    numbers = torch.arange(cells + 1, dtype=torch.int32, device=order.device)
+    starts = torch.searchsorted(sorted_cells, numbers)
+    counts = starts.diff()
+    most = int(counts.max())
+    for passed in range(0, most, width):
+        rows = (counts > passed).nonzero()[:, 0]
+        columns = torch.arange(passed, min(passed + width, most), device=order.device)
+        there = columns < counts[rows, None]
+        slots = torch.where(there, starts[rows, None] + columns, 0)
+        picked = order[slots]
+        blanks = zip(found.fields[1:], (0.0, EMPTY, 0), strict=False)
+        yield rows, [field[picked].masked_fill_(~there, blank) for field, blank in blanks]
 
 
-def tabled(entries: Tensor, slots: Tensor, blank: Tensor) -> Tensor:
-    """The blank [cells, k] table with each entry in its slot; slots past the table are dropped."""
-    table = torch.empty(blank.numel() + 1, dtype=blank.dtype, device=blank.device)
-    table[:-1] = blank.flatten()
-    table[slots] = entries.to(blank.dtype)
-    return table[:-1].view_as(blank)
+def row_order(keys: Tensor, places: Tensor) -> Tensor:
+    """What sorts each row by its keys, smallest first, and equals by place.
+
+    On the CPU numpy sorts rows several times faster than torch.
+    """
+    if keys.device.type != "cpu":
+        by_place = places.argsort(dim=1)
+        return by_place.gather(1, keys.gather(1, by_place).argsort(dim=1, stable=True))
+    earliest = np.argsort(places.numpy(), axis=1)
+    by_key = np.argsort(np.take_along_axis(keys.numpy(), earliest, 1), axis=1, kind="stable")
+    return torch.from_numpy(np.take_along_axis(earliest, by_key, 1))
+
+
+def _order_by_cell(cells: Tensor) -> Tensor:
+    if cells.device.type != "cpu":
+        return cells.argsort(stable=True)
+    # Sorting numbers is far faster than sorting indices, so each number carries its index.
+    numbered = (cells.long() << 32) | torch.arange(len(cells))
+    return torch.from_numpy(np.sort(numbered.numpy())) & (2**32 - 1)

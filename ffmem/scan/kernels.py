@@ -303,4 +303,3 @@ class KernelPass:
             sentences = small_sentences(bars.places).masked_fill_(bars.places == EMPTY, -1)
             self._bars = (bars, sentences)
         return self._bars[1]
-

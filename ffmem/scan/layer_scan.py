@@ -173,11 +173,10 @@ class LayerScan:
             self._loose += self._kernel.taken()
         if not self._loose:
             return
-        found = Candidates.joined(self._loose).by_place()
+        found = Candidates.joined(self._loose)
         self._loose = []
-        cells = self._triggers.places.shape[0]
-        self._triggers = self._triggers.merge(Triggers.of(found, cells, self.settings.top))
-        self._sample = self._sample.merge(Sample.of(found, cells, self.settings))
+        self._triggers = self._triggers.take_in(found)
+        self._sample = self._sample.take_in(found, self.settings)
         self._bars = Bars.of(self._triggers, self._sample)
 
 
