@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,44 +43,51 @@ class Candidates:
         return cls(*(torch.cat(column) for column in columns))
 
 
-def tables(found: Candidates, cells: int, width: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """The candidates in tables of at most `width` columns: the cells of its rows, and its fields.
+@dataclass(frozen=True)
+class Table:
+    """Candidates side by side, some cells a row each: [n, columns], and which cells: [n].
 
-    A cell with more than `width` candidates comes again in the next table. Free slots are blank:
-    coefficient 0, place EMPTY, group 0.
+    Free slots are blank: coefficient 0, place EMPTY, group 0.
     """
+
+    cells: Tensor
+    fields: list[Tensor]
+
+
+def tables(found: Candidates, cells: int, width: int = 128) -> list[Table]:
+    """The candidates in tables at most `width` wide; cells with more of them come again."""
     order = _order_by_cell(found.cells)
-    sorted_cells = found.cells[order]
     numbers = torch.arange(cells + 1, dtype=torch.int32, device=order.device)
-    starts = torch.searchsorted(sorted_cells, numbers)
+    starts = torch.searchsorted(found.cells[order], numbers)
     counts = starts.diff()
     most = int(counts.max())
+    made = []
     for passed in range(0, most, width):
         rows = (counts > passed).nonzero()[:, 0]
         columns = torch.arange(passed, min(passed + width, most), device=order.device)
-        there = columns < counts[rows, None]
-        slots = torch.where(there, starts[rows, None] + columns, 0)
-        picked = order[slots]
+        free = columns >= counts[rows, None]
+        picked = order.take((starts[rows, None] + columns).masked_fill_(free, 0))
         blanks = zip(found.fields[1:], (0.0, EMPTY, 0), strict=False)
-        yield rows, [field[picked].masked_fill_(~there, blank) for field, blank in blanks]
+        fields = [field.take(picked).masked_fill_(free, blank) for field, blank in blanks]
+        made.append(Table(rows, fields))
+    return made
 
 
 def row_order(keys: Tensor, places: Tensor) -> Tensor:
-    """What sorts each row by its keys, smallest first, and equals by place.
-
-    On the CPU numpy sorts rows several times faster than torch.
-    """
+    """What sorts each row by its keys (0 to 2**32), smallest first, and equals by place."""
     if keys.device.type != "cpu":
         by_place = places.argsort(dim=1)
         return by_place.gather(1, keys.gather(1, by_place).argsort(dim=1, stable=True))
-    earliest = np.argsort(places.numpy(), axis=1)
-    by_key = np.argsort(np.take_along_axis(keys.numpy(), earliest, 1), axis=1, kind="stable")
-    return torch.from_numpy(np.take_along_axis(earliest, by_key, 1))
+    # numpy sorts rows many times faster than torch, and numbers faster than indices: so each
+    # key carries its column, which also makes the sort stable.
+    by_place = torch.from_numpy(np.argsort(places.numpy(), axis=1))
+    numbered = (keys.long().gather(1, by_place) << 20) | torch.arange(keys.shape[1])
+    columns = torch.from_numpy(np.sort(numbered.numpy(), axis=1)) & (2**20 - 1)
+    return by_place.gather(1, columns)
 
 
 def _order_by_cell(cells: Tensor) -> Tensor:
     if cells.device.type != "cpu":
         return cells.argsort(stable=True)
-    # Sorting numbers is far faster than sorting indices, so each number carries its index.
     numbered = (cells.long() << 32) | torch.arange(len(cells))
     return torch.from_numpy(np.sort(numbered.numpy())) & (2**32 - 1)

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.scan.candidates import Candidates, row_order, tables
+from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.places import EMPTY, NO_PRIORITY, POSITIONS, priorities
 from ffmem.scan.settings import ScanSettings
-
-WIDTH = 128  # candidates of a cell taken in at a time
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,16 @@ class Sample:
             )
         return _first_drawn(self.fields, other.fields)
 
-    def take_in(self, found: Candidates, settings: ScanSettings) -> Sample:
+    def take_in(self, found: list[Table], settings: ScanSettings) -> Sample:
         """What merging with a sample of the candidates alone would give."""
         fields = [field.clone() for field in self.fields]
-        for rows, (coefficients, places, *_) in tables(found, self.places.shape[0], WIDTH):
+        for table in found:
+            coefficients, places = table.fields[:2]
             drawn = place_priorities(places, settings).masked_fill_(places == EMPTY, NO_PRIORITY)
-            new = _first_drawn([field[rows] for field in fields], [coefficients, places, drawn])
+            ours = [field[table.cells] for field in fields]
+            new = _first_drawn(ours, [coefficients, places, drawn])
             for field, values in zip(fields, new.fields, strict=True):
-                field[rows] = values
+                field[table.cells] = values
         return Sample(*fields)
 
     def to(self, device: torch.device | str) -> Sample:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.scan.candidates import Candidates, row_order, tables
+from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.places import EMPTY
-
-WIDTH = 128  # candidates of a cell taken in at a time
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,13 @@ class Triggers:
             )
         return _strongest(self.fields, other.fields)
 
-    def take_in(self, found: Candidates) -> Triggers:
+    def take_in(self, found: list[Table]) -> Triggers:
         """What merging with the candidates alone would give, however many a cell has."""
         fields = [field.clone() for field in self.fields]
-        for rows, table in tables(found, self.places.shape[0], WIDTH):
-            better = _strongest([field[rows] for field in fields], table)
+        for table in found:
+            better = _strongest([field[table.cells] for field in fields], table.fields)
             for field, new in zip(fields, better.fields, strict=True):
-                field[rows] = new
+                field[table.cells] = new
         return Triggers(*fields)
 
     def to(self, device: torch.device | str) -> Triggers:
@@ -76,7 +74,9 @@ def _strongest(ours: list[Tensor], theirs: list[Tensor]) -> Triggers:
     """The strongest of both sides, as many a row as our side has."""
     k = ours[0].shape[1]
     both = [torch.cat(pair, dim=1) for pair in zip(ours, theirs, strict=True)]
-    order = row_order(-both[0], both[1])
+    # The bits of floats not below 0 order as the floats do.
+    weakness = 2**31 - both[0].view(torch.int32).long()
+    order = row_order(weakness, both[1])
     if len(both) == 2:
         return Triggers(*(field.gather(1, order[:, :k]) for field in both))
     return _one_per_group(Triggers(*(field.gather(1, order) for field in both)), k)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ffmem.scan.candidates import Candidates
+from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.places import EMPTY, NO_PRIORITY, POSITIONS, mixed, prefix_hashes, priorities
 from ffmem.scan.sample import Sample
 from ffmem.scan.settings import ScanSettings
@@ -50,12 +50,13 @@ def pieces(found: Candidates, seed: int) -> list[Candidates]:
     return [found.at(part) for part in shuffled.tensor_split(5)]
 
 
-def drawn_triggers(found: Candidates) -> Triggers:
-    return Triggers.empty(CELLS, K, found.groups is not None).take_in(found)
+def drawn_triggers(found: Candidates, width: int = 128) -> Triggers:
+    empty = Triggers.empty(CELLS, K, found.groups is not None)
+    return empty.take_in(tables(found, CELLS, width))
 
 
-def drawn_sample(found: Candidates, chosen: ScanSettings) -> Sample:
-    return Sample.empty(CELLS, chosen.sample).take_in(found, chosen)
+def drawn_sample(found: Candidates, chosen: ScanSettings, width: int = 128) -> Sample:
+    return Sample.empty(CELLS, chosen.sample).take_in(tables(found, CELLS, width), chosen)
 
 
 def same(left: list[Tensor], right: list[Tensor]) -> bool:
@@ -126,14 +127,11 @@ def test_means_and_rates_are_what_the_counts_say() -> None:
 @pytest.mark.parametrize("width", [1, 7])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_cells_with_more_candidates_than_a_table_is_wide_lose_none(
-    monkeypatch: pytest.MonkeyPatch, width: int, grouped: bool
+    width: int, grouped: bool
 ) -> None:
     found, chosen = population(3, grouped), ScanSettings(sample=K)
-    triggers, sample = drawn_triggers(found), drawn_sample(found, chosen)
-    monkeypatch.setattr("ffmem.scan.triggers.WIDTH", width)
-    monkeypatch.setattr("ffmem.scan.sample.WIDTH", width)
-    assert same(drawn_triggers(found).fields, triggers.fields)
-    assert same(drawn_sample(found, chosen).fields, sample.fields)
+    assert same(drawn_triggers(found, width).fields, drawn_triggers(found).fields)
+    assert same(drawn_sample(found, chosen, width).fields, drawn_sample(found, chosen).fields)
 
 
 def test_sizes_that_differ_do_not_merge() -> None:
@@ -153,7 +151,7 @@ def test_every_firing_trigger_is_drawn_equally_often(per_sentence: str) -> None:
     drawn: Counter[int] = Counter()
     for seed in range(seeds):
         chosen = ScanSettings(sample=size, seed=seed, per_sentence=per_sentence)  # type: ignore[arg-type]
-        drawn.update(Sample.empty(1, size).take_in(found, chosen).places[0].tolist())
+        drawn.update(Sample.empty(1, size).take_in(tables(found, 1), chosen).places[0].tolist())
     expected = seeds * size / fires
     assert set(drawn) == set(places.tolist())
     chi_square = sum((count - expected) ** 2 / expected for count in drawn.values())
