@@ -1,3 +1,4 @@
+# ruff: noqa: N803, PLR0913 (a kernel takes pointers and constants, not objects)
 """One pass over a layer's coefficients on a GPU, each read from memory once.
 
 A program takes a block of memories and a few rows. It walks the admissible prefixes of a row with
@@ -42,7 +43,9 @@ def _column(source, cell, wanted):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _take(value, best, minus_best, sums, sizes, count, minus_count, SIGNED: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: E501, PLR0913
+def _take(  # type: ignore[no-untyped-def]
+    value, best, minus_best, sums, sizes, count, minus_count, SIGNED: tl.constexpr
+):  # fmt: skip
     """One more prefix of a row."""
     best = tl.maximum(best, value)
     sums += value
@@ -55,7 +58,7 @@ def _take(value, best, minus_best, sums, sizes, count, minus_count, SIGNED: tl.c
 
 
 @triton.jit
-def _first_columns(row, stride, columns, cell, best, passes):  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def _first_columns(row, stride, columns, cell, best, passes):  # type: ignore[no-untyped-def]
     """Walk a row again, only for the memories that passed: where `best` first stands."""
     at = tl.full(best.shape, 65536, tl.int32)
     for step in range(0, columns, 4):
@@ -73,7 +76,7 @@ def _first_columns(row, stride, columns, cell, best, passes):  # type: ignore[no
 
 
 @triton.jit
-def _append(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def _append(  # type: ignore[no-untyped-def]
     best, signed_best, cell, memory, passes, row, stride, columns, first_place, row_groups,
     counter, capacity, out_cells, out_coefficients, out_places, out_groups,
     GROUPED: tl.constexpr,
@@ -102,7 +105,7 @@ def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[
 
 
 @triton.jit
-def _pass(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+def _pass(  # type: ignore[no-untyped-def]
     m, row_stride, stride, rows, memories, first,
     counts, places, sentences, priorities,
     bar_coefficients, bar_sentences, bar_priorities,
@@ -303,4 +306,3 @@ class KernelPass:
             sentences = small_sentences(bars.places).masked_fill_(bars.places == EMPTY, -1)
             self._bars = (bars, sentences)
         return self._bars[1]
-

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.candidates import Candidates
+from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.rows import Batch, Rows
 from ffmem.scan.sample import Sample
 from ffmem.scan.search import Bars, Swept, candidates
@@ -173,11 +173,10 @@ class LayerScan:
             self._loose += self._kernel.taken()
         if not self._loose:
             return
-        found = Candidates.joined(self._loose).by_place()
+        found = tables(Candidates.joined(self._loose), self._triggers.places.shape[0])
         self._loose = []
-        cells = self._triggers.places.shape[0]
-        self._triggers = self._triggers.merge(Triggers.of(found, cells, self.settings.top))
-        self._sample = self._sample.merge(Sample.of(found, cells, self.settings))
+        self._triggers = self._triggers.take_in(found)
+        self._sample = self._sample.take_in(found, self.settings)
         self._bars = Bars.of(self._triggers, self._sample)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.scan.candidates import Candidates, slots_of, tabled
+from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.places import EMPTY, NO_PRIORITY, POSITIONS, priorities
 from ffmem.scan.settings import ScanSettings
 
@@ -37,17 +37,6 @@ class Sample:
             torch.full((cells, size), NO_PRIORITY, dtype=torch.int32, device=device),
         )
 
-    @classmethod
-    def of(cls, found: Candidates, cells: int, settings: ScanSettings) -> Sample:
-        """A sample of loose candidates in order of place, however many a cell."""
-        priority = place_priorities(found.places, settings)
-        order = (found.cells.long() << 32 | priority.long()).argsort(stable=True)
-        slots = slots_of(found.cells[order], cells, settings.sample)
-        blank = cls.empty(cells, settings.sample, found.places.device)
-        drawn = (found.coefficients[order], found.places[order], priority[order])
-        pairs = zip(drawn, blank.fields, strict=True)
-        return cls(*(tabled(entries, slots, into) for entries, into in pairs))
-
     @property
     def fields(self) -> list[Tensor]:
         """The tensors."""
@@ -59,15 +48,30 @@ class Sample:
             raise ValueError(
                 f"samples of {list(self.places.shape)} and {list(other.places.shape)} do not merge"
             )
-        both = [torch.cat(pair, dim=1) for pair in zip(self.fields, other.fields, strict=True)]
-        by_place = both[1].argsort(dim=1)
-        by_priority = both[2].gather(1, by_place).argsort(dim=1, stable=True)
-        first = by_place.gather(1, by_priority)[:, : self.places.shape[1]]
-        return Sample(*(field.gather(1, first) for field in both))
+        return _first_drawn(self.fields, other.fields)
+
+    def take_in(self, found: list[Table], settings: ScanSettings) -> Sample:
+        """What merging with a sample of the candidates alone would give."""
+        fields = [field.clone() for field in self.fields]
+        for table in found:
+            coefficients, places = table.fields[:2]
+            drawn = place_priorities(places, settings).masked_fill_(places == EMPTY, NO_PRIORITY)
+            ours = [field[table.cells] for field in fields]
+            new = _first_drawn(ours, [coefficients, places, drawn])
+            for field, values in zip(fields, new.fields, strict=True):
+                field[table.cells] = values
+        return Sample(*fields)
 
     def to(self, device: torch.device | str) -> Sample:
         """The same sample on another device."""
         return Sample(*(field.to(device) for field in self.fields))
+
+
+def _first_drawn(ours: list[Tensor], theirs: list[Tensor]) -> Sample:
+    """Those of both sides with the smallest priorities, as many a row as our side has."""
+    both = [torch.cat(pair, dim=1) for pair in zip(ours, theirs, strict=True)]
+    first = row_order(both[2], both[1])[:, : ours[0].shape[1]]
+    return Sample(*(field.gather(1, first) for field in both))
 
 
 def place_priorities(places: Tensor, settings: ScanSettings) -> Tensor:

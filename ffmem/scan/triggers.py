@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.scan.candidates import Candidates, slots_of, tabled
+from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.places import EMPTY
 
 
@@ -36,17 +36,6 @@ class Triggers:
             torch.zeros(cells, k, dtype=torch.int64, device=device) if grouped else None,
         )
 
-    @classmethod
-    def of(cls, found: Candidates, cells: int, k: int) -> Triggers:
-        """The strongest of loose candidates in order of place, however many a cell."""
-        if found.groups is not None:
-            found = _best_of_each_group(found)
-        found = found.at((found.cells.long() << 32 | _weakness(found)).argsort(stable=True))
-        slots = slots_of(found.cells, cells, k)
-        blank = cls.empty(cells, k, found.groups is not None, found.places.device)
-        pairs = zip(found.fields[1:], blank.fields, strict=True)
-        return cls(*(tabled(entries, slots, into) for entries, into in pairs))
-
     @property
     def fields(self) -> list[Tensor]:
         """The tensors, groups last if there are any."""
@@ -65,35 +54,32 @@ class Triggers:
                 f"triggers of {list(self.places.shape)} and {list(other.places.shape)} do not "
                 "merge, nor do grouped with ungrouped ones"
             )
-        both = [torch.cat(pair, dim=1) for pair in zip(self.fields, other.fields, strict=True)]
-        by_place = both[1].argsort(dim=1)
-        by_strength = both[0].gather(1, by_place).argsort(dim=1, descending=True, stable=True)
-        order = by_place.gather(1, by_strength)
-        if self.groups is None:
-            order = order[:, : self.places.shape[1]]
-        merged = Triggers(*(field.gather(1, order) for field in both))
-        return merged if self.groups is None else _one_per_group(merged, self.places.shape[1])
+        return _strongest(self.fields, other.fields)
+
+    def take_in(self, found: list[Table]) -> Triggers:
+        """What merging with the candidates alone would give, however many a cell has."""
+        fields = [field.clone() for field in self.fields]
+        for table in found:
+            better = _strongest([field[table.cells] for field in fields], table.fields)
+            for field, new in zip(fields, better.fields, strict=True):
+                field[table.cells] = new
+        return Triggers(*fields)
 
     def to(self, device: torch.device | str) -> Triggers:
         """The same triggers on another device."""
         return Triggers(*(field.to(device) for field in self.fields))
 
 
-def _weakness(found: Candidates) -> Tensor:
-    """Smaller for larger coefficients: the bits of positive floats order as the floats do."""
-    return 2**31 - found.coefficients.view(torch.int32).long()
-
-
-def _best_of_each_group(found: Candidates) -> Candidates:
-    """One candidate per cell and group, in order of place as they came."""
-    assert found.groups is not None
-    order = _weakness(found).argsort(stable=True)
-    for field in (found.groups, found.cells):
-        order = order[field[order].argsort(stable=True)]
-    cells, groups = found.cells[order], found.groups[order]
-    first = torch.ones_like(cells, dtype=torch.bool)
-    first[1:] = (cells[1:] != cells[:-1]) | (groups[1:] != groups[:-1])
-    return found.at(order[first].sort().values)
+def _strongest(ours: list[Tensor], theirs: list[Tensor]) -> Triggers:
+    """The strongest of both sides, as many a row as our side has."""
+    k = ours[0].shape[1]
+    both = [torch.cat(pair, dim=1) for pair in zip(ours, theirs, strict=True)]
+    # The bits of floats not below 0 order as the floats do.
+    weakness = 2**31 - both[0].view(torch.int32).long()
+    order = row_order(weakness, both[1])
+    if len(both) == 2:
+        return Triggers(*(field.gather(1, order[:, :k]) for field in both))
+    return _one_per_group(Triggers(*(field.gather(1, order) for field in both)), k)
 
 
 def _one_per_group(ordered: Triggers, k: int) -> Triggers:

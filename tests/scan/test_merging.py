@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ffmem.scan.candidates import Candidates
+from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.places import EMPTY, NO_PRIORITY, POSITIONS, mixed, prefix_hashes, priorities
 from ffmem.scan.sample import Sample
 from ffmem.scan.settings import ScanSettings
@@ -47,7 +47,16 @@ def fully_sorted(found: Candidates, cell: int) -> list[tuple[float, int]]:
 def pieces(found: Candidates, seed: int) -> list[Candidates]:
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randperm(len(found), generator=generator)
-    return [found.at(part).by_place() for part in shuffled.tensor_split(5)]
+    return [found.at(part) for part in shuffled.tensor_split(5)]
+
+
+def drawn_triggers(found: Candidates, width: int = 128) -> Triggers:
+    empty = Triggers.empty(CELLS, K, found.groups is not None)
+    return empty.take_in(tables(found, CELLS, width))
+
+
+def drawn_sample(found: Candidates, chosen: ScanSettings, width: int = 128) -> Sample:
+    return Sample.empty(CELLS, chosen.sample).take_in(tables(found, CELLS, width), chosen)
 
 
 def same(left: list[Tensor], right: list[Tensor]) -> bool:
@@ -60,7 +69,7 @@ def test_merging_pieces_in_any_order_gives_what_a_full_sort_gives(
     seed: int, order: int, grouped: bool
 ) -> None:
     found = population(seed, grouped)
-    parts = [Triggers.of(piece, CELLS, K) for piece in pieces(found, order)]
+    parts = [drawn_triggers(piece) for piece in pieces(found, order)]
     merged = reduce(Triggers.merge, parts, Triggers.empty(CELLS, K, grouped))
     for cell in range(CELLS):
         expected = fully_sorted(found, cell)
@@ -73,7 +82,7 @@ def test_merging_pieces_in_any_order_gives_what_a_full_sort_gives(
 def test_triggers_merge_associatively_and_commutatively(
     seed: int, order: int, grouped: bool
 ) -> None:
-    a, b, c, *_ = (Triggers.of(p, CELLS, K) for p in pieces(population(seed, grouped), order))
+    a, b, c, *_ = (drawn_triggers(p) for p in pieces(population(seed, grouped), order))
     assert same(a.merge(b).fields, b.merge(a).fields)
     assert same(a.merge(b).merge(c).fields, a.merge(b.merge(c)).fields)
     assert same(a.merge(Triggers.empty(CELLS, K, grouped)).fields, a.fields)
@@ -84,10 +93,10 @@ def test_triggers_merge_associatively_and_commutatively(
 def test_samples_merge_associatively_and_commutatively(seed: int, order: int) -> None:
     chosen = ScanSettings(sample=K, per_sentence="all", seed=seed)
     found = population(seed, False)
-    a, b, c, d, e = (Sample.of(p, CELLS, chosen) for p in pieces(found, order))
+    a, b, c, d, e = (drawn_sample(p, chosen) for p in pieces(found, order))
     assert same(a.merge(b).fields, b.merge(a).fields)
     assert same(a.merge(b).merge(c).fields, a.merge(b.merge(c)).fields)
-    whole = Sample.of(found.by_place(), CELLS, chosen)
+    whole = drawn_sample(found, chosen)
     assert same(e.merge(a).merge(d.merge(c.merge(b))).fields, whole.fields)
 
 
@@ -115,6 +124,16 @@ def test_means_and_rates_are_what_the_counts_say() -> None:
     assert tallies.rate.tolist() == [0.5, 0.0]
 
 
+@pytest.mark.parametrize("width", [1, 7])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_cells_with_more_candidates_than_a_table_is_wide_lose_none(
+    width: int, grouped: bool
+) -> None:
+    found, chosen = population(3, grouped), ScanSettings(sample=K)
+    assert same(drawn_triggers(found, width).fields, drawn_triggers(found).fields)
+    assert same(drawn_sample(found, chosen, width).fields, drawn_sample(found, chosen).fields)
+
+
 def test_sizes_that_differ_do_not_merge() -> None:
     with pytest.raises(ValueError, match="do not merge"):
         Triggers.empty(2, 3).merge(Triggers.empty(2, 4))
@@ -132,7 +151,7 @@ def test_every_firing_trigger_is_drawn_equally_often(per_sentence: str) -> None:
     drawn: Counter[int] = Counter()
     for seed in range(seeds):
         chosen = ScanSettings(sample=size, seed=seed, per_sentence=per_sentence)  # type: ignore[arg-type]
-        drawn.update(Sample.of(found, 1, chosen).places[0].tolist())
+        drawn.update(Sample.empty(1, size).take_in(tables(found, 1), chosen).places[0].tolist())
     expected = seeds * size / fires
     assert set(drawn) == set(places.tolist())
     chi_square = sum((count - expected) ** 2 / expected for count in drawn.values())

@@ -1,0 +1,1 @@
+"""The steps that make the embedded default: its text, its tokenizer and its model."""
