@@ -41,16 +41,16 @@ class Sweeper:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
-        sums = torch.zeros(1, self.memories, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(1, self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
             piece = self._clipped(m, rows, (start, stop, widest), sign)
             flat = piece.view(-1, self.memories)
             ones = self._ones[:, : flat.shape[0]]
             torch.amax(piece, 1, out=maxima[start:stop])
-            sums += ones @ flat
+            sums.addmm_(ones, flat)
             piece.gt_(0)
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
-        return Sweep(maxima, fires[0].long(), sums[0])
+        return Sweep(maxima, fires[0].long(), sums[0].double())
 
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""
