@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ffmem.scan.rows import Rows
 
-CACHED = 3 * 2**18  # bytes of a piece on the CPU: with its source it fits a core's second cache
+CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28
 
 
@@ -30,7 +30,8 @@ class Sweeper:
     """
 
     def __init__(self, memories: int, device: torch.device) -> None:
-        size = CACHED if device.type == "cpu" else CACHED_ON_DEVICE
+        on_cpu = device.type == "cpu"
+        size = CACHED * torch.get_num_threads() if on_cpu else CACHED_ON_DEVICE
         self.columns = max(1, size // (4 * memories))
         self.memories = memories
         self.device = device
