@@ -47,7 +47,7 @@ class Sampler:
         self.graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if like.is_cuda else None
         self.warm = False
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def run(self, prompts: Tensor, new: int) -> Tensor:
         """Up to `new` tokens after each of the prompts [batch, prompt]; stops when most ended."""
         prompt = prompts.shape[1]

@@ -85,7 +85,8 @@ class LayerScan:
         return self._kernel is not None
 
     def resume(self, state: LayerState) -> None:
-        """Go on from a state as if its sentences had been read here."""
+        """Go on from a state as if its sentences, and no others, had been read here."""
+        self._fold()  # what is under way belongs to the old state
         expected = self._triggers.places.shape
         if state.triggers.places.shape != expected:
             raise ScanError(

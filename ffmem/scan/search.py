@@ -15,7 +15,7 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.scan.sweep import Sweeper
 from ffmem.scan.triggers import Triggers
 
-CROWDED = 0.01  # share of maxima above which one more sweep finds positions faster than look-ups
+CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once
 
 
@@ -115,13 +115,19 @@ def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> B
 
 
 def _looked_up(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
-    """The coefficients of all admissible prefixes of each row for its memory: [n, most]."""
+    """The coefficients of each row's admissible prefixes for its memory: [n, most].
+
+    In rows with fewer prefixes than most, the last one is repeated; the first largest is then
+    still where it was.
+    """
     rows = swept.rows
+    width, memories = swept.m.shape[1:]
     steps = torch.arange(max(rows.columns), device=row.device)
-    inside = steps < rows.counts[row, None]
-    columns = torch.where(inside, rows.first + steps, rows.first)
-    found = swept.m[row[:, None], columns, memory[:, None]].float() * swept.sign
-    return found.masked_fill_(~inside, -torch.inf)
+    columns = torch.minimum(steps, rows.counts[row, None] - 1)
+    starts = (row * width + rows.first) * memories + memory
+    picked = torch.add(starts[:, None], columns, alpha=memories).flatten()
+    found = swept.m.reshape(-1).index_select(0, picked).view_as(columns).float()
+    return found if swept.sign > 0 else -found
 
 
 def _looked_up_steps(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
@@ -142,8 +148,9 @@ def _all_prefixes(
         values = _looked_up(swept, r, c)
         steps = torch.arange(values.shape[1], device=row.device)
         priority = place_priorities(swept.rows.places[r, None] + steps, settings)
+        inside = steps < swept.rows.counts[r, None]
         enters = (values >= bar.coefficients[:, None]) | (priority <= bar.priorities[:, None])
-        which, step = (enters & (values > 0)).nonzero(as_tuple=True)
+        which, step = (inside & enters & (values > 0)).nonzero(as_tuple=True)
         found.append(_named(swept, r[which], step, c[which], values[which, step]))
     return Candidates.joined(found)
 

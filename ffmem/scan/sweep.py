@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ffmem.scan.rows import Rows
 
-CACHED = 3 * 2**18  # bytes of a piece on the CPU: with its source it fits a core's second cache
+CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28
 
 
@@ -30,7 +30,8 @@ class Sweeper:
     """
 
     def __init__(self, memories: int, device: torch.device) -> None:
-        size = CACHED if device.type == "cpu" else CACHED_ON_DEVICE
+        on_cpu = device.type == "cpu"
+        size = CACHED * torch.get_num_threads() if on_cpu else CACHED_ON_DEVICE
         self.columns = max(1, size // (4 * memories))
         self.memories = memories
         self.device = device
@@ -41,16 +42,16 @@ class Sweeper:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
-        sums = torch.zeros(1, self.memories, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(1, self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
             piece = self._clipped(m, rows, (start, stop, widest), sign)
             flat = piece.view(-1, self.memories)
             ones = self._ones[:, : flat.shape[0]]
             torch.amax(piece, 1, out=maxima[start:stop])
-            sums += ones @ flat
+            sums.addmm_(ones, flat)
             piece.gt_(0)
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
-        return Sweep(maxima, fires[0].long(), sums[0])
+        return Sweep(maxima, fires[0].long(), sums[0].double())
 
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""

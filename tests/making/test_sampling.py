@@ -37,19 +37,36 @@ def sampler_of(llama: Any, choice: Choice, batch: int, costs: torch.Tensor) -> S
     return Sampler(LlamaDecoder(llama, batch, 64), choice, costs, torch.tensor([END]))
 
 
-@pytest.mark.parametrize("ngram", [0, 3])
-def test_greedy_tokens_are_those_of_generate(llama: Any, ngram: int) -> None:
-    first = torch.randint(0, END, (5, 1))  # a run of one prompt token cannot recur by itself
-    expected = llama.generate(
-        first, max_new_tokens=30, do_sample=False, no_repeat_ngram_size=ngram or None
-    )[:, 1:]
-    free = torch.zeros(VOCABULARY)
-    found = sampler_of(llama, Choice(0.0, 0.1, ngram), 5, free).run(first, 30)
-    if ngram:  # generate counts the prompt's tokens too: make it part of the text
-        assert no_run_twice(found, ngram)
-        assert no_run_twice(expected, ngram)
-    else:
-        assert torch.equal(found, expected)
+def test_greedy_tokens_are_those_of_generate(llama: Any) -> None:
+    prompts = torch.randint(0, END, (5, 7))
+    expected = llama.generate(prompts, max_new_tokens=30, do_sample=False)[:, 7:]
+    found = sampler_of(llama, Choice(0.0, 0.1, 0), 5, torch.zeros(VOCABULARY)).run(prompts, 30)
+    assert torch.equal(found, expected)
+
+
+def test_no_run_is_written_twice_and_nothing_else_is_forbidden(llama: Any) -> None:
+    prompts = torch.randint(0, END, (4, 3))
+    found = sampler_of(llama, Choice(0.0, 0.1, 2), 4, torch.zeros(VOCABULARY)).run(prompts, 25)
+    for prompt, text in zip(prompts.tolist(), found.tolist(), strict=True):
+        for place, token in enumerate(text):
+            before = text[:place]
+            last = before[-1:]
+            used = {b for a, b in zip(before, before[1:], strict=False) if [a] == last}
+            with torch.no_grad():
+                logits = llama(torch.tensor([prompt + before])).logits[0, -1]
+            logits[list(used)] = -torch.inf
+            assert token == int(logits.argmax())
+
+
+def test_a_run_of_the_prompt_may_be_written_once_more(llama: Any) -> None:
+    sampler = sampler_of(llama, Choice(0.0, 0.1, 3), 1, torch.zeros(VOCABULARY))
+    sampler.history[0, :7] = torch.tensor([5, 6, 7, 8, 5, 6, 0])
+    for prompt, forbidden in ((0, True), (4, False)):
+        logits = torch.zeros(1, VOCABULARY)
+        sampler.prompt_length.fill_(prompt)
+        sampler._forbid_repeats(logits, 6)
+        assert bool(logits[0, 7] == -torch.inf) is forbidden
+        assert torch.isfinite(logits).sum() == VOCABULARY - forbidden
 
 
 def test_logits_step_by_step_are_those_of_one_forward_pass(llama: Any) -> None:
@@ -61,11 +78,6 @@ def test_logits_step_by_step_are_those_of_one_forward_pass(llama: Any) -> None:
         for position in range(7, 20):
             found = decoder.logits(tokens[:, position : position + 1], position)
             torch.testing.assert_close(found, expected[:, position], atol=1e-4, rtol=1e-4)
-
-
-def no_run_twice(texts: torch.Tensor, length: int) -> bool:
-    runs = [[tuple(run) for run in text.unfold(0, length, 1).tolist()] for text in texts]
-    return all(len(set(found)) == len(found) for found in runs)
 
 
 def test_a_batch_after_a_longer_batch_is_as_if_it_were_the_first(llama: Any) -> None:

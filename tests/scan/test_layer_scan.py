@@ -141,6 +141,17 @@ def test_shards_merged_in_any_order_give_what_one_scan_gives(
     assert_same(a.merge(b).merge(c.merge(d.merge(e))), brute_force(sentences, chosen, 1))
 
 
+def test_resuming_forgets_what_was_read_before() -> None:
+    batches = split(readings(torch.Generator().manual_seed(6), 30, MEMORIES), 10, False)
+    chosen = ScanSettings(top=3, sample=2)
+    saved = seen(LayerScan(MEMORIES, chosen), batches[:1], bos=1)
+    layer = LayerScan(MEMORIES, chosen)
+    layer.see(*batched(batches[1], 1, 0))
+    layer.resume(saved)
+    expected = brute_force(batches[0] + batches[2], chosen, 1)
+    assert_same(seen(layer, batches[2:], bos=1), expected)
+
+
 def test_a_state_stays_as_it_is_when_more_is_seen() -> None:
     batches = split(readings(torch.Generator().manual_seed(3), 20, MEMORIES), 10, False)
     layer = LayerScan(MEMORIES, ScanSettings(top=3, sample=2))
