@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -16,6 +17,9 @@ from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward, Form, LinearPart
 from ffmem.models.trace import Trace, relative_error
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,17 @@ def module_at(block: nn.Module, path: str | None) -> nn.Module | None:
         return None
 
 
-def has_feedforward(block: nn.Module, family: Family) -> bool:
-    """Whether a block has the row's key and value maps; hybrid models skip it in some blocks."""
+def has_feedforward(block: str, family: Family, run: Trace) -> bool:
+    """Whether the row's key and value maps ran in a block.
+
+    Hybrid models have no feed-forward layer in some blocks, and models that also read pictures
+    leave some blocks out when there is only text.
+    """
     paths = (family.keys, family.values)
-    return all(module_at(block, path.partition("[")[0]) is not None for path in paths)
+    return all(f"{block}.{path.partition('[')[0]}" in run.outputs for path in paths)
 
 
-def layers_of(model: nn.Module, family: Family, run: Trace, scale: float) -> list[Sighting]:
+def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[Sighting]:
     """Every feed-forward layer that `family` describes in `model`, numbered from 1."""
     try:
         blocks = model.get_submodule(family.blocks)
@@ -66,12 +74,20 @@ def layers_of(model: nn.Module, family: Family, run: Trace, scale: float) -> lis
     numbered = [
         (index, block)
         for index, block in enumerate(blocks.children())
-        if has_feedforward(block, family)
+        if has_feedforward(f"{family.blocks}.{index}", family, run)
     ]
     return [
-        sight(number, index, block, family, run, scale)
+        sight(number, index, block, family, run, scale_of(model, block, family))
         for number, (index, block) in enumerate(numbered, start=1)
     ]
+
+
+def scale_of(model: PreTrainedModel, block: nn.Module, family: Family) -> float:
+    """The number that multiplies what is added to the residual, from the config or the block."""
+    if family.scale is None:
+        return 1.0
+    config = model.config.get_text_config()
+    return float(getattr(config, family.scale, None) or getattr(block, family.scale))
 
 
 def sight(  # noqa: PLR0913 - the six things that decide one layer
@@ -111,7 +127,10 @@ def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tenso
 def block_form(block: str, family: Family, run: Trace, scale: float) -> tuple[Form, float]:
     """The form under which r + y = o, and the relative error that is left."""
     if run.calls.get(f"{block}.{family.values}", 0) != 1:
-        raise ModelError(f"{block}.{family.values} does not run exactly once in a forward pass")
+        raise ModelError(
+            f"{block}.{family.values} does not run exactly once in a forward pass, so its "
+            "coefficients have no single place; use a model that passes its blocks once"
+        )
     y = run.outputs[f"{block}.{family.after or family.values}"]
     output = run.outputs[block]
     found = [

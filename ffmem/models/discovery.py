@@ -40,10 +40,11 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
         raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
     refuse_experts(model.get_submodule(blocks), name)
     children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
-    for block in children:
+    for block in (child for child in children if child in run.outputs):
         inside = tensors_inside(run, block)
+        numbers = scales(model, model.get_submodule(block))
         for maps in candidate_maps(model, run, block):
-            rest = surroundings(run, block, maps, inside, scales(model))
+            rest = surroundings(run, block, maps, inside, numbers)
             if rest is not None:
                 norm, attention, after, scale = rest
                 return Family(
@@ -69,17 +70,18 @@ def block_list(model: nn.Module, run: Trace) -> str | None:
 def refuse_experts(blocks: nn.Module, name: str) -> None:
     """Mixture-of-experts layers have no single value matrix: say so instead of guessing."""
     for path, module in blocks.named_modules():
-        if EXPERTS.search(path) or EXPERTS.search(type(module).__name__):
+        if EXPERTS.search(path):
             raise ModelError(
                 f"{name}: its feed-forward layers are mixtures of experts "
-                f"({type(module).__name__}), which ffmem does not read yet; use a dense model of the same family"
+                f"({type(module).__name__}), which ffmem does not read yet; "
+                "use a dense model of the same family"
             )
 
 
-def scales(model: PreTrainedModel) -> dict[str | None, float]:
-    """Numbers that may multiply what a layer adds: one, then the config's own."""
-    config = model.config.get_text_config().to_dict()
-    numbers = {key: value for key, value in config.items() if isinstance(value, float) and value}
+def scales(model: PreTrainedModel, block: nn.Module) -> dict[str | None, float]:
+    """Numbers that may multiply what a layer adds: one, the config's own, then the block's."""
+    named = {**vars(block), **model.config.get_text_config().to_dict()}
+    numbers = {key: value for key, value in named.items() if isinstance(value, float) and value}
     return {None: 1.0, **{key: value for key, value in numbers.items() if value != 1.0}}
 
 
@@ -143,7 +145,10 @@ def surroundings(
 ) -> Surroundings | None:
     """(norm, attention, after, scale) under which r + y = o holds in this block, if any."""
     before, output = run.inputs[block], run.outputs[block]
-    x = inside[maps.keys.partition("[")[0]][0].reshape(output.shape)
+    x = inside[maps.keys.partition("[")[0]][0]
+    if x.numel() != output.numel() or inside[maps.values][1].numel() != output.numel():
+        return None
+    x = x.reshape(output.shape)
     fits = {
         path: (seen.reshape(output.shape), out.reshape(output.shape))
         for path, (seen, out) in inside.items()

@@ -26,7 +26,7 @@ class Family:
     attention: str | None = None  # what is added beside the feed-forward part in a parallel block
     gate: str | None = None  # the map under the activation, in a gated layer
     after: str | None = None  # a norm between the values and the residual stream
-    scale: str | None = None  # the config's number that multiplies what is added to the residual
+    scale: str | None = None  # number that multiplies what is added, by its name in config or block
 
 
 LLAMA = Family(
