@@ -30,9 +30,11 @@ def activated(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor
     for name in NAMES:
         yield name, ACT2FN[name](a.float())
     for name, seen in trace.inputs.items():
-        own = name.startswith(block + ".") and name in trace.outputs
-        if own and seen.shape == a.shape and seen.equal(a):
-            yield name.removeprefix(block + "."), trace.outputs[name].float()
+        if not name.startswith(block + ".") or name not in trace.outputs:
+            continue
+        given = trace.outputs[name]
+        if given.shape == seen.shape == a.shape and seen.equal(a):
+            yield name.removeprefix(block + "."), given.float()
 
 
 def activation_name(
@@ -42,6 +44,8 @@ def activation_name(
 
     Returns its name and the relative error that is left, so that the caller can judge it.
     """
+    if a.shape != m.shape or (beside is not None and beside.shape != m.shape):
+        return "none", float("inf")
     combine: Callable[[Tensor], Tensor] = (
         (lambda act: act) if beside is None else (lambda act: act * beside.float())
     )

@@ -16,10 +16,21 @@ from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward, Form, LinearPart
-from ffmem.models.trace import Trace, relative_error
+from ffmem.models.trace import Trace, sum_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Place:
+    """A block that has a feed-forward layer, and the numbers with which it adds the layer's sum."""
+
+    number: int
+    block_index: int
+    block: nn.Module
+    scale: float
+    output_scale: float
 
 
 @dataclass(frozen=True)
@@ -76,35 +87,39 @@ def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[Sighti
         for index, block in enumerate(blocks.children())
         if has_feedforward(f"{family.blocks}.{index}", family, run)
     ]
-    return [
-        sight(number, index, block, family, run, scale_of(model, block, family))
-        for number, (index, block) in enumerate(numbered, start=1)
-    ]
+    seen = []
+    for number, (index, block) in enumerate(numbered, start=1):
+        scale = number_of(model, block, family.scale)
+        output_scale = number_of(model, block, family.output)
+        place = Place(number, index, block, scale, output_scale)
+        seen.append(sight(place, family, run))
+    return seen
 
 
-def scale_of(model: PreTrainedModel, block: nn.Module, family: Family) -> float:
-    """The number that multiplies what is added to the residual, from the config or the block."""
-    if family.scale is None:
+def number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> float:
+    """A number by its name in the config or, if it is not there, in the block; 1 without a name."""
+    if name is None:
         return 1.0
     config = model.config.get_text_config()
-    return float(getattr(config, family.scale, None) or getattr(block, family.scale))
+    return float(getattr(config, name, None) or getattr(block, name))
 
 
-def sight(  # noqa: PLR0913 - the six things that decide one layer
-    number: int, index: int, block: nn.Module, family: Family, run: Trace, scale: float
-) -> Sighting:
+def sight(place: Place, family: Family, run: Trace) -> Sighting:
     """One block's feed-forward layer, with its form and activation measured on the run."""
-    name = f"{family.blocks}.{index}"
+    block, name = place.block, f"{family.blocks}.{place.block_index}"
+    for path in filter(None, (family.gate, family.after)):
+        if f"{name}.{path.partition('[')[0]}" not in run.outputs:
+            raise ModelError(f"{name} has no {path}, which the family's row names; mend the row")
     keys, values = part_at(block, family.keys), part_at(block, family.values)
     gate = None if family.gate is None else part_at(block, family.gate)
-    form, form_error = block_form(name, family, run, scale)
+    form, form_error = block_form(name, family, run, place)
     a = pre_activation(name, family.gate or family.keys, run, gate or keys)
     beside = None if gate is None else pre_activation(name, family.keys, run, keys)
     m = run.inputs[f"{name}.{family.values}"]
     activation, activation_error = activation_name(m, a, beside, run, name)
     layer = FeedForward(
-        number=number,
-        block_index=index,
+        number=place.number,
+        block_index=place.block_index,
         block=block,
         key_map=keys,
         value_map=values,
@@ -112,9 +127,10 @@ def sight(  # noqa: PLR0913 - the six things that decide one layer
         norm=module_at(block, family.norm),
         attention=module_at(block, family.attention),
         after=module_at(block, family.after),
-        scale=scale,
+        scale=place.scale,
         form=form,
         activation=activation,
+        output_scale=place.output_scale,
     )
     return Sighting(layer, form_error, activation_error)
 
@@ -124,7 +140,7 @@ def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tenso
     return part.of(run.outputs[f"{block}.{path.partition('[')[0]}"], dim=-1)
 
 
-def block_form(block: str, family: Family, run: Trace, scale: float) -> tuple[Form, float]:
+def block_form(block: str, family: Family, run: Trace, place: Place) -> tuple[Form, float]:
     """The form under which r + y = o, and the relative error that is left."""
     if run.calls.get(f"{block}.{family.values}", 0) != 1:
         raise ModelError(
@@ -132,9 +148,9 @@ def block_form(block: str, family: Family, run: Trace, scale: float) -> tuple[Fo
             "coefficients have no single place; use a model that passes its blocks once"
         )
     y = run.outputs[f"{block}.{family.after or family.values}"]
-    output = run.outputs[block]
+    output = run.outputs[block] / place.output_scale
     found = [
-        (relative_error((r + scale * y.reshape(r.shape)), o), form)
+        (sum_error(r, place.scale * y.reshape(r.shape), o), form)
         for form, r, o in candidate_forms(block, family, run, output)
         if r.numel() == y.numel()
     ]
@@ -151,7 +167,10 @@ def candidate_forms(
 
     The order settles ties: a residual that is read before a norm is the usual one.
     """
-    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"].reshape(output.shape)
+    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"]
+    if x.numel() != output.numel():
+        return
+    x = x.reshape(output.shape)
     norm, attention = f"{block}.{family.norm}", f"{block}.{family.attention}"
     if norm in run.inputs:
         yield "sequential", run.inputs[norm].reshape(output.shape), output
@@ -160,7 +179,6 @@ def candidate_forms(
     if attention in run.outputs and run.outputs[attention].shape == output.shape:
         yield "parallel", run.inputs[block] + run.outputs[attention], output
     if norm in run.inputs:
-        summed = run.inputs[norm].reshape(output.shape)
         if run.outputs[norm].reshape(output.shape).equal(output):
-            yield "post-norm", x, summed
+            yield "post-norm", x, run.inputs[norm].reshape(output.shape)
         yield "normed-residual", x, output

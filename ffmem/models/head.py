@@ -13,7 +13,7 @@ from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
 from ffmem.models.activations import NAMES
-from ffmem.models.trace import Trace, relative_error
+from ffmem.models.trace import Trace, relative_error, rounding
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -192,17 +192,12 @@ def known_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> 
     numbers = [v for v in config.to_dict().values() if isinstance(v, int | float) and v]
     known = [1.0, *numbers, *(1 / number for number in numbers)]
     best = min(known, key=lambda number: abs(number - found))
-    return float(best) if abs(best - found) <= 10 * tolerance(dtype) * abs(found) else found
-
-
-def tolerance(dtype: torch.dtype) -> float:
-    """Relative error that rounding alone may leave in one step."""
-    return 1e-2 if dtype in (torch.bfloat16, torch.float16) else 1e-5
+    return float(best) if abs(best - found) <= 10 * rounding(dtype) * abs(found) else found
 
 
 def close(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors of a run are the same but for rounding."""
-    return one.equal(other) or relative_error(one, other) < tolerance(one.dtype)
+    return one.equal(other) or relative_error(one, other) < rounding(one.dtype)
 
 
 def constant_factor(state: Tensor, goal: Tensor) -> float | None:
@@ -212,9 +207,7 @@ def constant_factor(state: Tensor, goal: Tensor) -> float | None:
     if state.equal(goal):
         return 1.0
     factor = least_squares(state, goal)
-    return (
-        factor if relative_error(factor * state.double(), goal) < tolerance(state.dtype) else None
-    )
+    return factor if relative_error(factor * state.double(), goal) < rounding(state.dtype) else None
 
 
 def least_squares(one: Tensor, other: Tensor) -> float:

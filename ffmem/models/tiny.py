@@ -32,6 +32,8 @@ SMALL: dict[str, Any] = {
     "word_embed_proj_dim": 32,
     **dict.fromkeys(("bos_token_id", "eos_token_id"), 2),
     "pad_token_id": 1,
+    **dict.fromkeys(("residual_multiplier", "embedding_multiplier", "attention_multiplier"), 0.5),
+    "logits_scaling": 4.0,
     "is_decoder": True,
     # low-rank and linear attention, state spaces
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim"), 8),
@@ -59,6 +61,7 @@ ROPES = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_at
 SPECIAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32"), LATENT),
     **dict.fromkeys(("glm4_moe_lite", "glm_moe_dsa", "longcat_flash", "minicpm3", "youtu"), LATENT),
+    "bailing_hybrid": {"num_experts": 8},
     "cohere_compass_text": {"rope_parameters": ROPES},
     "dbrx": {"attn_config": {"rope_theta": 1e4}},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
@@ -88,6 +91,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "xlnet": {"attn_type": "uni"},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "xlstm": {"num_blocks": 3},
+    "zaya": {"num_experts_per_tok": 1},
     "zamba": {"layers_block_type": ["linear_attention", "hybrid", "hybrid"]},
     "zamba2": {
         "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
