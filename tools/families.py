@@ -41,10 +41,11 @@ REASONS = {
     "reads ahead": "reads ahead",
     "token ids alone": "needs more than token ids",
     "exactly once": "passes its blocks more than once",
-    "no feed-forward layer with": "no feed-forward layer of the known forms",
+    "none of its maps reads": "no feed-forward layer recognised",
+    "follows no known form": "the block adds its feed-forward layer in no known form",
     "no chain of modules": "no single state leads from the last block to the vocabulary",
     "no output embedding": "no output embedding",
-    "is not the block's output": "residual plus feed-forward output is not the block's output",
+    "is not the block's output": "blocks of more than one form",
     "no known activation": "coefficients are no activation of the keys' scores",
 }
 

@@ -16,7 +16,7 @@ from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward, Form, LinearPart
-from ffmem.models.trace import Trace, sum_error
+from ffmem.models.trace import Trace, relative_error, rounding, sum_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -147,6 +147,11 @@ def block_form(block: str, family: Family, run: Trace, place: Place) -> tuple[Fo
             f"{block}.{family.values} does not run exactly once in a forward pass, so its "
             "coefficients have no single place; use a model that passes its blocks once"
         )
+    if not norm_belongs(block, family, run):
+        raise ModelError(
+            f"{block}.{family.norm} leads neither into the feed-forward layer nor out of the "
+            "block, but the family's row calls it the layer's norm; mend the row"
+        )
     y = run.outputs[f"{block}.{family.after or family.values}"]
     output = run.outputs[block] / place.output_scale
     found = [
@@ -158,6 +163,19 @@ def block_form(block: str, family: Family, run: Trace, place: Place) -> tuple[Fo
         return "sequential", float("inf")
     error, form = min(found, key=lambda pair: pair[0])
     return form, error
+
+
+def norm_belongs(block: str, family: Family, run: Trace) -> bool:
+    """Whether the row's norm makes what the keys read or what leaves the block, if it ran."""
+    norm = run.outputs.get(f"{block}.{family.norm}")
+    if norm is None:
+        return True
+    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"]
+    return any(
+        goal.numel() == norm.numel()
+        and relative_error(norm.reshape(goal.shape), goal) < rounding(norm.dtype)
+        for goal in (x, run.outputs[block])
+    )
 
 
 def candidate_forms(

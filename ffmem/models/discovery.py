@@ -50,16 +50,23 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
         raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
     refuse_experts(model.get_submodule(blocks), name)
     children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
+    unplaced = None
     for block in (child for child in children if child in run.outputs):
         inside = tensors_inside(run, block)
         for maps in largest(candidate_maps(model, run, block), inside):
             found = surroundings(model, run, block, maps)
             if found is not None:
                 return replace(found, blocks=blocks)
+            unplaced = f"{block}.{maps.values}"
+    kind = model.config.model_type
+    if unplaced is not None:
+        raise ModelError(
+            f"{name}: no table row for {kind!r}, and what {unplaced} adds to the residual follows "
+            "no known form; if one fits, add a row as docs/how-to/add-a-family.md says"
+        )
     raise ModelError(
-        f"{name}: no table row for {model.config.model_type!r}, and no feed-forward layer with "
-        "coefficients x values was recognised by structure; "
-        "add a row as docs/how-to/add-a-family.md says"
+        f"{name}: no table row for {kind!r}, and none of its maps reads an activation of another's "
+        "output, as values do; if one does, add a row as docs/how-to/add-a-family.md says"
     )
 
 
