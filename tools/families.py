@@ -45,7 +45,8 @@ REASONS = {
     "follows no known form": "the block adds its feed-forward layer in no known form",
     "no chain of modules": "no single state leads from the last block to the vocabulary",
     "no output embedding": "no output embedding",
-    "is not the block's output": "blocks of more than one form",
+    "more than one form": "blocks of more than one form",
+    "is not the block's output": "residual plus feed-forward output is not the block's output",
     "no known activation": "coefficients are no activation of the keys' scores",
 }
 

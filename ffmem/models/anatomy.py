@@ -150,7 +150,8 @@ def block_form(block: str, family: Family, run: Trace, place: Place) -> tuple[Fo
     if not norm_belongs(block, family, run):
         raise ModelError(
             f"{block}.{family.norm} leads neither into the feed-forward layer nor out of the "
-            "block, but the family's row calls it the layer's norm; mend the row"
+            "block, so the blocks have more than one form or the family's row is wrong; "
+            "mend the row or use another model"
         )
     y = run.outputs[f"{block}.{family.after or family.values}"]
     output = run.outputs[block] / place.output_scale

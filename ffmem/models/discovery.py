@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
-from ffmem.models.trace import Trace, rounding, sum_error
+from ffmem.models.trace import Trace, relative_error, rounding, sum_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -195,8 +195,9 @@ def placed(
     """The row with norm or attention filled in, for each form that holds, the usual ones first."""
     if around.holds(around.x, around.output):
         yield row
-    for path, (seen, _) in fits.items():
-        if around.holds(seen, around.output):
+    for path, (seen, out) in fits.items():
+        leads_in = relative_error(out, around.x) < rounding(out.dtype)
+        if leads_in and around.holds(seen, around.output):
             yield replace(row, norm=path)
     for path, (_, out) in fits.items():
         if around.holds(around.before + out, around.output):

@@ -40,7 +40,10 @@ def see(
     run = run_on_text(model, probe_tokens(vocabulary, device), name)
     refuse_reading_ahead(run, name)
     family, known_by = family_for(model, kind, run, name)
-    seen = layers_of(model, family, run)
+    try:
+        seen = layers_of(model, family, run)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
     if not seen:
         raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
     head = head_of(model, name, run, last_state(run, family.blocks))

@@ -57,13 +57,13 @@ SMALL: dict[str, Any] = {
 }
 # What a type needs beyond small sizes; a nested dict goes into the config of that name.
 LATENT = {"num_key_value_heads": 4}  # low-rank attention has no fewer key heads than heads
-ROPES = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention",)}
+ROPES = {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}
 SPECIAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32"), LATENT),
     **dict.fromkeys(("glm4_moe_lite", "glm_moe_dsa", "longcat_flash", "minicpm3", "youtu"), LATENT),
-    "bailing_hybrid": {"num_experts": 8},
+    "bailing_hybrid": {"num_experts": 16},
     "cohere_compass_text": {"rope_parameters": ROPES},
-    "dbrx": {"attn_config": {"rope_theta": 1e4}},
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "falcon_h1": {"mlp_multipliers": [0.5, 0.75], "lm_head_multiplier": 0.5},
     "gemma3n_text": {"num_kv_shared_layers": 0},
