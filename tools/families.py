@@ -148,7 +148,8 @@ Written by `python -m tools.families`; do not edit by hand.
 
 Of the {types} causal language model types that transformers {version} knows, **{passed} pass**. For
 each type a toy, mostly of 30,000 to 100,000 random parameters, is built, run on nine tokens and
-seen as memories. To pass, five equations must hold on it with a relative error of at most 1e-4 in float32:
+seen as memories. To pass, five equations must hold on it, with a relative error of at most 1e-4 in
+float32:
 coefficients x values + bias = the layer's output; activation of the keys' scores = coefficients;
 r + y = o; the last o through the head = the logits; a later token changes nothing before it. The
 last column is the worst of the five.
