@@ -28,11 +28,13 @@ NAMES = (
 def activated(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
     """Every reading of `a` through an activation: the usual ones, then the block's own modules."""
     for name in NAMES:
-        yield name, ACT2FN[name](a.float())
+        yield name, ACT2FN[name](a)
     for name, seen in trace.inputs.items():
-        own = name.startswith(block + ".") and name in trace.outputs
-        if own and seen.shape == a.shape and seen.equal(a):
-            yield name.removeprefix(block + "."), trace.outputs[name].float()
+        if not name.startswith(block + ".") or name not in trace.outputs:
+            continue
+        given = trace.outputs[name]
+        if given.shape == seen.shape == a.shape and seen.equal(a):
+            yield name.removeprefix(block + "."), given
 
 
 def activation_name(
@@ -40,10 +42,14 @@ def activation_name(
 ) -> tuple[str, float]:
     """The activation for which act(a), times `beside` in a gated layer, comes nearest to m.
 
-    Returns its name and the relative error that is left, so that the caller can judge it.
+    Computed in the model's own precision, in which the right one leaves no error at all and the
+    usual names win over the block's own. Returns its name and the relative error that is left, so
+    that the caller can judge it.
     """
+    if a.shape != m.shape or (beside is not None and beside.shape != m.shape):
+        return "none", float("inf")
     combine: Callable[[Tensor], Tensor] = (
-        (lambda act: act) if beside is None else (lambda act: act * beside.float())
+        (lambda act: act) if beside is None else (lambda act: act * beside)
     )
     errors = [(relative_error(combine(act), m), name) for name, act in activated(a, trace, block)]
     error, name = min(errors, key=lambda pair: pair[0])

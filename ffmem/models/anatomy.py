@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -15,7 +16,21 @@ from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward, Form, LinearPart
-from ffmem.models.trace import Trace, relative_error
+from ffmem.models.trace import Trace, relative_error, rounding, sum_error
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Place:
+    """A block that has a feed-forward layer, and the numbers with which it adds the layer's sum."""
+
+    number: int
+    block_index: int
+    block: nn.Module
+    scale: float
+    output_scale: float
 
 
 @dataclass(frozen=True)
@@ -51,13 +66,17 @@ def module_at(block: nn.Module, path: str | None) -> nn.Module | None:
         return None
 
 
-def has_feedforward(block: nn.Module, family: Family) -> bool:
-    """Whether a block has the row's key and value maps; hybrid models skip it in some blocks."""
+def has_feedforward(block: str, family: Family, run: Trace) -> bool:
+    """Whether the row's key and value maps ran in a block.
+
+    Hybrid models have no feed-forward layer in some blocks, and models that also read pictures
+    leave some blocks out when there is only text.
+    """
     paths = (family.keys, family.values)
-    return all(module_at(block, path.partition("[")[0]) is not None for path in paths)
+    return all(f"{block}.{path.partition('[')[0]}" in run.outputs for path in paths)
 
 
-def layers_of(model: nn.Module, family: Family, run: Trace, scale: float) -> list[Sighting]:
+def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[Sighting]:
     """Every feed-forward layer that `family` describes in `model`, numbered from 1."""
     try:
         blocks = model.get_submodule(family.blocks)
@@ -66,29 +85,41 @@ def layers_of(model: nn.Module, family: Family, run: Trace, scale: float) -> lis
     numbered = [
         (index, block)
         for index, block in enumerate(blocks.children())
-        if has_feedforward(block, family)
+        if has_feedforward(f"{family.blocks}.{index}", family, run)
     ]
-    return [
-        sight(number, index, block, family, run, scale)
-        for number, (index, block) in enumerate(numbered, start=1)
-    ]
+    seen = []
+    for number, (index, block) in enumerate(numbered, start=1):
+        scale = number_of(model, block, family.scale)
+        output_scale = number_of(model, block, family.output)
+        place = Place(number, index, block, scale, output_scale)
+        seen.append(sight(place, family, run))
+    return seen
 
 
-def sight(  # noqa: PLR0913 - the six things that decide one layer
-    number: int, index: int, block: nn.Module, family: Family, run: Trace, scale: float
-) -> Sighting:
+def number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> float:
+    """A number by its name in the config or, if it is not there, in the block; 1 without a name."""
+    if name is None:
+        return 1.0
+    config = model.config.get_text_config()
+    return float(getattr(config, name, None) or getattr(block, name))
+
+
+def sight(place: Place, family: Family, run: Trace) -> Sighting:
     """One block's feed-forward layer, with its form and activation measured on the run."""
-    name = f"{family.blocks}.{index}"
+    block, name = place.block, f"{family.blocks}.{place.block_index}"
+    for path in filter(None, (family.gate, family.after)):
+        if f"{name}.{path.partition('[')[0]}" not in run.outputs:
+            raise ModelError(f"{name} has no {path}, which the family's row names; mend the row")
     keys, values = part_at(block, family.keys), part_at(block, family.values)
     gate = None if family.gate is None else part_at(block, family.gate)
-    form, form_error = block_form(name, family, run, scale)
+    form, form_error = block_form(name, family, run, place)
     a = pre_activation(name, family.gate or family.keys, run, gate or keys)
     beside = None if gate is None else pre_activation(name, family.keys, run, keys)
     m = run.inputs[f"{name}.{family.values}"]
     activation, activation_error = activation_name(m, a, beside, run, name)
     layer = FeedForward(
-        number=number,
-        block_index=index,
+        number=place.number,
+        block_index=place.block_index,
         block=block,
         key_map=keys,
         value_map=values,
@@ -96,9 +127,10 @@ def sight(  # noqa: PLR0913 - the six things that decide one layer
         norm=module_at(block, family.norm),
         attention=module_at(block, family.attention),
         after=module_at(block, family.after),
-        scale=scale,
+        scale=place.scale,
         form=form,
         activation=activation,
+        output_scale=place.output_scale,
     )
     return Sighting(layer, form_error, activation_error)
 
@@ -108,14 +140,23 @@ def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tenso
     return part.of(run.outputs[f"{block}.{path.partition('[')[0]}"], dim=-1)
 
 
-def block_form(block: str, family: Family, run: Trace, scale: float) -> tuple[Form, float]:
+def block_form(block: str, family: Family, run: Trace, place: Place) -> tuple[Form, float]:
     """The form under which r + y = o, and the relative error that is left."""
     if run.calls.get(f"{block}.{family.values}", 0) != 1:
-        raise ModelError(f"{block}.{family.values} does not run exactly once in a forward pass")
+        raise ModelError(
+            f"{block}.{family.values} does not run exactly once in a forward pass, so its "
+            "coefficients have no single place; use a model that passes its blocks once"
+        )
+    if not norm_belongs(block, family, run):
+        raise ModelError(
+            f"{block}.{family.norm} leads neither into the feed-forward layer nor out of the "
+            "block, so the blocks have more than one form or the family's row is wrong; "
+            "mend the row or use another model"
+        )
     y = run.outputs[f"{block}.{family.after or family.values}"]
-    output = run.outputs[block]
+    output = run.outputs[block] / place.output_scale
     found = [
-        (relative_error((r + scale * y.reshape(r.shape)), o), form)
+        (sum_error(r, place.scale * y.reshape(r.shape), o), form)
         for form, r, o in candidate_forms(block, family, run, output)
         if r.numel() == y.numel()
     ]
@@ -125,6 +166,19 @@ def block_form(block: str, family: Family, run: Trace, scale: float) -> tuple[Fo
     return form, error
 
 
+def norm_belongs(block: str, family: Family, run: Trace) -> bool:
+    """Whether the row's norm makes what the keys read or what leaves the block, if it ran."""
+    norm = run.outputs.get(f"{block}.{family.norm}")
+    if norm is None:
+        return True
+    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"]
+    return any(
+        goal.numel() == norm.numel()
+        and relative_error(norm.reshape(goal.shape), goal) < rounding(norm.dtype)
+        for goal in (x, run.outputs[block])
+    )
+
+
 def candidate_forms(
     block: str, family: Family, run: Trace, output: Tensor
 ) -> Iterator[tuple[Form, Tensor, Tensor]]:
@@ -132,7 +186,10 @@ def candidate_forms(
 
     The order settles ties: a residual that is read before a norm is the usual one.
     """
-    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"].reshape(output.shape)
+    x = run.inputs[f"{block}.{family.keys.partition('[')[0]}"]
+    if x.numel() != output.numel():
+        return
+    x = x.reshape(output.shape)
     norm, attention = f"{block}.{family.norm}", f"{block}.{family.attention}"
     if norm in run.inputs:
         yield "sequential", run.inputs[norm].reshape(output.shape), output
@@ -141,7 +198,6 @@ def candidate_forms(
     if attention in run.outputs and run.outputs[attention].shape == output.shape:
         yield "parallel", run.inputs[block] + run.outputs[attention], output
     if norm in run.inputs:
-        summed = run.inputs[norm].reshape(output.shape)
         if run.outputs[norm].reshape(output.shape).equal(output):
-            yield "post-norm", x, summed
+            yield "post-norm", x, run.inputs[norm].reshape(output.shape)
         yield "normed-residual", x, output

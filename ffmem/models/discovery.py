@@ -8,8 +8,8 @@ passes through the same measurements and identities as a row of the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
-from ffmem.models.trace import Trace, relative_error
+from ffmem.models.trace import Trace, relative_error, rounding, sum_error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CLOSE = 1e-3  # relative error under which two tensors of a traced run count as the same
-EXPERTS = re.compile(r"expert|moe|router", re.IGNORECASE)
+EXPERTS = re.compile(r"expert|moe", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,17 @@ class _Maps:
     gate: str | None
 
 
+@dataclass(frozen=True)
+class _Around:
+    before: Tensor  # what enters the block
+    x: Tensor
+    y: Tensor
+    output: Tensor
+
+    def holds(self, r: Tensor, o: Tensor) -> bool:
+        return sum_error(r, self.y, o) < rounding(self.y.dtype)
+
+
 def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family:
     """A row for this model, made from what one traced run shows."""
     blocks = block_list(model, run)
@@ -40,19 +50,23 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
         raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
     refuse_experts(model.get_submodule(blocks), name)
     children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
-    for block in children:
+    unplaced = None
+    for block in (child for child in children if child in run.outputs):
         inside = tensors_inside(run, block)
-        for maps in candidate_maps(model, run, block):
-            rest = surroundings(run, block, maps, inside, scales(model))
-            if rest is not None:
-                norm, attention, after, scale = rest
-                return Family(
-                    blocks, maps.keys, maps.values, norm, attention, maps.gate, after, scale
-                )
+        for maps in largest(candidate_maps(model, run, block), inside):
+            found = surroundings(model, run, block, maps)
+            if found is not None:
+                return replace(found, blocks=blocks)
+            unplaced = f"{block}.{maps.values}"
+    kind = model.config.model_type
+    if unplaced is not None:
+        raise ModelError(
+            f"{name}: no table row for {kind!r}, and what {unplaced} adds to the residual follows "
+            "no known form; if one fits, add a row as docs/how-to/add-a-family.md says"
+        )
     raise ModelError(
-        f"{name}: no table row for {model.config.model_type!r}, and no feed-forward layer with "
-        "coefficients x values was recognised by structure; "
-        "add a row as docs/how-to/add-a-family.md says"
+        f"{name}: no table row for {kind!r}, and none of its maps reads an activation of another's "
+        "output, as values do; if one does, add a row as docs/how-to/add-a-family.md says"
     )
 
 
@@ -69,18 +83,25 @@ def block_list(model: nn.Module, run: Trace) -> str | None:
 def refuse_experts(blocks: nn.Module, name: str) -> None:
     """Mixture-of-experts layers have no single value matrix: say so instead of guessing."""
     for path, module in blocks.named_modules():
-        if EXPERTS.search(path) or EXPERTS.search(type(module).__name__):
+        if EXPERTS.search(path):
             raise ModelError(
                 f"{name}: its feed-forward layers are mixtures of experts "
-                f"({type(module).__name__}), which ffmem does not read yet; use a dense model of the same family"
+                f"({type(module).__name__}), which ffmem does not read yet; "
+                "use a dense model of the same family"
             )
 
 
-def scales(model: PreTrainedModel) -> dict[str | None, float]:
-    """Numbers that may multiply what a layer adds: one, then the config's own."""
-    config = model.config.get_text_config().to_dict()
-    numbers = {key: value for key, value in config.items() if isinstance(value, float) and value}
+def scales(model: PreTrainedModel, block: nn.Module) -> dict[str | None, float]:
+    """Numbers that may multiply what a layer adds: one, the block's, then the config's own."""
+    named = {**vars(block), **model.config.get_text_config().to_dict()}
+    numbers = {key: value for key, value in named.items() if isinstance(value, float) and value}
     return {None: 1.0, **{key: value for key, value in numbers.items() if value != 1.0}}
+
+
+def output_scales(block: nn.Module) -> dict[str | None, float]:
+    """Numbers that may multiply what leaves a block: one, then those stored with its weights."""
+    stored = {name: tensor for name, tensor in block.named_buffers() if tensor.numel() == 1}
+    return {None: 1.0, **{name: tensor.item() for name, tensor in stored.items()}}
 
 
 def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
@@ -105,8 +126,16 @@ def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
         for keys, gate in maps_before(linear, values, m):
             a = part(linear[(gate or keys).partition("[")[0]][1], gate or keys)
             beside = None if gate is None else part(linear[keys.partition("[")[0]][1], keys)
-            if activation_name(m, a, beside, run, block)[1] < CLOSE:
+            if activation_name(m, a, beside, run, block)[1] < rounding(m.dtype):
                 yield _Maps(keys, values, gate)
+
+
+def largest(
+    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[_Maps]:
+    """Those with the most memories: an adapter beside the feed-forward layer looks like one too."""
+    memories = {maps: inside[maps.values][0].shape[-1] for maps in candidates}
+    return [maps for maps, count in memories.items() if count == max(memories.values())]
 
 
 def maps_before(
@@ -131,51 +160,58 @@ def part(output: Tensor, path: str) -> Tensor:
     return first if path.endswith("[:half]") else second
 
 
-Surroundings = tuple[str | None, str | None, str | None, str | None]
-
-
-def surroundings(
-    run: Trace,
-    block: str,
-    maps: _Maps,
-    inside: Mapping[str, tuple[Tensor, Tensor]],
-    numbers: Mapping[str | None, float],
-) -> Surroundings | None:
-    """(norm, attention, after, scale) under which r + y = o holds in this block, if any."""
-    before, output = run.inputs[block], run.outputs[block]
-    x = inside[maps.keys.partition("[")[0]][0].reshape(output.shape)
+def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) -> Family | None:
+    """The row under which r + y = o holds in this block, if there is one; its blocks left open."""
+    inside, module = tensors_inside(run, block), model.get_submodule(block)
+    x, y = inside[maps.keys.partition("[")[0]][0], inside[maps.values][1]
+    shape = run.outputs[block].shape
+    if not x.numel() == y.numel() == run.inputs[block].numel() == run.outputs[block].numel():
+        return None
     fits = {
-        path: (seen.reshape(output.shape), out.reshape(output.shape))
-        for path, (seen, out) in inside.items()
-        if seen.numel() == out.numel() == output.numel()
+        path: (seen.reshape(shape), out.reshape(shape))
+        for path, (seen, out) in sorted(inside.items(), key=lambda item: item[0].count("."))
+        if seen.numel() == out.numel() == y.numel()
     }
-    for after, y in added(inside, maps.values):
-        for scale, number in numbers.items():
-            r, s = output - number * y.reshape(output.shape), x + number * y.reshape(output.shape)
-            if close(x, r):
-                return None, None, after, scale
-            sequential = (path for path, (seen, _) in fits.items() if close(seen, r))
-            around = (
-                path for path, (seen, out) in fits.items() if close(seen, s) and out.equal(output)
-            )
-            for norm in (*sequential, *around):
-                return norm, None, after, scale
-            for attention in (path for path, (_, out) in fits.items() if close(before + out, r)):
-                return None, attention, after, scale
+    for output, whole in output_scales(module).items():
+        for scale, number in scales(model, module).items():
+            for after, given in added(fits, y.reshape(shape)):
+                row = Family(
+                    "", maps.keys, maps.values, None, None, maps.gate, after, scale, output
+                )
+                around = _Around(
+                    before=run.inputs[block],
+                    x=x.reshape(shape),
+                    y=number * given,
+                    output=run.outputs[block] / whole,
+                )
+                for found in placed(row, around, fits):
+                    return found
     return None
 
 
+def placed(
+    row: Family, around: _Around, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[Family]:
+    """The row with norm or attention filled in, for each form that holds, the usual ones first."""
+    if around.holds(around.x, around.output):
+        yield row
+    for path, (seen, out) in fits.items():
+        leads_in = relative_error(out, around.x) < rounding(out.dtype)
+        if leads_in and around.holds(seen, around.output):
+            yield replace(row, norm=path)
+    for path, (_, out) in fits.items():
+        if around.holds(around.before + out, around.output):
+            yield replace(row, attention=path)
+    for path, (seen, out) in fits.items():
+        if around.holds(around.x, seen) and out.equal(around.output):
+            yield replace(row, norm=path)
+
+
 def added(
-    fits: Mapping[str, tuple[Tensor, Tensor]], values: str
+    fits: Mapping[str, tuple[Tensor, Tensor]], y: Tensor
 ) -> Iterator[tuple[str | None, Tensor]]:
     """What the layer may add to the residual: the values' sum, or that behind a further module."""
-    y = fits[values][1]
     yield None, y
     for path, (seen, out) in fits.items():
-        if seen.numel() == y.numel() and seen.reshape(y.shape).equal(y) and not out.equal(seen):
+        if seen.equal(y) and not out.equal(seen):
             yield path, out
-
-
-def close(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of a run are the same but for rounding."""
-    return one.shape == other.shape and relative_error(one, other) < CLOSE

@@ -66,6 +66,7 @@ class FeedForward:
     scale: float
     form: Form
     activation: str
+    output_scale: float = 1.0  # o = this x (r + y), in the few families where it is not 1
 
     @property
     def keys(self) -> Tensor:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig
+from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
-from ffmem.models.trace import Trace, relative_error
+from ffmem.models.activations import NAMES
+from ffmem.models.trace import Trace, relative_error, rounding
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+LOGIT_CAP = re.compile(r"^(?!attn|attention).*logits?_soft_?cap")
+LONGEST_CHAIN = 6  # steps between the last block and the output embedding
 
 
 @dataclass(frozen=True)
@@ -65,43 +74,65 @@ class Head:
 
     def finish(self, logits: Tensor) -> Tensor:
         """The model's own monotone last steps: scale, soft cap."""
-        logits = logits * self.scale
-        return logits if self.softcap is None else self.softcap * (logits / self.softcap).tanh()
+        return capped(logits * self.scale, self.softcap)
 
 
-def head_of(model: nn.Module, config: PretrainedConfig, run: Trace, last_output: Tensor) -> Head:
+def capped(logits: Tensor, cap: float | None) -> Tensor:
+    """Logits pressed softly into -cap to cap, or as they are where there is no cap."""
+    return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) -> Head:
     """Find the modules that lead from the last block's output to the logits."""
-    embedding = model.get_output_embeddings()  # type: ignore[operator]
-    name = next((n for n, module in model.named_modules() if module is embedding), None)
-    if name is None or name not in run.inputs:
-        raise ModelError("the model has no output embedding that a state can be projected through")
-    chain, before = chain_to(run, last_output, run.inputs[name], until=name)
-    modules = tuple(model.get_submodule(step) for step in chain)
+    embedding = model.get_output_embeddings()
+    path = next((n for n, module in model.named_modules() if module is embedding), None)
+    if path is None or path not in run.inputs:
+        raise ModelError(
+            f"{name}: it has no output embedding that a state can be projected through; "
+            "use a causal language model"
+        )
+    found = chain_to(model, run, last_output, path)
+    if found is None:
+        raise ModelError(
+            f"{name}: no chain of modules leads from the last block to the output embedding; "
+            "use a model whose blocks pass on one state for each token"
+        )
+    chain, before = found
+    scale, softcap = last_steps(model.config.get_text_config(), run.outputs[path], run.logits)
     return Head(
-        chain=modules,
-        norm=linear_norm(modules[0], run.inputs[chain[0]]) if modules else None,
+        chain=chain,
+        norm=linear_norm(chain[0], last_output) if chain else None,
         embedding=embedding.weight,
-        input_embedding=model.get_input_embeddings().weight,  # type: ignore[operator]
+        input_embedding=model.get_input_embeddings().weight,
         bias=getattr(embedding, "bias", None),
         before=before,
-        scale=logit_scale(config),
-        softcap=getattr(config, "final_logit_softcapping", None) or None,
+        scale=scale,
+        softcap=softcap,
     )
 
 
-def chain_to(run: Trace, state: Tensor, goal: Tensor, until: str) -> tuple[list[str], float]:
-    """Names of the modules that turn `state` into `goal`, and a number left over between them."""
+def chain_to(
+    model: nn.Module, run: Trace, state: Tensor, until: str
+) -> tuple[tuple[nn.Module, ...], float] | None:
+    """The modules that turn `state` into the input of `until`, and a number left over."""
     chain: list[str] = []
-    for _ in range(4):
-        factor = constant_factor(state, goal)
+    modules: list[nn.Module] = []
+    for _ in range(LONGEST_CHAIN):
+        factor = constant_factor(state, run.inputs[until])
         if factor is not None:
-            return chain, factor
+            return tuple(modules), factor
         step = next_step(run, state, until, chain)
-        if step is None:
-            break
-        chain.append(step)
-        state = run.outputs[step]
-    raise ModelError("no chain of modules leads from the last block to the output embedding")
+        if step is not None:
+            chain.append(step)
+            modules.append(model.get_submodule(step))
+            state = run.outputs[step]
+            continue
+        bare = bare_activation(run, state, until)
+        if bare is None:
+            return None
+        modules.append(bare)
+        state = bare(state)
+    return None
 
 
 def next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> str | None:
@@ -121,22 +152,68 @@ def next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> st
     return min(readers, key=lambda name: name.count("."), default=None)
 
 
+def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
+    """An activation that is no module of the model, if a later module reads `state` through it."""
+    after = list(run.inputs)
+    readers = [run.inputs[name] for name in after[: after.index(until) + 1]]
+    readers = [seen for seen in readers if seen.shape == state.shape]
+    for name in NAMES:
+        if name == "linear":
+            continue
+        activation: nn.Module = ACT2FN[name]
+        if any(close(activation(state), seen) for seen in readers):
+            return activation
+    return None
+
+
+def last_steps(
+    config: PretrainedConfig, embedded: Tensor, logits: Tensor
+) -> tuple[float, float | None]:
+    """(scale, softcap) that turn what the embedding gives into the logits, measured.
+
+    Only caps that the config names are tried. What fits best is taken, and the identity check
+    says whether that is good enough.
+    """
+    named = {k: v for k, v in config.to_dict().items() if LOGIT_CAP.search(k) and v}
+    found: list[tuple[float, float, float | None]] = []
+    for cap in [*named.values(), None]:
+        goal = logits.double()
+        if cap is not None:
+            goal = cap * (goal / cap).clamp(-1 + 1e-9, 1 - 1e-9).atanh()
+        scale = known_number(config, least_squares(embedded.double(), goal), embedded.dtype)
+        error = relative_error(capped(embedded.double() * scale, cap), logits)
+        found.append((error, scale, cap))
+    _, scale, cap = min(found, key=lambda candidate: candidate[0])
+    return scale, cap
+
+
+def known_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> float:
+    """The config's number (or one over it) that a measured factor stands for, if there is one."""
+    numbers = [v for v in config.to_dict().values() if isinstance(v, int | float) and v]
+    known = [1.0, *numbers, *(1 / number for number in numbers)]
+    best = min(known, key=lambda number: abs(number - found))
+    return float(best) if abs(best - found) <= 10 * rounding(dtype) * abs(found) else found
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of a run are the same but for rounding."""
+    return one.equal(other) or relative_error(one, other) < rounding(one.dtype)
+
+
 def constant_factor(state: Tensor, goal: Tensor) -> float | None:
     """The number c with goal = c * state, or None where there is none."""
     if state.shape != goal.shape:
         return None
     if state.equal(goal):
         return 1.0
-    one, other = state.double().flatten(), goal.double().flatten()
-    factor = (one @ other / (one @ one)).item()
-    return factor if relative_error(factor * one, other) < 1e-5 else None
+    factor = least_squares(state, goal)
+    return factor if relative_error(factor * state.double(), goal) < rounding(state.dtype) else None
 
 
-def logit_scale(config: PretrainedConfig) -> float:
-    """The number a family multiplies its logits by (Cohere), or divides them by (Granite)."""
-    multiplied = getattr(config, "logit_scale", None)
-    divided = getattr(config, "logits_scaling", None)
-    return float(multiplied or 1.0) / float(divided or 1.0)
+def least_squares(one: Tensor, other: Tensor) -> float:
+    """The number c for which c * one comes nearest to `other`."""
+    one, other = one.double().flatten(), other.double().flatten()
+    return (one @ other / (one @ one)).item()
 
 
 @torch.no_grad()

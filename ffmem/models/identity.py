@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ffmem.errors import ModelError
 from ffmem.models.anatomy import Sighting
+from ffmem.models.families import Family
+from ffmem.models.feedforward import FeedForward
 from ffmem.models.head import Head
 from ffmem.models.trace import Trace, relative_error
 
@@ -28,9 +30,8 @@ class Identity:
 
     def check(self, name: str, dtype: torch.dtype) -> None:
         """Refuse a model for which one of the equations does not hold."""
-        limit = EXACT if dtype in (torch.float32, torch.float64) else ROUNDED
         worst, error = max(asdict(self).items(), key=lambda pair: pair[1])
-        if not error <= limit:
+        if not error <= largest_error(dtype):
             raise ModelError(f"{name}: {SENTENCES[worst]} (relative error {error:.1e}); {ADVICE}")
 
 
@@ -44,34 +45,47 @@ SENTENCES = {
 ADVICE = "use a causal language model, or add a row as docs/how-to/add-a-family.md says"
 
 
-def identity_of(run: Trace, seen: Sequence[Sighting], names: Sequence[str], head: Head) -> Identity:
-    """Measure all five equations on a traced run; `names` are the value maps' in layer order."""
+def largest_error(dtype: torch.dtype) -> float:
+    """The relative error up to which an equation counts as holding in this precision."""
+    return EXACT if dtype in (torch.float32, torch.float64) else ROUNDED
+
+
+def refuse_reading_ahead(run: Trace, name: str) -> None:
+    """Refuse an encoder before anything else, since nothing later can explain it better."""
+    error = causal_error(run)
+    if not error <= largest_error(run.logits.dtype):
+        raise ModelError(f"{name}: {SENTENCES['causal']} (relative error {error:.1e}); {ADVICE}")
+
+
+def causal_error(run: Trace) -> float:
+    """How far the last token, the only one in which the two rows differ, changes what is before."""
+    return relative_error(run.logits[1, :-1], run.logits[0, :-1])
+
+
+def identity_of(run: Trace, seen: Sequence[Sighting], family: Family, head: Head) -> Identity:
+    """Measure all five equations on a traced run."""
     return Identity(
-        memories=max(memory_error(run, s, name) for s, name in zip(seen, names, strict=True)),
+        memories=max(memory_error(run, sighting.layer, family) for sighting in seen),
         activation=max(sighting.activation_error for sighting in seen),
         residual=max(sighting.form_error for sighting in seen),
-        head=relative_error(state_logits(head, last_state(run, names)), run.logits.float()),
-        causal=relative_error(run.logits[1, :-1], run.logits[0, :-1]),
+        head=relative_error(state_logits(head, last_state(run, family.blocks)), run.logits.float()),
+        causal=causal_error(run),
     )
 
 
-def memory_error(run: Trace, sighting: Sighting, name: str) -> float:
+def memory_error(run: Trace, layer: FeedForward, family: Family) -> float:
     """How far coefficients x values + bias lies from what the value map gave."""
-    layer = sighting.layer
+    name = f"{family.blocks}.{layer.block_index}.{family.values}"
     total = run.inputs[name].float() @ layer.values.float()
     if layer.value_bias is not None:
         total = total + layer.value_bias.float()
     return relative_error(total, run.outputs[name])
 
 
-def last_state(run: Trace, names: Sequence[str]) -> Tensor:
-    """The output of the last block of the list that the named value maps live in."""
-    blocks = names[0].split(".0.")[0] if ".0." in names[0] else names[0].rsplit(".", 2)[0]
-    last = max(
-        (name for name in run.outputs if name.rpartition(".")[0] == blocks),
-        key=lambda name: int(name.rpartition(".")[2]),
-    )
-    return run.outputs[last]
+def last_state(run: Trace, blocks: str) -> Tensor:
+    """What leaves the last of the blocks that ran."""
+    ran = [name for name in run.outputs if name.rpartition(".")[0] == blocks]
+    return run.outputs[max(ran, key=lambda name: int(name.rpartition(".")[2]))]
 
 
 @torch.no_grad()

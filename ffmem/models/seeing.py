@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch import Tensor
 
 from ffmem.errors import ModelError
-from ffmem.models.anatomy import Sighting, layers_of
+from ffmem.models.anatomy import layers_of
 from ffmem.models.discovery import family_by_structure
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.head import head_of
-from ffmem.models.identity import identity_of, last_state
+from ffmem.models.identity import identity_of, last_state, refuse_reading_ahead
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import Trace, probe_tokens, trace
 
@@ -36,18 +37,32 @@ def see(
     name = name or getattr(model.config, "name_or_path", "") or kind
     device = model.get_input_embeddings().weight.device
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    run = trace(model, probe_tokens(vocabulary, device))
+    run = run_on_text(model, probe_tokens(vocabulary, device), name)
+    refuse_reading_ahead(run, name)
     family, known_by = family_for(model, kind, run, name)
-    scale = 1.0 if family.scale is None else float(getattr(model.config, family.scale))
-    seen = layers_of(model, family, run, scale)
+    try:
+        seen = layers_of(model, family, run)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
     if not seen:
         raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
-    names = [value_name(family, sighting) for sighting in seen]
-    head = head_of(model, model.config.get_text_config(), run, last_state(run, names))
-    identity = identity_of(run, seen, names, head)
+    head = head_of(model, name, run, last_state(run, family.blocks))
+    identity = identity_of(run, seen, family, head)
     identity.check(name, seen[0].layer.values.dtype)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
+
+
+def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
+    """One traced run on token ids and nothing else; refuses a model that needs more."""
+    try:
+        return trace(model, tokens)
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ModelError(
+            f"{name}: it does not run on token ids alone ({reason}); "
+            "use a causal language model of text"
+        ) from error
 
 
 def family_for(
@@ -57,8 +72,3 @@ def family_for(
     if kind in FAMILIES:
         return FAMILIES[kind], "row"
     return family_by_structure(model, run, name), "structure"
-
-
-def value_name(family: Family, sighting: Sighting) -> str:
-    """The name in the model of a layer's value map."""
-    return f"{family.blocks}.{sighting.layer.block_index}.{family.values}"

@@ -99,3 +99,21 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     if size == 0:
         return 0.0 if error == 0 else float("inf")
     return error / size if error == error else float("inf")
+
+
+def sum_error(r: Tensor, y: Tensor, o: Tensor) -> float:
+    """How far r + y lies from o, relative to o; infinite where y has no part in it.
+
+    Without the second condition a y that is small, or made small by a wrong scale, would pass
+    wherever r is nearly o. Medians, because a few large entries would hide all others.
+    """
+    total = r.double() + y.double()
+    left = (total - o.double()).abs().median()
+    if not left <= 0.5 * y.double().abs().median():
+        return float("inf")
+    return relative_error(total, o)
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Relative error between two readings of one tensor that rounding may leave."""
+    return 1e-2 if dtype in (torch.bfloat16, torch.float16) else 1e-5

@@ -1,0 +1,66 @@
+"""The page of model types says what its own table says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ffmem.models.families import FAMILIES
+from tools.families import BY_ROW, BY_STRUCTURE, REFUSED, VERDICTS, Result, page, reason
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "families.md"
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def verdicts(text: str) -> dict[str, str]:
+    rows = re.findall(rf"^\| `([^`]+)` \| ({'|'.join(VERDICTS)}) \| ", text, flags=re.MULTILINE)
+    assert len(rows) == len(dict(rows))
+    return dict(rows)
+
+
+def test_every_tabled_family_passes_by_its_row(verdicts: dict[str, str]) -> None:
+    assert {kind: verdicts.get(kind) for kind in FAMILIES} == dict.fromkeys(FAMILIES, BY_ROW)
+
+
+def test_the_counts_are_those_of_the_table(text: str, verdicts: dict[str, str]) -> None:
+    counts = Counter(verdicts.values())
+    for verdict in VERDICTS:
+        assert f"| {verdict} | {counts[verdict]} |" in text
+    passed = counts[BY_ROW] + counts[BY_STRUCTURE]
+    assert f"Of the {len(verdicts)} causal language model types" in text
+    assert f"**{passed} pass**" in text
+    assert passed >= 100
+
+
+def test_the_reasons_add_up_to_the_refusals(text: str, verdicts: dict[str, str]) -> None:
+    part = text.split("| why refused | types |")[1].split("## Every type")[0]
+    counts = [int(count) for count in re.findall(r"\| (\d+) \|$", part, flags=re.MULTILINE)]
+    assert sum(counts) == Counter(verdicts.values())[REFUSED]
+
+
+def test_a_page_is_written_from_results() -> None:
+    results = [
+        Result("opt", BY_ROW, "sequential, relu", 3e-8),
+        Result("new", BY_STRUCTURE, "parallel, silu, gated", 0.0),
+        Result("mixtral", REFUSED, "mixture of experts"),
+    ]
+    written = page(results)
+    assert "**2 pass**" in written
+    assert "| `opt` | passes by row | sequential, relu | 3e-08 |" in written
+    assert "| `new` | passes by structure | parallel, silu, gated | 0 |" in written
+    assert "| mixture of experts | 1 |" in written
+
+
+def test_a_refusal_becomes_a_phrase() -> None:
+    assert reason("x: its feed-forward layers are mixtures of experts (Y), ...") == (
+        "mixture of experts"
+    )
+    assert reason("something new") == "something new"

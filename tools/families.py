@@ -1,0 +1,198 @@
+"""Measure which causal language models of transformers can be seen as memories.
+
+`python -m tools.families` builds a toy of every type that the installed transformers knows, sees
+it, and writes docs/reference/families.md. Name types to try only those and print the result.
+Each toy lives in a process of its own with a limit on time and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import resource
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+
+import torch
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ffmem.errors import ModelError
+from ffmem.models.seeing import see
+from ffmem.models.tiny import tiny_model
+
+PAGE = Path("docs/reference/families.md")
+SECONDS = 60
+BYTES = 6 << 30
+
+BY_ROW, BY_STRUCTURE = "passes by row", "passes by structure"
+REFUSED, NOT_BUILT = "refused", "cannot be built small"
+VERDICTS = (BY_ROW, BY_STRUCTURE, REFUSED, NOT_BUILT)
+
+# Why a model is refused, as one phrase: the first whose words are found in the message.
+REASONS = {
+    "mixtures of experts": "mixture of experts",
+    "reads ahead": "reads ahead",
+    "token ids alone": "needs more than token ids",
+    "exactly once": "passes its blocks more than once",
+    "none of its maps reads": "no feed-forward layer recognised",
+    "follows no known form": "the block adds its feed-forward layer in no known form",
+    "no chain of modules": "no single state leads from the last block to the vocabulary",
+    "no output embedding": "no output embedding",
+    "more than one form": "blocks of more than one form",
+    "is not the block's output": "residual plus feed-forward output is not the block's output",
+    "no known activation": "coefficients are no activation of the keys' scores",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one model type."""
+
+    kind: str
+    verdict: str
+    note: str  # form, activation and gate where it passes; else the reason
+    error: float | None = None  # worst relative error of the identities
+
+
+def measure(kind: str) -> Result:
+    """Build a toy of this type and see it, here and now."""
+    try:
+        model = tiny_model(kind)
+    except Exception as error:  # whatever a config makes of sizes it does not expect
+        return Result(kind, NOT_BUILT, plain(error))
+    try:
+        seen = see(model)
+    except ModelError as error:
+        return Result(kind, REFUSED, reason(str(error)))
+    except Exception as error:
+        return Result(kind, NOT_BUILT, f"the toy does not run: {plain(error)}")
+    layer = seen.layers[0]
+    note = f"{layer.form}, {layer.activation}{', gated' if layer.gated else ''}"
+    verdict = BY_ROW if seen.known_by == "row" else BY_STRUCTURE
+    return Result(kind, verdict, note, max(asdict(seen.identity).values()))
+
+
+def reason(message: str) -> str:
+    """The phrase for a refusal; the message itself where there is none yet."""
+    return next((phrase for words, phrase in REASONS.items() if words in message), message)
+
+
+def plain(error: Exception) -> str:
+    """An error in one short line that can stand in a table."""
+    line = " ".join(str(error).split()).replace("|", "/")
+    line = re.sub(r"^Class validation error .*?Error: ", "", line)
+    return f"{type(error).__name__}: {line[:90]}"
+
+
+def guarded(kind: str) -> Result:
+    """`measure` in a process of its own, with a limit on time and memory."""
+    context = multiprocessing.get_context("fork")
+    answers: SimpleQueue[Result] = context.SimpleQueue()
+    child = context.Process(target=answer, args=(kind, answers))
+    child.start()
+    child.join(SECONDS)
+    if child.is_alive():
+        child.kill()
+        child.join()
+        return Result(kind, NOT_BUILT, f"takes longer than {SECONDS} seconds")
+    if answers.empty():
+        return Result(kind, NOT_BUILT, f"ended with code {child.exitcode}")
+    return answers.get()
+
+
+def answer(kind: str, answers: SimpleQueue[Result]) -> None:
+    """What the child does."""
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    answers.put(measure(kind))
+
+
+def page(results: Sequence[Result]) -> str:
+    """docs/reference/families.md."""
+    counts = Counter(result.verdict for result in results)
+    passed = counts[BY_ROW] + counts[BY_STRUCTURE]
+    summary = "\n".join(f"| {verdict} | {counts[verdict]} |" for verdict in VERDICTS)
+    rows = "\n".join(map(row, sorted(results, key=lambda result: result.kind)))
+    return TEXT.format(
+        version=transformers.__version__,
+        types=len(results),
+        passed=passed,
+        summary=summary,
+        refused=bullets(results),
+        rows=rows,
+    )
+
+
+def row(result: Result) -> str:
+    """One line of the table."""
+    error = "" if result.error is None else f"{result.error:.0e}" if result.error else "0"
+    return f"| `{result.kind}` | {result.verdict} | {result.note} | {error} |"
+
+
+def bullets(results: Sequence[Result]) -> str:
+    """Reasons for refusals, the commonest first."""
+    reasons = Counter(result.note for result in results if result.verdict == REFUSED)
+    return "\n".join(f"| {note} | {count} |" for note, count in reasons.most_common())
+
+
+TEXT = """# Model types
+
+Written by `python -m tools.families`; do not edit by hand.
+
+Of the {types} causal language model types that transformers {version} knows, **{passed} pass**. For
+each type a toy, mostly of 30,000 to 100,000 random parameters, is built, run on nine tokens and
+seen as memories. To pass, five equations must hold on it, with a relative error of at most 1e-4 in
+float32:
+coefficients x values + bias = the layer's output; activation of the keys' scores = coefficients;
+r + y = o; the last o through the head = the logits; a later token changes nothing before it. The
+last column is the worst of the five.
+
+| verdict | types |
+|---|---|
+{summary}
+
+*By row*: the places are in the table `ffmem/models/families.py`. *By structure*: there is no row;
+the places were found on the toy's own run. *Refused*: the toy runs, but it is no list of
+feed-forward memories that ffmem reads, and `ffmem` says so instead of guessing. *Cannot be built
+small*: nothing was learnt about the type.
+
+A toy passing means that the architecture's code is understood, not that every checkpoint is: a
+checkpoint is measured again when it is loaded, and refused if an equation fails.
+
+| why refused | types |
+|---|---|
+{refused}
+
+## Every type
+
+| type | verdict | form, activation; or why not | error |
+|---|---|---|---|
+{rows}
+"""
+
+
+def main(kinds: Sequence[str]) -> None:
+    """Measure the named types and print, or all types and write the page."""
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    results = []
+    for kind in kinds or MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        results.append(guarded(kind))
+        sys.stdout.write(row(results[-1]) + "\n")
+        sys.stdout.flush()
+    if not kinds:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(page(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="TYPE", help="only these types")
+    main(parser.parse_args().kinds)
