@@ -13,7 +13,6 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 import torch
 

@@ -36,6 +36,7 @@ def show_models() -> None:
     from ffmem.models.named import WHEELS, cached_file
 
     click.echo("Names that need no hub:")
+    click.echo("  demo        the embedded default: OPT, ReLU, 16 layers x 1,024 memories [here]")
     click.echo("  tiny:TYPE   a seeded toy of any architecture, e.g. tiny:gpt2")
     for name, wheel in sorted(WHEELS.items()):
         state = "here" if cached_file(name).exists() else f"run `ffmem models get {name}`"

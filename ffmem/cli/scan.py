@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -70,12 +70,12 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     r"""Find the texts of CORPUS that trigger each memory of MODEL most.
 
     CORPUS is a file (.txt: a document a line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
-    glob of such files, a Hugging Face dataset id, or - for standard input. A scan that was stopped
-    goes on where it was when the same command is run again.
+    glob of such files, a Hugging Face dataset id, - for standard input, or demo (demo:valid), the
+    embedded text. A scan that was stopped goes on where it was when the same command is run again.
 
     \b
     Example:
-        ffmem scan tiny:gpt2 corpus.txt --top 10 -o out/scan
+        ffmem scan demo demo --max-sentences 2000 -o out/scan
     """
     from ffmem import pipeline
 
@@ -112,6 +112,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
     **settings: Any,
 ) -> ScanPlan:
     """The plan that a command's options describe."""
+    from ffmem import demo
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
     from ffmem.corpus.splitting import DEFAULT
@@ -119,7 +120,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
     from ffmem.scan.settings import ScanSettings
 
     return ScanPlan(
-        source=Source(corpus, column, split, errors),
+        source=Source(demo.corpus(corpus), column, split, errors),
         settings=ScanSettings(signed=model.gated, **settings),
         sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
         layers=None if layers is None else layer_numbers(layers),

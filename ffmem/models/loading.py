@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ffmem import demo
 from ffmem.errors import ModelError
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.named import WHEELS, cached_file
@@ -78,6 +79,8 @@ def chosen_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
 
 def locate(name: str) -> tuple[str, dict[str, Any]]:
     """What to hand to transformers for `name`: a folder or hub id, and further arguments."""
+    if name == "demo":
+        return str(demo.MODEL), {}
     if name in WHEELS:
         file = cached_file(name)
         if not file.exists():
