@@ -47,7 +47,7 @@ def main() -> None:
     warm = list(all_batches(model, source, options.warmup, options.budget))
     timed = list(all_batches(model, source, options.sentences, options.budget))
     compare(model, warm, timed, ScanSettings(top=options.top, signed=model.gated), options.rounds)
-    padded(model, timed, options.corpus, options.rounds)
+    padded(model, timed, options.rounds)
 
 
 def first_sentences(model: LanguageModel, corpus: str) -> Iterator[Sentences]:
@@ -157,7 +157,7 @@ def quartiles(numbers: list[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def padded(model: LanguageModel, timed: list[Batch], corpus: str, rounds: int) -> None:
+def padded(model: LanguageModel, timed: list[Batch], rounds: int) -> None:
     """The scan's batches against the same sentences in corpus order, 32 a batch, padded."""
     rows = sorted(
         (int(number), batch.tokens[row, : int(length) + batch.bos])
