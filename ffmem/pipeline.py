@@ -42,7 +42,7 @@ from ffmem.version import VERSION
 MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 SAVE_EVERY = 60.0  # seconds between checkpoints, at least
 SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
-HELD_SHARDS = 32  # shards whose text is held until the next checkpoint, at most
+HELD_SHARDS = 32  # shards whose whole text is held, at most
 ENDS = 20  # tokens kept at either end of every value's ranking
 
 
@@ -119,11 +119,12 @@ class ScanRun:
                     batches=1, tokens=int(batch.lengths.sum()), sentences=len(batch.lengths)
                 )
                 watch(self.progress)
-                if time.monotonic() > self._next_save or len(self._recent) > HELD_SHARDS:
+                if time.monotonic() > self._next_save:
                     self.save()
-                    self._recent = [shard.sentences]
             self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
             self.progress = replace(self.progress, settled=self.progress.sentences)
+            if len(self._recent) >= HELD_SHARDS:
+                self.keep(self.scanner.state())
 
     def _advance(self, **steps: int) -> None:
         counts = {name: getattr(self.progress, name) + step for name, step in steps.items()}
@@ -134,19 +135,22 @@ class ScanRun:
         """Write a checkpoint that holds all that was read so far."""
         began = time.monotonic()
         state = self.scanner.state()
-        self.kept = self.needed(state)
+        self.keep(state)
         save_checkpoint(self.folder, Checkpoint(self.key.digest, self.progress, state, self.kept))
         took = time.monotonic() - began
         self._next_save = time.monotonic() + max(SAVE_EVERY, SAVE_SHARE * took)
 
-    def needed(self, state: ScanState) -> KeptSentences:
-        """The sentences that a state points at: from those kept before and those just read."""
+    def keep(self, state: ScanState) -> None:
+        """Keep the sentences that a state points at, of those kept before and those just read.
+
+        The latest shard stays at hand: the rest of it may still be read.
+        """
         wanted = sentences_in(state)
         kept = self.kept.only(wanted)
-        for sentences in self._recent:
-            new = np.setdiff1d(wanted, kept.numbers, assume_unique=True)
-            kept = kept.joined(KeptSentences.of(sentences).only(new))
-        return kept
+        new = np.setdiff1d(wanted, kept.numbers, assume_unique=True)
+        read = [KeptSentences.of(sentences).only(new) for sentences in self._recent]
+        self.kept = KeptSentences.joined([kept, *read])
+        self._recent = self._recent[-1:]
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,8 @@ def sentences_in(state: ScanState) -> np.ndarray[Any, np.dtype[np.int64]]:
 def finish(model: LanguageModel, run: ScanRun) -> None:
     """Write the store; the manifest last, so that a folder which has one is complete."""
     state, folder = run.scanner.state(), run.folder
-    kept = run.needed(state)
+    run.keep(state)
+    kept = run.kept
     write_state(folder, state)
     write_kept(folder, kept)
     write_endings(folder, state, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,24 +57,28 @@ class KeptSentences:
         return len(self.numbers)
 
     def only(self, numbers: NDArray[np.int64]) -> KeptSentences:
-        """The sentences among `numbers`; numbers that are not here are passed over."""
-        rows = np.flatnonzero(np.isin(self.numbers, numbers))
-        return self._rows(rows)
+        """The sentences among `numbers`, which are in order; those not here are passed over."""
+        if not len(numbers):
+            return KeptSentences.empty()
+        where = np.minimum(np.searchsorted(numbers, self.numbers), len(numbers) - 1)
+        return self._rows(np.flatnonzero(numbers[where] == self.numbers))
 
-    def joined(self, other: KeptSentences) -> KeptSentences:
-        """The sentences of both sides, which share none."""
-        numbers = np.concatenate([self.numbers, other.numbers])
-        both = KeptSentences(
-            numbers,
-            joined_starts(self.starts, other.starts),
-            np.concatenate([self.tokens, other.tokens]),
-            np.concatenate([self.token_ends, other.token_ends]),
-            joined_starts(self.text_starts, other.text_starts),
-            np.concatenate([self.text, other.text]),
+    @classmethod
+    def joined(cls, parts: Sequence[KeptSentences]) -> KeptSentences:
+        """The sentences of all parts, which share none, in order of their numbers."""
+        if not parts:
+            return cls.empty()
+        both = cls(
+            np.concatenate([part.numbers for part in parts]),
+            starts_of(np.concatenate([np.diff(part.starts) for part in parts])),
+            np.concatenate([part.tokens for part in parts]),
+            np.concatenate([part.token_ends for part in parts]),
+            starts_of(np.concatenate([np.diff(part.text_starts) for part in parts])),
+            np.concatenate([part.text for part in parts]),
         )
-        if (np.diff(numbers) > 0).all():
+        if (np.diff(both.numbers) > 0).all():
             return both
-        return both._rows(np.argsort(numbers, kind="stable"))
+        return both._rows(np.argsort(both.numbers, kind="stable"))
 
     def row(self, number: int) -> int:
         """Where the sentence with this number is; a KeyError if it is not here."""
@@ -116,11 +121,6 @@ class KeptSentences:
 def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each stretch begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def joined_starts(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The starts of two rows of stretches laid end to end."""
-    return np.concatenate([one, one[-1] + other[1:]])
 
 
 def flat_indices(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

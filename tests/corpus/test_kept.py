@@ -1,0 +1,43 @@
+import random
+
+import numpy as np
+
+from ffmem.corpus.kept import KeptSentences
+from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
+from ffmem.corpus.shards import Shard
+from ffmem.models.tiny import tiny_tokenizer
+
+LINES = ["I love dogs", "naïve café", "日本語です", "a", "the river runs to the sea", "z" * 30]
+
+
+def shard(number: int) -> Sentences:
+    settings = SentenceSettings(splitter="line")
+    return tokenise(Shard(number, [f"{line} {number}" for line in LINES]), tiny_tokenizer(), settings)
+
+
+def test_kept_sentences_are_those_that_were_asked_for() -> None:
+    draw = random.Random(0)
+    shards = [shard(number) for number in (0, 1, 5)]
+    every = {int(n): (s, row) for s in shards for row, n in enumerate(s.numbers)}
+    for _ in range(20):
+        wanted = np.array(sorted(draw.sample(sorted(every), k=draw.randint(0, 12))), dtype=np.int64)
+        parts = [KeptSentences.of(s).only(wanted) for s in shards]
+        draw.shuffle(parts)
+        kept = KeptSentences.joined(parts)
+        assert kept.numbers.tolist() == wanted.tolist()
+        for number in wanted.tolist():
+            source, row = every[number]
+            found = kept.row(number)
+            assert kept.sentence(found) == source.texts[row]
+            assert kept.token_ids(found).tolist() == source.token_ids(row).tolist()
+
+
+def test_the_four_pieces_of_a_place_join_to_the_sentence() -> None:
+    source = shard(0)
+    kept = KeptSentences.of(source)
+    for row in range(len(source)):
+        for position in range(len(source.token_ids(row)) + 1):
+            before, last, after, rest = kept.around(row, position)
+            assert before + last + after + rest == source.texts[row]
+            assert before + last == source.prefix(row, position)
+            assert after == (source.next_token(row, position) or "")
