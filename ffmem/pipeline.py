@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ffmem.corpus.batches import Batch, batches
+from ffmem.corpus.compression import Meter
 from ffmem.corpus.kept import KeptSentences
 from ffmem.corpus.places import sentence_and_position
 from ffmem.corpus.prefetch import prefetched
@@ -43,6 +44,7 @@ MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 SAVE_EVERY = 60.0  # seconds between checkpoints, at least
 SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
 HELD_SHARDS = 32  # shards whose whole text is held, at most
+Watch = Callable[[Progress, float | None], None]
 ENDS = 20  # tokens kept at either end of every value's ranking
 
 
@@ -62,13 +64,13 @@ def scan(
     model: LanguageModel,
     plan: ScanPlan,
     out: Path,
-    watch: Callable[[Progress], None] = lambda _: None,
+    watch: Watch = lambda _progress, _share: None,
 ) -> ScanStore:
     """Find the strongest triggers of every key and keep them in the folder `out`.
 
     A folder with the same scan, finished, is opened as it is; unfinished, the scan goes on where
-    it was; a folder with another scan is refused. `watch` is told of every batch. Stopping with
-    Ctrl-C saves what was found.
+    it was; a folder with another scan is refused. `watch` is told of every batch, and which share
+    of the work is done if that is known. Stopping with Ctrl-C saves what was found.
     """
     folder, key = ScanFolder(out), scan_key(model, plan)
     if folder.manifest.exists():
@@ -109,7 +111,7 @@ class ScanRun:
         self._began = time.monotonic() - start.progress.seconds
         self._next_save = time.monotonic() + SAVE_EVERY
 
-    def read(self, shards_of_work: Iterator[Work], watch: Callable[[Progress], None]) -> None:
+    def read(self, shards_of_work: Iterator[Work], watch: Watch) -> None:
         """Read all the work there is."""
         for shard in shards_of_work:
             self._recent.append(shard.sentences)
@@ -118,7 +120,7 @@ class ScanRun:
                 self._advance(
                     batches=1, tokens=int(batch.lengths.sum()), sentences=len(batch.lengths)
                 )
-                watch(self.progress)
+                watch(self.progress, shard.share)
                 if time.monotonic() > self._next_save:
                     self.save()
             self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
@@ -159,6 +161,7 @@ class Work:
 
     sentences: Sentences
     batches: list[Batch]
+    share: float | None  # of the corpus, up to this shard
 
 
 def work(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
@@ -168,9 +171,9 @@ def work(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]
 
 def made_ready(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
     """Split, tokenise and batch what is left of the corpus."""
-    settings = sentence_settings(model, plan)
+    settings, meter = sentence_settings(model, plan), Meter()
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
-    for shard in shards(documents(plan.source)):
+    for shard in shards(documents(plan.source, meter)):
         if shard.number < done.shards:
             continue
         if left is not None and left <= 0:
@@ -182,7 +185,10 @@ def made_ready(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator
             sentences = sentences.first(left)
             left -= len(sentences)
         ready = list(batches(sentences, model.bos, model.bos or 0, done.budget))
-        yield Work(sentences, ready[done.batches if shard.number == done.shards else 0 :])
+        share = meter.share
+        if plan.max_sentences is not None and left is not None:
+            share = max(share or 0.0, 1 - left / plan.max_sentences)
+        yield Work(sentences, ready[done.batches if shard.number == done.shards else 0 :], share)
 
 
 def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:

@@ -13,7 +13,7 @@ from ffmem.cli.options import ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
-    from ffmem.pipeline import ScanPlan
+    from ffmem.pipeline import ScanPlan, Watch
     from ffmem.store.checkpoint import Progress
 
 
@@ -141,12 +141,13 @@ def layer_numbers(text: str) -> list[int]:
 
 
 @contextmanager
-def progress_line(model: LanguageModel, plan: ScanPlan) -> Iterator[Callable[[Progress], None]]:
+def progress_line(model: LanguageModel, plan: ScanPlan) -> Iterator[Watch]:
     """One line that says how fast the scan is and how long it will take."""
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Line
 
     chosen = len(plan.layers) if plan.layers is not None else len(model.layers)
+    what = f"{chosen} layers, {model.memories:,} memories"
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -154,17 +155,16 @@ def progress_line(model: LanguageModel, plan: ScanPlan) -> Iterator[Callable[[Pr
         TimeRemainingColumn(),
     )
     with Line(*columns, transient=True) as line:
-        task = line.add_task(
-            f"{chosen} layers, {model.memories:,} memories", total=plan.max_sentences
-        )
+        task = line.add_task(what, total=None)
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: Progress, share: float | None) -> None:
             speed = progress.tokens / max(progress.seconds, 1e-9)
+            seen = progress.sentences / plan.max_sentences if plan.max_sentences else share
             line.update(
                 task,
-                completed=progress.sentences,
-                description=f"{chosen} layers, {model.memories:,} memories, "
-                f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s",
+                total=None if share is None else 1.0,
+                completed=seen or 0.0,
+                description=f"{what}, {progress.tokens:,} tokens, {speed:,.0f} tokens/s",
             )
 
         yield watch

@@ -6,6 +6,7 @@ import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,14 +56,40 @@ class _ZstandardReader(io.RawIOBase):
         return size
 
 
-def _open(path: Path) -> Any:
+@dataclass
+class Meter:
+    """How many bytes of how many have been read from disk, for an estimate of the time left."""
+
+    total: int = 0
+    read: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """The part that has been read; None where the whole is not known."""
+        return min(self.read / self.total, 1.0) if self.total else None
+
+
+class _Metered(io.FileIO):
+    """A file that tells a meter what is read from it."""
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        super().__init__(path)
+        self._meter = meter
+
+    def readinto(self, buffer: Any) -> int:
+        size = super().readinto(buffer) or 0
+        self._meter.read += size
+        return size
+
+
+def _decompressed(path: Path, raw: IO[bytes]) -> Any:
     if path.suffix == ".gz":
-        return gzip.open(path)
+        return gzip.GzipFile(fileobj=raw)
     if path.suffix == ".xz":
-        return lzma.open(path)
+        return lzma.LZMAFile(raw)
     if path.suffix == ".zst":
-        return io.BufferedReader(_ZstandardReader(path.open("rb")), 1 << 16)
-    return path.open("rb")
+        return io.BufferedReader(_ZstandardReader(raw), 1 << 16)
+    return raw
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -76,10 +103,13 @@ def _damage() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
     try:
-        with _open(path) as file:
+        with (
+            io.BufferedReader(_Metered(path, meter or Meter()), 1 << 16) as raw,
+            _decompressed(path, raw) as file,
+        ):
             yield file
     except _damage() as error:
         raise CorpusError(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ffmem.corpus.compression import COMPRESSED, opened
+from ffmem.corpus.compression import COMPRESSED, Meter, opened
 from ffmem.errors import CorpusError
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -22,12 +22,16 @@ def has_columns(path: Path) -> bool:
     return format_of(path) in (".parquet", *JSON_LINES)
 
 
-def file_documents(path: Path, column: str, errors: str) -> Iterator[str]:
+def file_documents(
+    path: Path, column: str, errors: str, meter: Meter | None = None
+) -> Iterator[str]:
     """Every document of a file that is not blank, one at a time."""
     if format_of(path) == ".parquet":
         yield from _parquet_rows(path, column)
+        if meter is not None:
+            meter.read += path.stat().st_size
         return
-    with opened(path) as file:
+    with opened(path, meter) as file:
         if has_columns(path):
             yield from json_rows(text_lines(file, str(path), errors), str(path), column, errors)
         else:

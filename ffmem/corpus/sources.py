@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ffmem.corpus.compression import COMPRESSED
+from ffmem.corpus.compression import COMPRESSED, Meter
 from ffmem.corpus.files import (
     JSON_LINES,
     checked_text,
@@ -44,17 +44,20 @@ class Source:
     errors: Literal["strict", "replace"] = "strict"
 
 
-def documents(source: Source) -> Iterator[str]:
+def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     """The documents of a corpus in their fixed order; none is blank.
 
-    A wrong path is refused at once, bad content when it is reached.
+    A wrong path is refused at once, bad content when it is reached. `meter` is told how much of
+    the files has been read; other sources leave it as it is.
     """
     if source.path == "-":
         return _not_empty(source, _standard_input(source))
     if _is_dataset(source):
         return _not_empty(source, _dataset_rows(source, _dataset(source)))
     files = _files(source)
-    rows = (file_documents(path, source.column, source.errors) for _, path in files)
+    if meter is not None:
+        meter.total = sum(path.stat().st_size for _, path in files)
+    rows = (file_documents(path, source.column, source.errors, meter) for _, path in files)
     return _not_empty(source, (document for file in rows for document in file))
 
 

@@ -12,7 +12,9 @@ LINES = ["I love dogs", "naïve café", "日本語です", "a", "the river runs 
 
 def shard(number: int) -> Sentences:
     settings = SentenceSettings(splitter="line")
-    return tokenise(Shard(number, [f"{line} {number}" for line in LINES]), tiny_tokenizer(), settings)
+    return tokenise(
+        Shard(number, [f"{line} {number}" for line in LINES]), tiny_tokenizer(), settings
+    )
 
 
 def test_kept_sentences_are_those_that_were_asked_for() -> None:

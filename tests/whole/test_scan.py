@@ -154,7 +154,7 @@ def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
         out = tmp_path / f"stopped-{stop_at}"
         batches = 0
 
-        def stop(_progress: object) -> None:
+        def stop(_progress: object, _share: object) -> None:
             nonlocal batches
             batches += 1
             if batches == stop_at:  # noqa: B023
@@ -179,7 +179,7 @@ def test_a_cap_on_sentences_survives_a_stop(
     monkeypatch.setattr(pipeline, "SAVE_SHARE", 0)
     count = 0
 
-    def crash(_progress: object) -> None:
+    def crash(_progress: object, _share: object) -> None:
         nonlocal count
         count += 1
         if count == 5:
@@ -292,6 +292,18 @@ def test_chosen_layers_are_the_same_layers_of_a_full_scan(
     for address in (Address(1, 5), Address(2, 63)):
         assert some.triggers(address) == whole.triggers(address)
         assert some.counts(address) == whole.counts(address)
+
+
+def test_the_share_that_is_done_grows_to_all_of_it(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
+    shares: list[float | None] = []
+    scan(relu, plan_for(relu, corpus), tmp_path / "out", lambda _, share: shares.append(share))
+    known = [share for share in shares if share is not None]
+    assert known == sorted(known)
+    assert len(known) == len(shares)
+    assert known[-1] == 1.0
 
 
 def test_the_scan_leaves_the_model_as_it_was(
