@@ -1,4 +1,5 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
+# `make bench` measures the scan against a bare forward pass.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,8 +8,10 @@ INSTALLED := $(VENV)/installed
 .PHONY: demo test lint bench clean
 
 demo: $(INSTALLED)
-	$(BIN)/ffmem inspect tiny:opt
-	$(BIN)/ffmem prompt tiny:opt "the river runs to the sea"
+	$(BIN)/ffmem inspect demo
+	$(BIN)/ffmem scan demo demo --max-sentences 8000 -o out/demo
+	$(BIN)/ffmem show out/demo L12.894
+	$(BIN)/ffmem search out/demo --token " part" -n 5
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest
@@ -19,7 +22,7 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.scan
+	$(BIN)/python -m benchmarks.scan demo demo --sentences 1000 --warmup 3000 --rounds 5
 
 # Built again only when what it is built from has changed.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from ffmem import demo
 from ffmem.corpus.batches import Batch, batches
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
@@ -53,7 +54,7 @@ def main() -> None:
 def first_sentences(model: LanguageModel, corpus: str) -> Iterator[Sentences]:
     """The corpus's shards, tokenised."""
     settings = SentenceSettings(max_tokens=min(512, model.longest - 1))
-    for shard in shards(documents(Source(corpus))):
+    for shard in shards(documents(Source(demo.corpus(corpus)))):
         yield tokenise(shard, model.tokenizer, settings)
 
 

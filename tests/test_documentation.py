@@ -1,0 +1,64 @@
+"""Documentation that cannot drift: its code runs, its links lead somewhere, its lists are whole."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ffmem.cli.main import ffmem
+from tools import cli_page
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))]
+RUN_ELSEWHERE = {"add-a-family.md", "memories.md"}  # by tests/models
+
+
+def test_there_is_code_to_run() -> None:
+    assert {"README.md", "projection.md", "store.md"} <= {page.name for page, _ in CODE}
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [pair for pair in CODE if pair[0].name not in RUN_ELSEWHERE | {"store.md"}],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_code_in_the_documentation_runs(
+    page: Path, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(compile(code, str(page), "exec"), {})
+
+
+def test_the_quick_start_runs_and_so_does_the_store_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^ffmem (\w+) (.*)$", text, re.MULTILINE)
+    assert len(commands) >= 5
+    for name, words in commands:
+        few = words.replace("--max-sentences 3000", "--max-sentences 60 --layers 12")
+        arguments = [a or b for a, b in re.findall(r'"([^"]*)"|(\S+)', few)]
+        assert ffmem.commands[name].main(arguments, standalone_mode=False) is None
+    page = ROOT / "docs" / "concepts" / "store.md"
+    exec(compile(BLOCK.findall(page.read_text(encoding="utf-8"))[0], str(page), "exec"), {})
+    assert "->" in capsys.readouterr().out
+
+
+def test_the_page_of_commands_is_what_the_program_says() -> None:
+    assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        name = page.relative_to(ROOT / "docs").as_posix() if page.parent != ROOT else "index.md"
+        assert name == "index.md" or name in index, name
