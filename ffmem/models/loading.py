@@ -171,8 +171,10 @@ def why_not(name: str, source: str, error: Exception) -> str:
 
 
 def quiet_transformers() -> None:
-    """Keep progress bars and advice of transformers out of our output."""
+    """Keep progress bars, advice and retries of transformers and the hub out of our output."""
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
 
+    hub_logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
