@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ def next_log_probabilities(
     """
     found = torch.empty(len(prefixes), model.words)
     for batch in prefix_batches(prefixes, model.bos, logit_rows(model), BUDGET):
-        held = nullcontext()
+        held: AbstractContextManager[None] = nullcontext()
         if edits is not None:
             own = [edits[row] for row in batch.rows.tolist()]
             columns = None if everywhere else batch.columns
