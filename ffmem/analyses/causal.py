@@ -75,8 +75,8 @@ class Causal:
 class CausalSize:
     """How much is measured."""
 
-    memories: int = 10  # a layer
-    triggers: int = 5  # a memory, its strongest
+    memories: int = 8  # a layer
+    triggers: int = 4  # a memory, its strongest
     tokens: int = 10  # of a value
     unrelated: int = 4  # prefixes a memory
 

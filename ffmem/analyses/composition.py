@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.intervals import Interval, wilson
-from ffmem.analyses.sample_reading import Coefficients, SampleReading
+from ffmem.analyses.sample_reading import Coefficients, SampleReading, tops
 from ffmem.analyses.stop_words import StopWords, punctuation_ids, stop_word_ids
-from ffmem.memories.projection import top_tokens
 from ffmem.memories.values import value_vectors
 from ffmem.models.language_model import LanguageModel
 
@@ -161,7 +160,7 @@ def random_tops(model: LanguageModel, layer: int, generator: torch.Generator) ->
     """The top tokens of as many random directions as the layer has values."""
     values = value_vectors(model.layer(layer))
     random = torch.randn(values.shape, generator=generator).to(values)
-    return top_tokens(model, random, "piece", 1).tokens[:, 0].cpu()
+    return tops(model, random).cpu()
 
 
 def agreeing_cases(model: LanguageModel, reading: SampleReading) -> list[AgreeingCases]:

@@ -74,7 +74,7 @@ def lenses(
     store: ScanStore,
     sample: PrefixSample,
     generator: torch.Generator,
-    size: tuple[int, int] = (100, 4),
+    size: tuple[int, int] = (50, 4),
 ) -> Lenses:
     """Agreement under every lens.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.analyses.conventions import Convention, conventions_of
 from ffmem.analyses.sample import BUDGET, PrefixSample, prefix_batches
-from ffmem.memories.projection import CHUNK_BYTES, logits, top_tokens
+from ffmem.memories.projection import CHUNK_BYTES, in_chunks, logits
 from ffmem.memories.reading import LayerReading, read
 from ffmem.memories.values import value_vectors
 from ffmem.models.feedforward import FeedForward
@@ -146,9 +146,14 @@ class _Bank:
 
 def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
     values = value_vectors(layer)
-    top = top_tokens(model, values, "piece", 1).tokens[:, 0]
-    opposite = top_tokens(model, -values, "piece", 1).tokens[:, 0] if layer.gated else top
+    top = tops(model, values)
+    opposite = tops(model, -values) if layer.gated else top
     return _Bank(top, opposite, values.float().norm(dim=1))
+
+
+def tops(model: LanguageModel, vectors: Tensor) -> Tensor:
+    """The top token of every piece in [vector, width]; ties go to the lowest id."""
+    return torch.cat([scores.argmax(dim=1) for _, scores in in_chunks(model, vectors, "piece")])
 
 
 def small_coefficients(
