@@ -15,7 +15,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "memories": {"models"},
     "scan": {"memories", "models", "corpus"},
     "store": {"scan", "corpus"},
-    "cli": {"models", "memories", "corpus", "scan", "store", "pipeline"},
+    "analyses": {"models", "memories", "corpus", "scan", "store"},
+    "figures": {"analyses"},
+    "cli": {"models", "memories", "corpus", "scan", "store", "pipeline", "stages"},
 }
 DOORS = {
     "transformers": {"models"},
@@ -24,6 +26,8 @@ DOORS = {
     "triton": {"scan"},
     "duckdb": {"store"},
     "pyarrow": {"store", "corpus"},
+    "altair": {"figures"},
+    "vl_convert": {"figures"},
 }
 
 

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ffmem.cli.analyse import analyse
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.prompt import prompt
@@ -26,7 +27,7 @@ def ffmem() -> None:
     """
 
 
-for command in (inspect, models, prompt, scan, search, show):
+for command in (analyse, inspect, models, prompt, scan, search, show):
     ffmem.add_command(command)
 
 

@@ -1,0 +1,1 @@
+"""One question a file: pure functions over a model and a store, results with their controls."""

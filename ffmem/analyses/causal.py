@@ -1,0 +1,286 @@
+"""What changes when a memory is silenced or forced? Correlation with triggers is not yet cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.analyses.controls import random_rows
+from ffmem.analyses.intervals import Interval, bootstrap
+from ffmem.analyses.next_tokens import last_coefficients, next_log_probabilities
+from ffmem.analyses.sample import PrefixSample
+from ffmem.analyses.trigger_tokens import NONE, cells_of
+from ffmem.memories.edits import Edit
+from ffmem.memories.values import value_tokens
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.writing import NO_SENTENCE
+
+TRIES = 2  # random prefixes looked at to find one that does not fire a memory
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change does to the next-token distribution, mean over memories.
+
+    `value_probability` is the change in the summed probability of the value's top tokens,
+    `value_log_probability` that in their mean log-probability, `next_probability` that in the
+    probability of the token that really follows, and `kl` the divergence in nats, KL(before ||
+    after). Intervals resample memories.
+    """
+
+    value_probability: Interval
+    value_log_probability: Interval
+    next_probability: Interval
+    kl: Interval
+
+
+@dataclass(frozen=True)
+class LayerCausal:
+    """One layer's sampled memories.
+
+    `silenced`: coefficient set to zero at the end of the memory's triggers. Its controls:
+    `other_silenced`, another memory that fires at the same place; `silenced_elsewhere`, the same
+    memory at the end of random prefixes of the same length that do not fire it. `forced`: set to
+    its largest coefficient of the scan at the end of those prefixes. `unrelated`: silenced at
+    every token of random text, the damage done elsewhere.
+    """
+
+    layer: int
+    memories: int
+    triggers: int
+    controls: int
+    silenced: Effect
+    other_silenced: Effect
+    silenced_elsewhere: Effect
+    forced: Effect
+    unrelated: Effect
+
+
+@dataclass(frozen=True)
+class Causal:
+    """The causal check of every layer; `tokens` top tokens of a value are watched."""
+
+    layers: tuple[LayerCausal, ...]
+    tokens: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class CausalSize:
+    """How much is measured."""
+
+    memories: int = 8  # a layer
+    triggers: int = 4  # a memory, its strongest
+    tokens: int = 10  # of a value
+    unrelated: int = 4  # prefixes a memory
+
+
+DEFAULT_SIZE = CausalSize()
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Prefixes with the memory that each is about and the token that follows (or NONE)."""
+
+    prefixes: list[Tensor]
+    following: Tensor
+    owners: Tensor  # row of `cells`
+
+
+def causal(
+    model: LanguageModel,
+    store: ScanStore,
+    sample: PrefixSample,
+    generator: torch.Generator,
+    size: CausalSize = DEFAULT_SIZE,
+) -> Causal:
+    """Silence and force random memories of every layer; `sample` gives the unrelated text."""
+    return Causal(
+        layers=tuple(
+            layer_causal(model, store, number, sample, (generator, size))
+            for number in store.memories
+        ),
+        tokens=size.tokens,
+        seed=generator.initial_seed(),
+    )
+
+
+def layer_causal(
+    model: LanguageModel,
+    store: ScanStore,
+    layer: int,
+    sample: PrefixSample,
+    how: tuple[torch.Generator, CausalSize],
+) -> LayerCausal:
+    """The causal check of one layer."""
+    generator, size = how
+    cells = chosen_cells(store, layer, size.memories, generator)
+    tops = [value_tokens(model, cell, size.tokens).tokens[0].cpu() for cell in cells]
+    at_triggers = trigger_places(store, cells, size.triggers)
+    elsewhere = quiet_places(model, cells, at_triggers, sample, generator)
+    random = unrelated_places(cells, sample, size.unrelated, generator)
+    largest = [float(store.array("largest")[store.row(cell)]) for cell in cells]
+
+    plain = {id(p): next_log_probabilities(model, p.prefixes) for p in (at_triggers, elsewhere)}
+
+    def effect(places: _Places, edits: Sequence[Edit], everywhere: bool = False) -> Effect:
+        before = plain.get(id(places))
+        if before is None:
+            before = next_log_probabilities(model, places.prefixes)
+        after = next_log_probabilities(model, places.prefixes, edits, everywhere)
+        return effect_of(before, after, places, (tops, generator))
+
+    def silence(places: _Places) -> list[Edit]:
+        return [Edit(cells[owner], "set", 0.0) for owner in places.owners.tolist()]
+
+    force = [Edit(cells[owner], "set", largest[owner]) for owner in elsewhere.owners.tolist()]
+    others = other_memories(model, cells, at_triggers, generator)
+    return LayerCausal(
+        layer=layer,
+        memories=len(cells),
+        triggers=len(at_triggers.prefixes),
+        controls=len(elsewhere.prefixes),
+        silenced=effect(at_triggers, silence(at_triggers)),
+        other_silenced=effect(at_triggers, others),
+        silenced_elsewhere=effect(elsewhere, silence(elsewhere)),
+        forced=effect(elsewhere, force),
+        unrelated=effect(random, silence(random), everywhere=True),
+    )
+
+
+def chosen_cells(
+    store: ScanStore, layer: int, count: int, generator: torch.Generator
+) -> list[Address]:
+    """Random cells of a layer among those that have a trigger."""
+    first = np.asarray(store.array("trigger_sentences")[cells_of(store, layer), 0])
+    alive = torch.from_numpy(np.flatnonzero(first != NO_SENTENCE))
+    chosen = alive[random_rows(len(alive), count, generator)].sort().values
+    return [store.address(layer, cell) for cell in chosen.tolist()]
+
+
+def trigger_places(store: ScanStore, cells: Sequence[Address], count: int) -> _Places:
+    """The strongest triggers of each cell."""
+    kept = store.kept
+    prefixes, following, owners = [], [], []
+    for owner, cell in enumerate(cells):
+        sentences = store.array("trigger_sentences")[store.row(cell)][:count]
+        positions = store.array("trigger_positions")[store.row(cell)][:count]
+        for sentence, position in zip(sentences, positions, strict=True):
+            if sentence == NO_SENTENCE:
+                continue
+            tokens = torch.from_numpy(kept.token_ids(kept.row(int(sentence))).astype(np.int64))
+            prefixes.append(tokens[: int(position)])
+            following.append(int(tokens[position]) if position < len(tokens) else NONE)
+            owners.append(owner)
+    return _Places(prefixes, torch.tensor(following), torch.tensor(owners, dtype=torch.long))
+
+
+def quiet_places(
+    model: LanguageModel,
+    cells: Sequence[Address],
+    like: _Places,
+    sample: PrefixSample,
+    generator: torch.Generator,
+) -> _Places:
+    """Random prefixes of the same lengths that do not fire the cell; a few may find none."""
+    if not cells or not like.prefixes:
+        return _Places([], torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+    drawn = [
+        prefix_of_length(sample, len(prefix), generator)
+        for prefix in like.prefixes
+        for _ in range(TRIES)
+    ]
+    m = last_coefficients(model, cells[0].layer, [prefix for prefix, _ in drawn])
+    prefixes, following, owners = [], [], []
+    for place, owner in enumerate(like.owners.tolist()):
+        cell = cells[owner]
+        tries = slice(place * TRIES, (place + 1) * TRIES)
+        quiet = (m[tries, cell.index] * (-1 if cell.sign == "-" else 1) <= 0).nonzero().flatten()
+        if len(quiet):
+            prefix, next_token = drawn[place * TRIES + int(quiet[0])]
+            prefixes.append(prefix)
+            following.append(next_token)
+            owners.append(owner)
+    return _Places(prefixes, torch.tensor(following), torch.tensor(owners, dtype=torch.long))
+
+
+def prefix_of_length(
+    sample: PrefixSample, length: int, generator: torch.Generator
+) -> tuple[Tensor, int]:
+    """The first `length` tokens of a random sentence that has more, else of the longest one."""
+    sizes = sample.starts.diff()
+    fit = (sizes > length).nonzero().flatten()
+    if not len(fit):
+        fit = sizes.argmax()[None]
+    row = int(fit[torch.randint(len(fit), (1,), generator=generator)])
+    tokens = sample.tokens[sample.starts[row] : sample.starts[row + 1]]
+    return tokens[:length], int(tokens[length]) if length < len(tokens) else NONE
+
+
+def unrelated_places(
+    cells: Sequence[Address], sample: PrefixSample, count: int, generator: torch.Generator
+) -> _Places:
+    """The same random prefixes of the sample for every cell."""
+    rows = random_rows(len(sample), count, generator).tolist()
+    return _Places(
+        [sample.prefix_tokens(row) for _ in cells for row in rows],
+        sample.gold[rows].repeat(len(cells)),
+        torch.arange(len(cells)).repeat_interleave(len(rows)),
+    )
+
+
+def other_memories(
+    model: LanguageModel, cells: Sequence[Address], places: _Places, generator: torch.Generator
+) -> list[Edit]:
+    """At each place another random memory of the layer that fires there, to be silenced."""
+    if not places.prefixes:
+        return []
+    m = last_coefficients(model, cells[0].layer, places.prefixes)
+    edits = []
+    for row, owner in enumerate(places.owners.tolist()):
+        fires = (m[row] != 0) if cells[owner].sign else (m[row] > 0)
+        fires[cells[owner].index] = False
+        able = fires.nonzero().flatten()
+        if not len(able):
+            able = (torch.arange(len(fires)) != cells[owner].index).nonzero().flatten()
+        index = int(able[torch.randint(len(able), (1,), generator=generator)])
+        edits.append(Edit(Address(cells[owner].layer, index), "set", 0.0))
+    return edits
+
+
+def effect_of(
+    before: Tensor,
+    after: Tensor,
+    places: _Places,
+    about: tuple[Sequence[Tensor], torch.Generator],
+) -> Effect:
+    """Compare two sets of log-probabilities, mean within each memory first."""
+    tops, generator = about
+    if not len(before):
+        nothing = bootstrap(torch.zeros(0), generator)
+        return Effect(nothing, nothing, nothing, nothing)
+    watched = torch.stack([tops[owner] for owner in places.owners.tolist()])
+    old, new = before.gather(1, watched), after.gather(1, watched)
+    known = places.following >= 0
+    token = places.following.clamp(min=0)[:, None]
+    gained = (after.gather(1, token).exp() - before.gather(1, token).exp()).squeeze(1)
+    kl = (before.exp() * (before - after)).sum(dim=1).clamp(min=0)
+
+    def over_memories(numbers: Tensor, rows: Tensor) -> Interval:
+        owners = places.owners[rows]
+        means = [numbers[rows][owners == owner].double().mean() for owner in owners.unique()]
+        return bootstrap(torch.stack(means) if means else torch.zeros(0), generator)
+
+    every = torch.ones_like(known)
+    return Effect(
+        value_probability=over_memories((new.exp() - old.exp()).sum(dim=1), every),
+        value_log_probability=over_memories((new - old).mean(dim=1), every),
+        next_probability=over_memories(gained, known),
+        kl=over_memories(kl, every),
+    )

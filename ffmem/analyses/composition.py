@@ -1,0 +1,209 @@
+"""Do the memories of a layer agree with its prediction, or is it made of many? Figures 7, 8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffmem.analyses.intervals import Interval, wilson
+from ffmem.analyses.sample_reading import Coefficients, SampleReading, tops
+from ffmem.analyses.stop_words import StopWords, punctuation_ids, stop_word_ids
+from ffmem.memories.values import value_vectors
+from ffmem.models.language_model import LanguageModel
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SHORT = 5  # a prefix of fewer tokens is short
+TargetToken = Literal["y", "gold", "output"]
+
+
+@dataclass(frozen=True)
+class LayerActivity:
+    """Figure 7 for one layer over the prefixes: shares of its memories, in per cent.
+
+    Each tuple holds quantiles at 5, 25, 50, 75 and 95 %: memories with a coefficient above zero,
+    those above the small threshold, those that make up 90 % of sum |m| ||v||, and the
+    participation ratio of the same sum.
+    """
+
+    layer: int
+    memories: int
+    active: tuple[float, ...]
+    active_eps: tuple[float, ...]
+    for_90: tuple[float, ...]
+    participation: tuple[float, ...]
+    mean_active: float
+    median_for_90: float  # memories, not per cent
+    median_stronger_than_residual: float  # memories
+
+
+@dataclass(frozen=True)
+class LayerZeroAgreement:
+    """Figure 8 for one layer: share of prefixes where no memory's top token is the layer's.
+
+    `all` and `active` say which memories may agree, `_o` compares with the block's output as the
+    released code does. `random_values` replaces the values by random directions.
+    """
+
+    layer: int
+    all: Interval
+    active: Interval
+    all_o: Interval
+    active_o: Interval
+    random_values: Interval
+
+
+@dataclass(frozen=True)
+class AgreeingCases:
+    """Of the cases (prefix, layer) where some memory agrees: what kind they are, with base rates.
+
+    `target` says which token must be a stop word. Base rates are over all cases.
+    """
+
+    target: TargetToken
+    stopwords: StopWords
+    stop_word: Interval
+    stop_word_base: Interval
+    punctuation: Interval
+    punctuation_base: Interval
+    short: Interval
+    short_base: Interval
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Section 5.1 of the paper on one sample."""
+
+    activity: tuple[LayerActivity, ...]
+    zero_agreement: tuple[LayerZeroAgreement, ...]
+    agreeing: tuple[AgreeingCases, ...]
+    short_by_layer: tuple[Interval, ...]
+    stop_word_by_layer: tuple[Interval, ...]
+    prefixes: int
+    seed: int
+
+
+def composition(
+    model: LanguageModel, reading: SampleReading, generator: torch.Generator
+) -> Composition:
+    """How many memories fire, whether any of them says what the layer says, and when."""
+    stops = stop_word_ids(model, reading.sample.tokens)
+    agree = reading.coefficients.matches_y > 0
+    top = reading.predictions[0].feedforward
+    short = (reading.sample.positions < SHORT)[:, None].expand_as(agree)
+    return Composition(
+        activity=activity(reading),
+        zero_agreement=tuple(zero_agreement(model, reading, generator)),
+        agreeing=tuple(agreeing_cases(model, reading)),
+        short_by_layer=_by_layer(short, agree),
+        stop_word_by_layer=_by_layer(stops[top], agree),
+        prefixes=len(reading.sample),
+        seed=reading.sample.seed,
+    )
+
+
+def activity(reading: SampleReading) -> tuple[LayerActivity, ...]:
+    """Figure 7: how much of each layer is at work."""
+    found: Coefficients = reading.coefficients
+    rows = []
+    for place, (layer, memories) in enumerate(zip(reading.layers, reading.memories, strict=True)):
+
+        def share(counts: Tensor, at: int = place, of: int = memories) -> tuple[float, ...]:
+            part = 100 * counts[:, at].double().numpy() / of
+            return tuple(float(q) for q in np.quantile(part, QUANTILES))
+
+        rows.append(
+            LayerActivity(
+                layer=layer,
+                memories=memories,
+                active=share(found.active),
+                active_eps=share(found.active_eps),
+                for_90=share(found.for_90),
+                participation=share(found.participation),
+                mean_active=float(found.active[:, place].double().mean()),
+                median_for_90=float(found.for_90[:, place].double().median()),
+                median_stronger_than_residual=float(
+                    found.stronger_than_residual[:, place].double().median()
+                ),
+            )
+        )
+    return tuple(rows)
+
+
+def zero_agreement(
+    model: LanguageModel, reading: SampleReading, generator: torch.Generator
+) -> Sequence[LayerZeroAgreement]:
+    """Figure 8, with its variants and a control of random directions."""
+    found = reading.coefficients
+    rows = []
+    for place, layer in enumerate(reading.layers):
+        predicted = reading.predictions[0].feedforward[:, place]
+        known = random_tops(model, layer, generator)
+        rows.append(
+            LayerZeroAgreement(
+                layer=layer,
+                all=_none(found.matches_y[:, place] > 0),
+                active=_none(found.matches_y_active[:, place] > 0),
+                all_o=_none(found.matches_o[:, place] > 0),
+                active_o=_none(found.matches_o_active[:, place] > 0),
+                random_values=_none(torch.isin(predicted, known)),
+            )
+        )
+    return rows
+
+
+def random_tops(model: LanguageModel, layer: int, generator: torch.Generator) -> Tensor:
+    """The top tokens of as many random directions as the layer has values."""
+    values = value_vectors(model.layer(layer))
+    random = torch.randn(values.shape, generator=generator).to(values)
+    return tops(model, random).cpu()
+
+
+def agreeing_cases(model: LanguageModel, reading: SampleReading) -> list[AgreeingCases]:
+    """The paper's two percentages for every reading of them, each beside its base rate."""
+    agree = reading.coefficients.matches_y > 0
+    gold = reading.sample.gold[:, None].expand_as(agree)
+    targets: dict[TargetToken, Tensor] = {
+        "y": reading.predictions[0].feedforward,
+        "gold": gold,
+        "output": reading.output[:, None].expand_as(agree),
+    }
+    marks = punctuation_ids(model)
+    short = (reading.sample.positions < SHORT)[:, None].expand_as(agree)
+    rows = []
+    lists: tuple[StopWords, ...] = ("function_words", "top100")
+    for stopwords in lists:
+        stops = stop_word_ids(model, reading.sample.tokens, stopwords)
+        for name, tokens in targets.items():
+            known = tokens >= 0
+            chosen = agree & known
+            stop, mark = stops[tokens.clamp(min=0)], marks[tokens.clamp(min=0)]
+            rows.append(
+                AgreeingCases(
+                    target=name,
+                    stopwords=stopwords,
+                    stop_word=_share(stop[chosen]),
+                    stop_word_base=_share(stop[known]),
+                    punctuation=_share(mark[chosen]),
+                    punctuation_base=_share(mark[known]),
+                    short=_share(short[chosen]),
+                    short_base=_share(short[known]),
+                )
+            )
+    return rows
+
+
+def _by_layer(what: Tensor, agree: Tensor) -> tuple[Interval, ...]:
+    return tuple(_share(what[:, place][agree[:, place]]) for place in range(agree.shape[1]))
+
+
+def _share(flags: Tensor) -> Interval:
+    return wilson(int(flags.sum()), flags.numel())
+
+
+def _none(agrees: Tensor) -> Interval:
+    return wilson(int((~agrees).sum()), len(agrees))

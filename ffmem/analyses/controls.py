@@ -1,0 +1,72 @@
+"""What a number is held against: shuffles, random memories, word frequency, an untrained model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ffmem.analyses.intervals import Interval
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.seeing import see
+
+
+def shuffled(numbers: Tensor, generator: torch.Generator) -> Tensor:
+    """The same rows in a random order."""
+    return numbers[torch.randperm(len(numbers), generator=generator)]
+
+
+def shuffled_agreement(
+    found: Tensor, wanted: Tensor, generator: torch.Generator, rounds: int = 200
+) -> Interval:
+    """How often `found` equals `wanted` (both [cell]) when the pairs are broken up.
+
+    The estimate is the mean of `rounds` shuffles, low and high hold 95 % of them. A `wanted`
+    below zero is missing and agrees with nothing.
+    """
+    if not len(found):
+        return Interval(float("nan"), float("nan"), float("nan"), 0)
+    shares = torch.stack(
+        [
+            ((found == (other := shuffled(wanted, generator))) & (other >= 0)).double().mean()
+            for _ in range(rounds)
+        ]
+    )
+    low, high = shares.quantile(torch.tensor([0.025, 0.975], dtype=torch.double)).tolist()
+    return Interval(float(shares.mean()), low, high, len(found))
+
+
+def unigram_match(found: Tensor, text: Tensor, words: int) -> float:
+    """How often `found` [cell] would equal a random token of `text`: sum of p(w) q(w)."""
+    if not len(found) or not len(text):
+        return float("nan")
+    one = torch.bincount(found, minlength=words).double() / len(found)
+    other = torch.bincount(text, minlength=words).double() / len(text)
+    return float((one * other[:words]).sum())
+
+
+def random_rows(rows: int, count: int, generator: torch.Generator) -> Tensor:
+    """`count` different row numbers below `rows`, or all of them if there are no more."""
+    return torch.randperm(rows, generator=generator)[:count]
+
+
+def random_rows_like(groups: Tensor, chosen: Tensor, generator: torch.Generator) -> Tensor:
+    """Random rows, as many of each group as `chosen` has; `groups` [row] says which is which."""
+    found = []
+    for group in groups[chosen].unique().tolist():
+        members = (groups == group).nonzero().flatten()
+        wanted = int((groups[chosen] == group).sum())
+        found.append(members[random_rows(len(members), wanted, generator)])
+    return torch.cat(found) if found else chosen
+
+
+def untrained(model: LanguageModel, seed: int = 0) -> LanguageModel:
+    """A model of the same shape whose weights are as they were before training.
+
+    The architecture's own initialisation, drawn with `seed`; tokenizer, device and precision are
+    those of `model`.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(model.model)(model.model.config)
+    fresh = fresh.to(device=model.device, dtype=model.dtype)
+    return see(fresh, model.tokenizer, f"{model.name} with random weights")

@@ -1,0 +1,193 @@
+"""Where the last layer composes a new token: cases to judge, and a judge by rule as a stand-in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.analyses.controls import random_rows, shuffled
+from ffmem.analyses.intervals import Interval, wilson
+from ffmem.analyses.sample_reading import SampleReading
+from ffmem.analyses.stop_words import FUNCTION_WORDS
+from ffmem.models.language_model import LanguageModel
+
+SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # how near counts as near, as a share
+MOST_BY_CHANCE = 0.05  # of frequency-matched pairs that may be called near
+CLASSES: dict[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for name, words in {
+        "months": "january february march april may june july august september october november "
+        "december",
+        "days": "monday tuesday wednesday thursday friday saturday sunday",
+        "numbers": "one two three four five six seven eight nine ten eleven twelve hundred "
+        "thousand million billion first second third fourth fifth",
+        "pronouns": "i you he she it we they me him her us them his hers its our their my your",
+        "articles": "a an the this that these those",
+        "prepositions": "of in on at by to from with into over under between through during",
+        "be": "is are was were be been being",
+        "have": "has have had having",
+        "directions": "north south east west northern southern eastern western",
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prefix where the last layer replaces the residual's token by one of neither's."""
+
+    sentence: int
+    position: int
+    prefix: str
+    residual: str
+    feedforward: str
+    output: str
+    gold: str | None
+    related: bool  # as the rule judges
+    because: str
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """Cases of the last layer, the share the rule calls related, and that share by chance.
+
+    `random` judges pairs of random tokens, `shuffled` the same tokens in other pairs, which keeps
+    their frequencies. `near` is the share of the vocabulary that counts as near a token.
+    """
+
+    cases: tuple[Case, ...]
+    found: int  # composition cases in the sample
+    related: Interval
+    random: Interval
+    shuffled: Interval
+    near: float
+
+
+def last_layer(
+    model: LanguageModel,
+    reading: SampleReading,
+    generator: torch.Generator,
+    count: int = 100,
+    any_change: bool = False,
+) -> LastLayer:
+    """Draw `count` composition cases of the last layer and judge each by rule.
+
+    `any_change` adds cases where the layer's own token wins. Fewer cases than `count` are all
+    taken. The distance that counts as near is the largest of a few that calls at most 5 % of the
+    shuffled pairs near.
+    """
+    found = reading.predictions[0]
+    r, f, o = (t[:, -1] for t in (found.residual, found.feedforward, found.output))
+    rows = ((o != r) & ((o != f) | any_change)).nonzero().flatten()
+    chosen = rows[random_rows(len(rows), count, generator)]
+    old, new = r[chosen], o[chosen]
+    many = random_rows(len(rows), len(rows), generator)
+    pairs = r[rows][many], shuffled(o[rows][many], generator)
+    near = calibrated(model, *pairs)
+    judge = Judge(model, near)
+    chance = torch.randint(model.words, (2, 500), generator=generator)
+    reasons = judge.reasons(old, new)
+    return LastLayer(
+        cases=tuple(
+            _case(model, reading, int(row), reason)
+            for row, reason in zip(chosen.tolist(), reasons, strict=True)
+        ),
+        found=len(rows),
+        related=_share(reasons),
+        random=_share(judge.reasons(chance[0], chance[1])),
+        shuffled=_share(judge.reasons(*(side[:500] for side in pairs))),
+        near=near,
+    )
+
+
+def _share(reasons: list[str]) -> Interval:
+    return wilson(sum(bool(reason) for reason in reasons), len(reasons))
+
+
+def _case(model: LanguageModel, reading: SampleReading, row: int, reason: str) -> Case:
+    found, sample = reading.predictions[0], reading.sample
+    gold = int(sample.gold[row])
+    return Case(
+        sentence=int(sample.numbers[row]),
+        position=int(sample.positions[row]),
+        prefix=sample.prefix(row),
+        residual=model.token(int(found.residual[row, -1])),
+        feedforward=model.token(int(found.feedforward[row, -1])),
+        output=model.token(int(found.output[row, -1])),
+        gold=model.token(gold) if gold >= 0 else None,
+        related=bool(reason),
+        because=reason or "distant",
+    )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Says why two tokens are related, or nothing: a stand-in for a person."""
+
+    model: LanguageModel
+    near: float
+
+    def reasons(self, one: Tensor, other: Tensor) -> list[str]:
+        """A reason a pair, empty where the rule finds none."""
+        close = nearness(self.model, one, other) <= self.near
+        return [
+            spelled(self.model.token(int(a)), self.model.token(int(b)))
+            or ("near in embedding" if is_close else "")
+            for a, b, is_close in zip(one, other, close, strict=True)
+        ]
+
+
+def spelled(one: str, other: str) -> str:
+    """Why two tokens are related by their letters or by a list, or an empty string."""
+    one, other = one.strip().lower(), other.strip().lower()
+    if "\ufffd" in one + other:  # pieces of characters
+        return ""
+    if one == other:
+        return "same word"
+    for name, words in CLASSES.items():
+        if one in words and other in words:
+            return name
+    if re.fullmatch(r"[\d.,]+", one) and re.fullmatch(r"[\d.,]+", other):
+        return "numbers"
+    if one in FUNCTION_WORDS or other in FUNCTION_WORDS or min(len(one), len(other)) < 4:
+        return ""
+    if stem(one) == stem(other):
+        return "same stem"
+    return "like spelling" if distance(one, other) <= max(1, len(one) // 5) else ""
+
+
+def stem(word: str) -> str:
+    """The word without a common English ending."""
+    return re.sub(r"(?<=\w{3})(ings?|edly|ed|ers?|est|ly|ies|es|s)$", "", word)
+
+
+def distance(one: str, other: str) -> int:
+    """Letters to insert, delete or replace to turn one word into the other."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        last, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (a != b))
+    return row[-1]
+
+
+def nearness(model: LanguageModel, one: Tensor, other: Tensor) -> Tensor:
+    """Share of the vocabulary that is nearer to `one` than `other` is, by cosine of embeddings."""
+    embedding = torch.nn.functional.normalize(model.head.embedding[: model.words].float(), dim=1)
+    found = []
+    for a, b in zip(one.split(256), other.split(256), strict=True):
+        a, b = a.to(embedding.device), b.to(embedding.device)
+        cosine = embedding[a] @ embedding.T
+        cosine.scatter_(1, a[:, None], -2)  # a token is no neighbour of its own
+        found.append((cosine > cosine.gather(1, b[:, None])).double().mean(dim=1).cpu())
+    return torch.cat(found) if found else torch.zeros(0)
+
+
+def calibrated(model: LanguageModel, one: Tensor, other: Tensor) -> float:
+    """The largest share that calls few enough of these unrelated pairs near."""
+    different = one != other
+    apart = nearness(model, one[different], other[different])
+    fits = [s for s in SHARES if not len(apart) or (apart <= s).double().mean() <= MOST_BY_CHANCE]
+    return max(fits, default=SHARES[0])

@@ -1,0 +1,158 @@
+"""How does the prediction change from layer to layer? Figures 9, 10 and 11, and the veto test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffmem.analyses.controls import shuffled_agreement
+from ffmem.analyses.intervals import Interval, bootstrap, wilson
+from ffmem.analyses.sample_reading import Predictions, SampleReading
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """One layer under one convention.
+
+    Figure 9: `settled`, the share of prefixes whose residual already has the final token on top,
+    and the same for final tokens of other prefixes (`shuffled`). Figure 10: quantiles of the
+    probability that the residual gives to it. Figure 11: shares of who wins; they add up to one.
+    `veto_both` (R = F != O) is part of `composition`.
+    """
+
+    layer: int
+    settled: Interval
+    shuffled: Interval
+    rank_quantiles: tuple[float, ...]
+    probability_quantiles: tuple[float, ...]
+    mean_probability: Interval
+    residual: Interval
+    agreement: Interval
+    composition: Interval
+    ffn: Interval
+    veto_both: Interval
+
+
+@dataclass(frozen=True)
+class LayerVeto:
+    """Prefixes where a layer changes the top token: is the old one pushed down by the layer?
+
+    `old_rank` is the old token's place under y as a share of the vocabulary (1 is the bottom),
+    quantiles at 5, 25, 50, 75, 95 %; `unchanged_old_rank` the same where the token stays, which
+    is what a veto must be held against. `old_pushed_down` counts changes where y lowers the old
+    token at all, that is gives it a logit below zero. `new_rank` is where the new token stood in
+    the residual, `new_in_top_10` how often among the ten best.
+    """
+
+    layer: int
+    changes: int
+    old_rank: tuple[float, ...]
+    unchanged_old_rank: tuple[float, ...]
+    old_probability: tuple[float, ...]
+    old_pushed_down: Interval
+    unchanged_pushed_down: Interval
+    new_rank: tuple[float, ...]
+    new_in_top_10: Interval
+
+
+@dataclass(frozen=True)
+class ConventionSteps:
+    """All layers under one convention; `mismatch`: how often its last token is not the model's."""
+
+    convention: str
+    mismatch: Interval
+    steps: tuple[LayerStep, ...]
+    veto: tuple[LayerVeto, ...]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Section 5.2 of the paper on one sample, under every convention that makes a difference."""
+
+    conventions: tuple[ConventionSteps, ...]
+    prefixes: int
+    seed: int
+    vocabulary: int
+
+
+def refinement(reading: SampleReading, words: int, generator: torch.Generator) -> Refinement:
+    """Follow the final token down the layers, and say who decides at each."""
+    return Refinement(
+        conventions=tuple(
+            ConventionSteps(
+                convention=found.convention.name,
+                mismatch=_share(found.last != reading.output),
+                steps=tuple(steps(found, reading.layers, generator)),
+                veto=tuple(vetoes(found, reading.layers, words)),
+            )
+            for found in reading.predictions
+        ),
+        prefixes=len(reading.sample),
+        seed=reading.sample.seed,
+        vocabulary=words,
+    )
+
+
+def steps(
+    found: Predictions, layers: tuple[int, ...], generator: torch.Generator
+) -> list[LayerStep]:
+    """Figures 9, 10 and 11."""
+    rows = []
+    for place, layer in enumerate(layers):
+        r, f, o = (t[:, place] for t in (found.residual, found.feedforward, found.output))
+        probability = found.probability[:, place].double()
+        rows.append(
+            LayerStep(
+                layer=layer,
+                settled=_share(r == found.last),
+                shuffled=shuffled_agreement(r, found.last, generator),
+                rank_quantiles=_quantiles(found.rank[:, place]),
+                probability_quantiles=_quantiles(probability),
+                mean_probability=bootstrap(probability, generator),
+                residual=_share((o == r) & (o != f)),
+                agreement=_share((o == r) & (o == f)),
+                composition=_share((o != r) & (o != f)),
+                ffn=_share((o == f) & (o != r)),
+                veto_both=_share((r == f) & (o != r)),
+            )
+        )
+    return rows
+
+
+def vetoes(found: Predictions, layers: tuple[int, ...], words: int) -> list[LayerVeto]:
+    """The paper's conjecture: a change is a veto of the old token, not a vote for the new."""
+    rows = []
+    for place, layer in enumerate(layers):
+        changed = found.output[:, place] != found.residual[:, place]
+        rank = found.old_rank_in_layer[:, place].double() / max(words - 1, 1)
+        push = found.push_on_old[:, place]
+        new_rank = found.new_rank_in_residual[:, place][changed]
+        rows.append(
+            LayerVeto(
+                layer=layer,
+                changes=int(changed.sum()),
+                old_rank=_quantiles(rank[changed]),
+                unchanged_old_rank=_quantiles(rank[~changed]),
+                old_probability=_quantiles(found.old_probability_in_layer[:, place][changed]),
+                old_pushed_down=_share(push[changed] < 0),
+                unchanged_pushed_down=_share(push[~changed] < 0),
+                new_rank=_quantiles(new_rank),
+                new_in_top_10=_share(new_rank < 10),
+            )
+        )
+    return rows
+
+
+def _share(flags: Tensor) -> Interval:
+    return wilson(int(flags.sum()), len(flags))
+
+
+def _quantiles(numbers: Tensor) -> tuple[float, ...]:
+    if not len(numbers):
+        return (float("nan"),) * len(QUANTILES)
+    return tuple(float(q) for q in np.quantile(numbers.double().numpy(), QUANTILES))

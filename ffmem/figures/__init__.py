@@ -1,0 +1,1 @@
+"""One chart a result; nothing is computed here."""

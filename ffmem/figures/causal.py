@@ -1,0 +1,74 @@
+"""What silencing and forcing a memory does, layer by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.causal import Causal
+from ffmem.figures import style
+from ffmem.figures.style import Row
+
+NAMES = {
+    "silenced": "silenced at its triggers",
+    "other_silenced": "another memory silenced there",
+    "forced": "forced on elsewhere",
+    "unrelated": "silenced on random text",
+    "silenced_elsewhere": "silenced where it is quiet",
+}
+MEASURES = {
+    "value_log_probability": "change in log-probability of the value's tokens",
+    "next_probability": "change in probability of the true next token",
+    "kl": "KL of the distribution, nats",
+}
+
+
+def charts(result: Causal) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {
+        "causal-value-tokens": effect_chart(result, "value_log_probability"),
+        "causal-next-token": effect_chart(result, "next_probability"),
+        "causal-divergence": effect_chart(result, "kl"),
+    }
+
+
+def effect_rows(result: Causal) -> list[Row]:
+    """One row a layer, change and measure."""
+    rows: list[Row] = []
+    for found in result.layers:
+        for name, series in NAMES.items():
+            for measure in ("value_probability", *MEASURES):
+                interval = getattr(getattr(found, name), measure)
+                rows.append(
+                    {
+                        "layer": found.layer,
+                        "series": series,
+                        "measure": measure,
+                        "change": interval.estimate,
+                        "low": interval.low,
+                        "high": interval.high,
+                        "memories": interval.n,
+                    }
+                )
+    return rows
+
+
+def effect_chart(result: Causal, measure: str) -> Any:
+    """Lines with bands for one measure; controls in grey and green."""
+    data = style.base(effect_rows(result)).transform_filter(alt.datum.measure == measure)
+    names = tuple(NAMES.values())
+    colours = (style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.GREY)
+    colour = style.series("series", names, colours)
+    x = style.layer_axis()
+    lines = data.mark_line(point=alt.OverlayMarkDef(size=20)).encode(
+        x=x, y=alt.Y("change:Q", title=MEASURES[measure]), color=colour
+    )
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    first = result.layers[0]
+    caption = (
+        f"{first.memories} random memories a layer, {first.triggers} triggers in all; the "
+        f"{result.tokens} top tokens of each value. Bands: 95 % bootstrap over memories."
+    )
+    chart = style.sized(alt.layer(band, lines))
+    return style.captioned(chart, "What does one memory change?", caption)

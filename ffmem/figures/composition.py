@@ -1,0 +1,151 @@
+"""Figures 7 and 8 of the paper, and the kinds of cases where a memory agrees with its layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.composition import Composition
+from ffmem.figures import style
+from ffmem.figures.style import Row
+
+
+def charts(result: Composition) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {
+        "composition-active": active_chart(result),
+        "composition-zero-agreement": zero_agreement_chart(result),
+        "composition-cases": cases_chart(result),
+    }
+
+
+def active_chart(result: Composition) -> Any:
+    """Figure 7: a box of active memories a layer, and how many make up 90 % of the output."""
+    rows: list[Row] = [
+        {
+            "layer": found.layer,
+            "memories": found.memories,
+            **style.quantile_fields(found.active),
+            "above_threshold_median": found.active_eps[2],
+            "for_90_median": found.for_90[2],
+            "participation_median": found.participation[2],
+        }
+        for found in result.activity
+    ]
+    data = style.base(rows)
+    x = style.layer_axis()
+    lines = (
+        data.transform_fold(
+            ["above_threshold_median", "for_90_median", "participation_median"],
+            as_=["which", "share"],
+        )
+        .transform_calculate(
+            series="{'above_threshold_median': 'above 1 % of the large ones', "
+            "'for_90_median': 'make up 90 % of the output', "
+            "'participation_median': 'participation ratio'}[datum.which]"
+        )
+        .mark_line(point=alt.OverlayMarkDef(size=18), strokeDash=[4, 2])
+        .encode(
+            x=x,
+            y="share:Q",
+            color=style.series(
+                "series",
+                (
+                    "above 1 % of the large ones",
+                    "make up 90 % of the output",
+                    "participation ratio",
+                ),
+                (style.GREY, style.ORANGE, style.GREEN),
+            ),
+        )
+    )
+    chart = style.sized(alt.layer(style.box(data, x, "% of the layer's memories"), lines))
+    caption = (
+        f"Memories with a coefficient above zero over {result.prefixes:,} validation prefixes "
+        "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
+    )
+    return style.captioned(chart, "How many memories are at work?", caption)
+
+
+SERIES = (
+    "all memories, against y",
+    "active memories, against y",
+    "all memories, against o",
+    "active memories, against o",
+    "random directions, against y",
+)
+
+
+def zero_agreement_chart(result: Composition) -> Any:
+    """Figure 8 with its variants."""
+    rows: list[Row] = []
+    for found in result.zero_agreement:
+        shares = (found.all, found.active, found.all_o, found.active_o, found.random_values)
+        rows += [
+            {
+                "layer": found.layer,
+                "series": name,
+                "share": share.estimate,
+                "low": share.low,
+                "high": share.high,
+                "n": share.n,
+            }
+            for name, share in zip(SERIES, shares, strict=True)
+        ]
+    data = style.base(rows)
+    colour = style.series("series", SERIES)
+    x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])
+    main = data.transform_filter(alt.datum.series == SERIES[0])
+    bars = main.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour)
+    error = main.mark_rule(color=style.INK).encode(x=x, y="low:Q", y2="high:Q")
+    rest = data.transform_filter(alt.datum.series != SERIES[0])
+    lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(x=x, y=y, color=colour)
+    caption = (
+        "Share of prefixes where no memory's top token is the top token of the layer's output y "
+        "(figure 8), or of the block's output o. 95 % Wilson intervals. "
+        f"{result.prefixes:,} validation prefixes."
+    )
+    chart = style.sized(alt.layer(bars, error, lines))
+    return style.captioned(chart, "Does any memory say what the layer says?", caption)
+
+
+def cases_chart(result: Composition) -> Any:
+    """The two percentages, beside their base rates."""
+    names = ("where a memory agrees", "all cases")
+    rows: list[Row] = []
+    for found in result.agreeing:
+        measures = {
+            "stop word": (found.stop_word, found.stop_word_base),
+            "punctuation": (found.punctuation, found.punctuation_base),
+            "prefix under 5 tokens": (found.short, found.short_base),
+        }
+        rows += [
+            {
+                "target": found.target,
+                "stopwords": found.stopwords,
+                "measure": measure,
+                "series": name,
+                "share": share.estimate,
+                "low": share.low,
+                "high": share.high,
+                "n": share.n,
+            }
+            for measure, pair in measures.items()
+            for name, share in zip(names, pair, strict=True)
+        ]
+    data = style.base(rows).transform_filter(
+        (alt.datum.target == "y") & (alt.datum.stopwords == "function_words")
+    )
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
+    offset = alt.YOffset("series:N", sort=list(names))
+    x = alt.X("share:Q", title="share of the cases", axis=alt.Axis(format="~%"))
+    bars = data.mark_bar().encode(y=y, yOffset=offset, x=x, color=colour)
+    error = data.mark_rule(color=style.INK).encode(y=y, yOffset=offset, x="low:Q", x2="high:Q")
+    caption = (
+        "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
+        "list of function words. Grey: the same shares over all cases, agreeing or not."
+    )
+    chart = style.sized(alt.layer(bars, error), width=360, height=160)
+    return style.captioned(chart, "When does one memory agree with its layer?", caption)

@@ -1,0 +1,69 @@
+"""Agreement under several ways to read a value, each beside its chance level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.lenses import Lenses
+from ffmem.figures import style
+from ffmem.figures.style import Row
+
+
+def charts(result: Lenses) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {"lenses-top-10": top_10_chart(result), "lenses-rank": rank_chart(result)}
+
+
+def lens_rows(result: Lenses) -> list[Row]:
+    """One row a layer and lens, and one for its chance level."""
+    rows: list[Row] = []
+    for found in result.rows:
+        place = {"layer": found.layer, "lens": found.lens, "n": found.agreement.n}
+        for series, agreement, top_10, rank in (
+            ("own trigger", found.agreement, found.top_10, found.median_rank),
+            ("keys shuffled", found.shuffled, found.shuffled_top_10, found.shuffled_median_rank),
+        ):
+            rows.append(
+                {
+                    **place,
+                    "series": series,
+                    "agreement": agreement.estimate,
+                    "top_10": top_10.estimate,
+                    "low": top_10.low,
+                    "high": top_10.high,
+                    "median_rank": rank,
+                }
+            )
+    return rows
+
+
+def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
+    data = style.base(lens_rows(result))
+    names = ("own trigger", "keys shuffled")
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    x = style.layer_axis()
+    lines = data.mark_line(point=True).encode(x=x, y=style.percent(field, title), color=colour)
+    if not band:
+        return style.by_group(lines, "lens", result.lenses)
+    area = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    return style.by_group(alt.layer(area, lines), "lens", result.lenses)
+
+
+def top_10_chart(result: Lenses) -> Any:
+    """Share of cells whose next token is among the value's ten best."""
+    chart = _panels(result, "top_10", "next token among the ten best", band=True)
+    caption = (
+        "The strongest trigger's next token under each lens, 95 % Wilson bands; grey: another "
+        f"key's. Measured: {result.measured_memories} memories a layer forced on at "
+        f"{result.measured_prefixes} random prefixes, change of the model's own scores."
+    )
+    return style.captioned(chart, "Another language, or nothing to say?", caption, 2)
+
+
+def rank_chart(result: Lenses) -> Any:
+    """Median rank as a share of the vocabulary."""
+    chart = _panels(result, "median_rank", "median rank, share of the vocabulary", band=False)
+    caption = "Median rank of the next token under each lens; grey: another key's next token."
+    return style.captioned(chart, "How far down under each lens?", caption, 2)

@@ -1,0 +1,171 @@
+"""Figures 9, 10 and 11 of the paper, and the veto test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.refinement import Refinement
+from ffmem.figures import style
+from ffmem.figures.style import Row
+
+
+def charts(result: Refinement) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {
+        "refinement-settled": settled_chart(result),
+        "refinement-probability": probability_chart(result),
+        "refinement-winners": winners_chart(result),
+        "refinement-veto": veto_chart(result),
+    }
+
+
+def _conventions(result: Refinement) -> list[str]:
+    return [rows.convention for rows in result.conventions]
+
+
+def settled_chart(result: Refinement) -> Any:
+    """Figure 9: bars with intervals, the shuffled control as a line."""
+    names = ("own final token", "another prefix's")
+    rows: list[Row] = [
+        {
+            "convention": rows.convention,
+            "layer": step.layer,
+            "series": name,
+            "share": share.estimate,
+            "low": share.low,
+            "high": share.high,
+            "n": share.n,
+        }
+        for rows in result.conventions
+        for step in rows.steps
+        for name, share in zip(names, (step.settled, step.shuffled), strict=True)
+    ]
+    data = style.base(rows)
+    x, y = style.layer_axis(), style.percent("share", "residual has it on top", domain=[0, 1])
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    own, other = (data.transform_filter(alt.datum.series == name) for name in names)
+    chart = alt.layer(
+        own.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour),
+        own.mark_rule(color=style.INK).encode(x=x, y="low:Q", y2="high:Q"),
+        other.mark_line(point=True).encode(x=x, y=y, color=colour),
+    )
+    groups = _conventions(result)
+    caption = (
+        f"Share of {result.prefixes:,} validation prefixes whose residual before the layer already "
+        "has the model's final token on top (figure 9), 95 % Wilson intervals. Grey: the final "
+        "token of another prefix."
+    )
+    panels = style.by_group(chart, "convention", groups)
+    return style.captioned(panels, "When is the prediction settled?", caption, len(groups))
+
+
+def probability_chart(result: Refinement) -> Any:
+    """Figure 10: a box a layer."""
+    rows: list[Row] = [
+        {
+            "convention": rows.convention,
+            "layer": step.layer,
+            **style.quantile_fields(step.probability_quantiles),
+            "mean": step.mean_probability.estimate,
+            "n": step.mean_probability.n,
+        }
+        for rows in result.conventions
+        for step in rows.steps
+    ]
+    data = style.base(rows)
+    x = style.layer_axis()
+    mean = data.mark_line(color=style.ORANGE, point=alt.OverlayMarkDef(size=18)).encode(
+        x=x, y="mean:Q"
+    )
+    title = "probability of the final token"
+    chart = alt.layer(style.box(data, x, title, domain=[0, 1]), mean)
+    groups = _conventions(result)
+    caption = (
+        "Probability that the residual before each layer gives to the model's final token "
+        "(figure 10): median, quartiles, 5 to 95 %; the line is the mean."
+    )
+    panels = style.by_group(chart, "convention", groups)
+    return style.captioned(panels, "How sure is the residual?", caption, len(groups))
+
+
+def winners_chart(result: Refinement) -> Any:
+    """Figure 11: stacked shares."""
+    names = ("residual", "agreement", "composition", "ffn")
+    rows: list[Row] = [
+        {
+            "convention": rows.convention,
+            "layer": step.layer,
+            "winner": name,
+            "order": order,
+            "share": getattr(step, name).estimate,
+            "low": getattr(step, name).low,
+            "high": getattr(step, name).high,
+            "veto_both": step.veto_both.estimate,
+        }
+        for rows in result.conventions
+        for step in rows.steps
+        for order, name in enumerate(names)
+    ]
+    colours = (style.BLUE, style.GREEN, style.ORANGE, style.PURPLE)
+    chart = (
+        style.base(rows)
+        .mark_bar()
+        .encode(
+            x=style.layer_axis(),
+            y=style.percent("share", "prefixes", domain=[0, 1]),
+            color=style.series("winner", names, colours),
+            order="order:Q",
+        )
+    )
+    groups = _conventions(result)
+    most = max(step.veto_both.estimate for rows in result.conventions for step in rows.steps)
+    caption = (
+        "Whose top token is the block's (figure 11): the residual's, both, neither's (composition) "
+        f"or the layer's (ffn). Residual and layer agree and are outvoted in at most {most:.1%}; "
+        "that is counted as composition."
+    )
+    panels = style.by_group(chart, "convention", groups)
+    return style.captioned(panels, "Who decides at each layer?", caption, len(groups))
+
+
+def veto_chart(result: Refinement) -> Any:
+    """Where the old token stands under the layer's own output, changed and unchanged."""
+    names = ("token is replaced", "token stays")
+    rows: list[Row] = [
+        {
+            "layer": row.layer,
+            "series": name,
+            "share": share.estimate,
+            "low": share.low,
+            "high": share.high,
+            "n": share.n,
+            "median_rank": rank[2],
+            "new_in_top_10": row.new_in_top_10.estimate,
+        }
+        for row in result.conventions[0].veto
+        for name, share, rank in (
+            (names[0], row.old_pushed_down, row.old_rank),
+            (names[1], row.unchanged_pushed_down, row.unchanged_old_rank),
+        )
+    ]
+    data = style.base(rows)
+    colour = style.series("series", names, (style.ORANGE, style.GREY))
+    x = style.layer_axis()
+
+    def panel(field: str, title: str) -> Any:
+        lines = data.mark_line(point=True).encode(
+            x=x, y=style.percent(field, title, domain=[0, 1]), color=colour
+        )
+        return style.sized(lines, width=300)
+
+    pushed = panel("share", "layer pushes it down (logit below 0)")
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    pushed = style.sized(alt.layer(band, pushed), width=300)
+    chart = alt.hconcat(pushed, panel("median_rank", "median rank under y (100 % is the bottom)"))
+    caption = (
+        "The residual's top token under the layer's own output y. If layers changed predictions by "
+        "veto, replaced tokens would stand at the bottom of y. Grey: tokens that stay."
+    )
+    return style.captioned(chart, "Is the old prediction vetoed?", caption, 2)

@@ -1,0 +1,67 @@
+"""A chart as a page, two pictures and the numbers behind it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from ffmem.figures.style import Row
+
+
+def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
+    """Write name.html (no network needed), .svg, .png, and the data as .csv and .json.
+
+    Page and SVG have no background, so that they suit light and dark; the PNG is on white.
+    """
+    import vl_convert
+
+    folder.mkdir(parents=True, exist_ok=True)
+    spec = chart.to_dict()
+    rows = rows_of(spec)
+    contents: dict[str, bytes] = {
+        "html": chart.to_html(inline=True, embed_options={"actions": True}).encode(),
+        "svg": vl_convert.vegalite_to_svg(spec).encode(),
+        "png": vl_convert.vegalite_to_png({**spec, "background": "white"}, scale=2),
+        "csv": as_csv(rows).encode(),
+        "json": (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode(),
+    }
+    written = []
+    for ending, content in contents.items():
+        path = folder / f"{name}.{ending}"
+        path.write_bytes(content)
+        written.append(path)
+    return written
+
+
+def rows_of(spec: dict[str, Any]) -> list[Row]:
+    """The rows that a chart draws, whichever way they are kept in it."""
+    found: list[Row] = []
+    for rows in spec.get("datasets", {}).values():
+        found += rows
+    return found or _inline(spec)
+
+
+def _inline(part: Any) -> list[Row]:
+    if isinstance(part, dict):
+        values = part.get("data", {}).get("values") if isinstance(part.get("data"), dict) else None
+        if values is not None:
+            return list(values)
+        return next((rows for inner in part.values() if (rows := _inline(inner))), [])
+    if isinstance(part, list):
+        return next((rows for inner in part if (rows := _inline(inner))), [])
+    return []
+
+
+def as_csv(rows: list[Row]) -> str:
+    """The rows as CSV, with every column that occurs."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,187 @@
+"""Figures 4, 5 and 6 of the paper, and the predictive values against random ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.values import Bin, Values
+from ffmem.figures import style
+from ffmem.figures.style import Row
+
+
+def charts(result: Values) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {
+        "values-agreement": agreement_chart(result),
+        "values-ranks": ranks_chart(result),
+        "values-probability": probability_chart(result),
+        "values-predictive": predictive_chart(result),
+    }
+
+
+AGREEMENT = ("next token", "keys shuffled", "random token of the text", "released script's target")
+
+
+def agreement_rows(result: Values) -> list[Row]:
+    """One row a layer, group of cells and series."""
+    rows: list[Row] = []
+    for found in result.agreement:
+        place = {"layer": found.layer, "cells": found.cells}
+        for name, share in zip(
+            AGREEMENT, (found.all, found.shuffled, None, found.released), strict=True
+        ):
+            numbers = (
+                {"share": found.unigram}
+                if share is None
+                else {"share": share.estimate, "low": share.low, "high": share.high, "n": share.n}
+            )
+            rows.append({**place, "series": name, **numbers})
+    return rows
+
+
+def agreement_chart(result: Values) -> Any:
+    """Figure 4: bars with their intervals, chance as lines."""
+    rows = agreement_rows(result)
+    groups = sorted({row["cells"] for row in rows})
+    data = style.base(rows)
+    main = alt.datum.series == AGREEMENT[0]
+    y = style.percent("share", "values that predict the next token")
+    colour = style.series("series", AGREEMENT, (style.BLUE, style.GREY, style.GREEN, style.ORANGE))
+    bars = (
+        data.transform_filter(main)
+        .mark_bar(opacity=0.75)
+        .encode(x=style.layer_axis(), y=y, color=colour)
+    )
+    error = (
+        data.transform_filter(main)
+        .mark_rule(color=style.INK)
+        .encode(x=style.layer_axis(), y="low:Q", y2="high:Q")
+    )
+    lines = (
+        data.transform_filter(alt.datum.series != AGREEMENT[0])
+        .mark_line(point=True)
+        .encode(x=style.layer_axis(), y=y, color=colour)
+    )
+    cells = result.agreement[0].all.n
+    caption = (
+        f"Share of {cells:,} cells a layer whose value's top token is the token after the key's "
+        f"strongest trigger (figure 4), 95 % Wilson intervals. A random token of the vocabulary "
+        f"agrees in {1 / result.vocabulary:.4%}."
+    )
+    chart = style.by_group(alt.layer(bars, error, lines), "cells", groups)
+    return style.captioned(chart, "Do values predict the next token?", caption, len(groups))
+
+
+def ranks_chart(result: Values) -> Any:
+    """Figure 5: a box a layer, the shuffled control's quartiles beside it."""
+    rows: list[Row] = []
+    for found in result.ranks:
+        place = {"layer": found.layer, "cells": found.cells, "n": found.n}
+        under = dict(zip(("under_10", "under_100", "under_1000"), found.under, strict=True))
+        own = style.quantile_fields(found.quantiles)
+        rows.append({**place, "series": "own trigger", **own, **under, "mrr": found.mrr})
+        other = style.quantile_fields(found.shuffled_quantiles)
+        rows.append({**place, "series": "keys shuffled", **other, "mrr": found.shuffled_mrr})
+    groups = sorted({row["cells"] for row in rows})
+    data = style.base(rows)
+    x = style.layer_axis()
+    own = style.box(
+        data.transform_filter(alt.datum.series == "own trigger"), x, "rank of the next token"
+    )
+    chance = data.transform_filter(alt.datum.series == "keys shuffled")
+    band = chance.mark_area(color=style.CONTROL, opacity=0.2).encode(x=x, y="q25:Q", y2="q75:Q")
+    median = chance.mark_line(color=style.CONTROL, strokeDash=[4, 3]).encode(x=x, y="q50:Q")
+    caption = (
+        f"Rank of the strongest trigger's next token under the value, 0 the best of "
+        f"{result.vocabulary:,} (figure 5): median, quartiles, 5 to 95 %. Grey: another key's next "
+        "token, median and quartiles."
+    )
+    chart = style.by_group(alt.layer(band, median, own), "cells", groups)
+    return style.captioned(chart, "How far down is the next token?", caption, len(groups))
+
+
+def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:
+    return [
+        {
+            "kind": kind,
+            "bin": number,
+            "from": found.low,
+            "to": found.high,
+            "share": found.agreement.estimate,
+            "low": found.agreement.low,
+            "high": found.agreement.high,
+            "n": found.agreement.n,
+            "shuffled": found.shuffled.estimate,
+        }
+        for number, found in enumerate(bins, 1)
+    ]
+
+
+def probability_chart(result: Values) -> Any:
+    """Figure 6 twice: equally wide bins, and bins of equally many cells."""
+    rows = _bin_rows("equal width", result.equal_width)
+    rows += _bin_rows("quantiles", result.quantile_bins)
+    data = style.base(rows)
+    wide = data.transform_filter((alt.datum.kind == "equal width") & (alt.datum.n > 0))
+    axis = alt.Axis(format=".1e", labelAngle=-40)
+    edges = alt.X("from:Q", title="maximal probability", axis=axis, scale=alt.Scale(zero=False))
+    y = style.percent("share", "agreement", domain=[0, 1])
+    bars = wide.mark_bar(color=style.BLUE, opacity=0.75).encode(
+        x=edges, x2="to:Q", y=y, y2=alt.datum(0), tooltip=["from:Q", "to:Q", "share:Q", "n:Q"]
+    )
+    middle = wide.transform_calculate(middle="(datum.from + datum.to) / 2")
+    error = middle.mark_rule(color=style.INK).encode(x="middle:Q", y="low:Q", y2="high:Q")
+    counts = middle.mark_text(dy=-8, color=style.INK, fontSize=9).encode(
+        x="middle:Q", y="high:Q", text=alt.Text("n:Q", format=",")
+    )
+    equal = style.sized(alt.layer(bars, error, counts), width=300)
+    many = data.transform_filter(alt.datum.kind == "quantiles")
+    place = alt.X("bin:O", title="twentieth by maximal probability", axis=alt.Axis(labelAngle=0))
+    low = style.percent("share", "agreement")
+    parts = (
+        many.mark_bar(color=style.BLUE, opacity=0.75).encode(x=place, y=low),
+        many.mark_rule(color=style.INK).encode(x=place, y="low:Q", y2="high:Q"),
+        many.mark_tick(color=style.CONTROL, thickness=2).encode(x=place, y="shuffled:Q"),
+    )
+    chart = alt.hconcat(equal, style.sized(alt.layer(*parts), width=300))
+    caption = (
+        "Agreement of all layers' cells by the probability of the value's top token (figure 6). "
+        "Left: ten bins of equal width, cells in each written above. Right: twenty bins of equally "
+        "many cells. Rules: 95 % Wilson; grey ticks: keys shuffled."
+    )
+    return style.captioned(chart, "Are sure values right?", caption, 2)
+
+
+def predictive_chart(result: Values) -> Any:
+    """The surest values against random ones: upper layers, agreeing triggers, precision."""
+    found = result.predictive
+    rows: list[Row] = []
+    for group in (found.largest, found.random_same_layers, found.random):
+        measures = {
+            f"in layers from {found.first_upper_layer}": group.upper / max(group.n, 1),
+            "with an agreeing trigger": group.agreeing / max(group.n, 1),
+            "mean precision of the triggers": group.precision.estimate,
+        }
+        rows += [
+            {"values": group.name, "measure": name, "share": share, "n": group.n}
+            for name, share in measures.items()
+        ]
+    names = [group.name for group in (found.largest, found.random_same_layers, found.random)]
+    measure = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
+    data = style.base(rows)
+    whole = alt.Scale(domain=[0, 1])
+    share = alt.X("share:Q", title="share of the values", axis=alt.Axis(format="~%"), scale=whole)
+    colour = style.series("values", names, (style.BLUE, style.GREEN, style.GREY))
+    offset = alt.YOffset("values:N", sort=names)
+    bars = data.mark_bar().encode(y=measure, yOffset=offset, x=share, color=colour)
+    text = data.mark_text(align="left", dx=4, color=style.INK).encode(
+        y=measure, yOffset=offset, x=share, text=alt.Text("share:Q", format=".1%")
+    )
+    caption = (
+        f"The {found.largest.n} values with the largest maximal probability of all "
+        f"{result.counts['cells']:,} cells, and as many random ones."
+    )
+    chart = style.sized(alt.layer(bars, text), width=360, height=200)
+    return style.captioned(chart, "Predictive values", caption)

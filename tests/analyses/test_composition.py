@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffmem.analyses.composition import composition
+from ffmem.analyses.sample_reading import SampleReading, read_sample
+from ffmem.analyses.stop_words import punctuation_ids, stop_word_ids
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.test_sample import sample_for
+
+Scanned = tuple[LanguageModel, ScanStore]
+
+
+@pytest.fixture(scope="module")
+def read_toy(scanned_toy: Scanned) -> tuple[LanguageModel, SampleReading]:
+    model, _ = scanned_toy
+    return model, read_sample(model, sample_for(model, 40))
+
+
+def draw() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_fewer_memories_can_only_agree_less(read_toy: tuple[LanguageModel, SampleReading]) -> None:
+    for row in composition(*read_toy, draw()).zero_agreement:
+        assert row.active.estimate >= row.all.estimate
+        assert row.active_o.estimate >= row.all_o.estimate
+
+
+def test_zero_agreement_is_the_share_of_tokens_that_no_value_promotes(
+    read_toy: tuple[LanguageModel, SampleReading],
+) -> None:
+    model, reading = read_toy
+    if model.gated:
+        pytest.skip("the sign of the coefficient decides there; the reading's own test has it")
+    for place, row in enumerate(composition(model, reading, draw()).zero_agreement):
+        promoted = set(reading.value_tops[place].tolist())
+        said = reading.predictions[0].feedforward[:, place].tolist()
+        expected = sum(token not in promoted for token in said) / len(said)
+        assert row.all.estimate == pytest.approx(expected)
+
+
+def test_active_shares_are_those_of_the_counts(
+    read_toy: tuple[LanguageModel, SampleReading],
+) -> None:
+    model, reading = read_toy
+    for place, row in enumerate(composition(model, reading, draw()).activity):
+        shares = sorted((100 * reading.coefficients.active[:, place] / row.memories).tolist())
+        assert shares[0] <= row.active[0] <= row.active[2] <= row.active[4] <= shares[-1]
+        assert row.mean_active == pytest.approx(sum(shares) / len(shares) / 100 * row.memories)
+
+
+def test_percentages_come_with_their_base_rates(
+    read_toy: tuple[LanguageModel, SampleReading],
+) -> None:
+    model, reading = read_toy
+    found = composition(model, reading, draw())
+    agree = reading.coefficients.matches_y > 0
+    short = (reading.sample.positions < 5)[:, None].expand_as(agree)
+    mine = next(row for row in found.agreeing if row.target == "y")
+    assert mine.short.n == int(agree.sum())
+    assert mine.short_base.n == agree.numel()
+    assert mine.short_base.estimate == pytest.approx(float(short.double().mean()))
+    if agree.any():
+        assert mine.short.estimate == pytest.approx(float(short[agree].double().mean()))
+    gold = next(row for row in found.agreeing if row.target == "gold")
+    assert gold.short_base.n == int((reading.sample.gold >= 0).sum()) * agree.shape[1]
+
+
+class Words:
+    """A tokenizer of four tokens, enough to ask which are stop words."""
+
+    words = 6
+
+    def token(self, index: int) -> str:
+        return [" the", "the", " river", ".", " Of", " 'n"][index]
+
+
+def test_stop_words_begin_a_word_and_ignore_capitals() -> None:
+    text = torch.tensor([2, 2, 2, 3, 3, 0])
+    assert stop_word_ids(Words(), text).tolist() == [True, False, False, False, True, False]  # type: ignore[arg-type]
+    commonest = stop_word_ids(Words(), text, "top100")  # type: ignore[arg-type]
+    assert commonest.tolist() == [True, False, True, False, False, False]
+    assert punctuation_ids(Words()).tolist() == [False, False, False, True, False, False]  # type: ignore[arg-type]

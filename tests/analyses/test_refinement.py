@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffmem.analyses.last_layer import Judge, calibrated, distance, last_layer, nearness, spelled
+from ffmem.analyses.refinement import Refinement, refinement
+from ffmem.analyses.sample_reading import SampleReading, read_sample
+from ffmem.memories.steps import winner
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.test_sample import sample_for
+
+Scanned = tuple[LanguageModel, ScanStore]
+Read = tuple[LanguageModel, SampleReading, Refinement]
+
+
+@pytest.fixture(scope="module")
+def refined(scanned_toy: Scanned) -> Read:
+    model, _ = scanned_toy
+    reading = read_sample(model, sample_for(model, 40))
+    return model, reading, refinement(reading, model.words, torch.Generator().manual_seed(0))
+
+
+def test_shares_add_up_and_are_the_winners_of_each_place(refined: Read) -> None:
+    _, reading, found = refined
+    for predictions, rows in zip(reading.predictions, found.conventions, strict=True):
+        for place, step in enumerate(rows.steps):
+            names = ("residual", "agreement", "composition", "ffn")
+            shares = [getattr(step, name).estimate for name in names]
+            assert sum(shares) == pytest.approx(1)
+            won = [
+                winner(*(int(t[row, place]) for t in top))
+                for top in [(predictions.residual, predictions.feedforward, predictions.output)]
+                for row in range(40)
+            ]
+            assert shares == pytest.approx([won.count(name) / 40 for name in names])
+            assert step.veto_both.estimate <= step.composition.estimate
+
+
+def test_the_last_layers_residual_has_settled_where_it_wins(refined: Read) -> None:
+    """Invariant 4: Figure 9 at the last layer = residual + agreement of Figure 11."""
+    for rows in refined[2].conventions:
+        last = rows.steps[-1]
+        assert last.settled.estimate == pytest.approx(
+            last.residual.estimate + last.agreement.estimate
+        )
+
+
+def test_nobody_is_outvoted_by_a_sum_without_constants(refined: Read) -> None:
+    """Invariant 5: under a linear projection of r, y and r + y, R = F implies O."""
+    model, _, found = refined
+    linear = "sum" if model.name == "post-norm" else "no final norm"
+    rows = next(rows for rows in found.conventions if rows.convention == linear)
+    assert all(step.veto_both.estimate == 0 for step in rows.steps)
+
+
+def test_the_default_convention_ends_at_what_the_model_says(refined: Read) -> None:
+    default = refined[2].conventions[0]
+    assert default.convention == "default"
+    assert default.mismatch.estimate == 0
+
+
+def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
+    _, reading, found = refined
+    predictions = reading.predictions[0]
+    for place, row in enumerate(found.conventions[0].veto):
+        changed = predictions.output[:, place] != predictions.residual[:, place]
+        assert row.changes == int(changed.sum()) == row.old_pushed_down.n
+        if row.changes:
+            assert row.new_rank[0] >= 0
+            old = predictions.push_on_old[:, place][changed]
+            assert row.old_pushed_down.estimate == pytest.approx(float((old < 0).double().mean()))
+
+
+def test_cases_are_compositions_of_the_last_layer(refined: Read) -> None:
+    model, reading, _ = refined
+    draw = torch.Generator().manual_seed(0)
+    found = last_layer(model, reading, draw, count=5)
+    top = reading.predictions[0]
+    for case in found.cases:
+        row = reading.sample.numbers.tolist().index(case.sentence)
+        r, f, o = (int(t[row, -1]) for t in (top.residual, top.feedforward, top.output))
+        assert o not in (r, f)
+        assert [case.residual, case.feedforward, case.output] == [model.token(t) for t in (r, f, o)]
+        assert case.prefix == reading.sample.prefix(row)
+    assert len(found.cases) == min(5, found.found)
+    wider = last_layer(model, reading, draw, count=99, any_change=True)
+    assert wider.found >= found.found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "related"),
+    [
+        (" later", " earlier", False),
+        (" play", " played", True),
+        (" June", " March", True),
+        (" 12", " 1998", True),
+        (" he", " they", True),
+        (" people", " same", False),
+        (" colour", " color", True),
+        (" the", " then", False),
+    ],
+)
+def test_spelling_and_lists_relate_words(one: str, other: str, related: bool) -> None:
+    assert bool(spelled(one, other)) is related
+    assert bool(spelled(other, one)) is related
+
+
+def test_distance_counts_letters() -> None:
+    assert distance("kitten", "sitting") == 3
+    assert distance("", "abc") == 3
+
+
+def test_nearness_is_the_share_of_nearer_tokens(relu: LanguageModel) -> None:
+    embedding = relu.head.embedding[: relu.words]
+    cosine = torch.nn.functional.cosine_similarity(embedding[5][None], embedding)
+    order = [t for t in cosine.argsort(descending=True).tolist() if t != 5]
+    for place in (0, 7, 100):
+        found = nearness(relu, torch.tensor([5]), torch.tensor([order[place]]))
+        assert float(found) == pytest.approx(place / relu.words)
+
+
+def test_the_judge_calls_few_random_pairs_related(relu: LanguageModel) -> None:
+    pairs = torch.randint(relu.words, (2, 400), generator=torch.Generator().manual_seed(0))
+    near = calibrated(relu, pairs[0], pairs[1])
+    assert near == 0.05  # of random pairs, a share x of the vocabulary holds a share x
+    by_distance = [r for r in Judge(relu, near).reasons(pairs[0], pairs[1]) if r.startswith("near")]
+    assert len(by_distance) <= 0.07 * 400

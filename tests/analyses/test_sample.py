@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffmem.analyses.conventions import conventions_of
+from ffmem.analyses.sample import PrefixSample, draw_sample, prefix_batches
+from ffmem.analyses.sample_reading import SampleReading, rank_in, read_sample
+from ffmem.corpus.sentences import Sentences
+from ffmem.errors import CorpusError
+from ffmem.memories.projection import Lens, logits
+from ffmem.memories.reading import read
+from ffmem.memories.values import value_vectors
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.conftest import lines, sentences_of
+
+Scanned = tuple[LanguageModel, ScanStore]
+
+
+def sample_for(model: LanguageModel, count: int = 24) -> PrefixSample:
+    return draw_sample([sentences_of(model, lines(50, 2))], count)
+
+
+def halves(sentences: Sentences) -> list[Sentences]:
+    def part(first: int, last: int) -> Sentences:
+        start, end = int(sentences.starts[first]), int(sentences.starts[last])
+        return Sentences(
+            sentences.numbers[first:last],
+            sentences.texts[first:last],
+            sentences.tokens[start:end],
+            sentences.starts[first : last + 1] - start,
+            sentences.token_ends[start:end],
+            0,
+        )
+
+    return [part(0, 20), part(20, len(sentences))]
+
+
+def test_the_sample_does_not_depend_on_the_order_of_reading(relu: LanguageModel) -> None:
+    sentences = sentences_of(relu, lines(50, 2))
+    whole = draw_sample([sentences], 15)
+    parts = draw_sample(reversed(halves(sentences)), 15)
+    assert torch.equal(whole.numbers, parts.numbers)
+    assert torch.equal(whole.positions, parts.positions)
+    assert torch.equal(whole.tokens, parts.tokens)
+    assert not torch.equal(whole.numbers, draw_sample([sentences], 15, seed=1).numbers)
+
+
+def test_prefix_gold_and_text_belong_together(relu: LanguageModel) -> None:
+    sample = sample_for(relu, 50)
+    assert len(set(sample.numbers.tolist())) == len(sample) == 50
+    sizes = sample.starts.diff()
+    assert (sample.positions >= 1).all()
+    assert (sample.positions <= sizes).all()
+    for row in range(len(sample)):
+        ids = relu.encode(sample.texts[row])[0, 1:]
+        p = int(sample.positions[row])
+        assert sample.prefix_tokens(row).tolist() == ids[:p].tolist()
+        assert relu.encode(sample.prefix(row))[0, 1:].tolist() == ids[:p].tolist()
+        assert int(sample.gold[row]) == (int(ids[p]) if p < len(ids) else -1)
+
+
+def test_positions_are_uniform_over_the_sentence(relu: LanguageModel) -> None:
+    texts = ["abcd"] * 3000
+    found = draw_sample([sentences_of(relu, texts)], 3000).positions.bincount(minlength=5)
+    assert found[0] == 0
+    assert (found[1:] - 750).abs().max() < 110
+    inner = draw_sample([sentences_of(relu, texts)], 500, pos_range="1..n-1")
+    assert set(inner.positions.tolist()) == {1, 2, 3}
+    assert (inner.gold >= 0).all()
+
+
+def test_no_text_is_one_sentence(relu: LanguageModel) -> None:
+    with pytest.raises(CorpusError, match="no sentence"):
+        draw_sample([], 5)
+
+
+def test_batches_hold_every_prefix_once_within_the_budget() -> None:
+    prefixes = [torch.arange(3, 3 + size) for size in (4, 1, 9, 2, 2, 7, 30)]
+    seen = []
+    for batch in prefix_batches(prefixes, 2, most_rows=3, budget=20):
+        assert len(batch.rows) <= 3
+        assert batch.tokens.numel() <= 20 or len(batch.rows) == 1
+        for place, row in enumerate(batch.rows.tolist()):
+            expected = [2, *prefixes[row].tolist()]
+            assert batch.tokens[place, : int(batch.columns[place]) + 1].tolist() == expected
+            seen.append(row)
+    assert sorted(seen) == list(range(7))
+
+
+def check_predictions(model: LanguageModel, found: SampleReading, row: int) -> None:
+    tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
+    readings = read(model, tokens, "hrxamyo")
+    said = model.model(tokens).logits[0, -1, : model.words]
+    assert int(found.output[row]) == int(said.argmax())
+    for predictions in found.predictions:
+        lens, name = predictions.convention.lens, predictions.convention.name
+        for place, reading in enumerate(readings):
+            r, y, o = (vector[0, -1] for vector in (reading.r, reading.y, reading.o))
+            if name == "block_input":
+                r, o = reading.h[0, -1], reading.h[0, -1] + y
+            if name == "sum":
+                o = r + y
+            states = [logits(model, h, "state", lens) for h in (r, o)]
+            piece = logits(model, y, "piece", lens)
+            old, new = (int(scores.argmax()) for scores in states)
+            assert int(predictions.residual[row, place]) == old
+            assert int(predictions.output[row, place]) == new
+            assert int(predictions.feedforward[row, place]) == int(piece.argmax())
+            last = int(predictions.last[row])
+            expected = float(states[0].softmax(0)[last])
+            assert float(predictions.probability[row, place]) == pytest.approx(expected, rel=1e-3)
+            order = piece.argsort(descending=True).tolist()
+            assert int(predictions.old_rank_in_layer[row, place]) == order.index(old)
+            order = states[0].argsort(descending=True).tolist()
+            assert int(predictions.rank[row, place]) == order.index(last)
+            assert int(predictions.new_rank_in_residual[row, place]) == order.index(new)
+
+
+def check_coefficients(model: LanguageModel, found: SampleReading, row: int) -> None:
+    tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
+    for place, reading in enumerate(read(model, tokens, "ramyo")):
+        m, values = reading.m[0, -1], value_vectors(reading.layer)
+        on = (reading.a if reading.layer.gated else reading.m)[0, -1] > 0
+        signs = torch.where(m < 0, -1.0, 1.0) if reading.layer.gated else torch.ones_like(m)
+        tops = logits(model, signs[:, None] * values, "piece").argmax(dim=1).tolist()
+        says = int(found.predictions[0].feedforward[row, place])
+        agree = torch.tensor([top == says for top in tops])
+        counts = found.coefficients
+        assert int(counts.active[row, place]) == int(on.sum())
+        assert int(counts.matches_y[row, place]) == int(agree.sum())
+        assert int(counts.matches_y_active[row, place]) == int((agree & on).sum())
+        strength = sorted((m.abs() * values.norm(dim=1)).tolist(), reverse=True)
+        needed, reached = 0, 0.0
+        while reached < 0.9 * sum(strength) * (1 - 1e-6):
+            reached += strength[needed]
+            needed += 1
+        assert abs(int(counts.for_90[row, place]) - needed) <= 1
+        ratio = sum(strength) ** 2 / sum(c * c for c in strength)
+        assert float(counts.participation[row, place]) == pytest.approx(ratio, rel=1e-3)
+
+
+def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> None:
+    model, _ = scanned_toy
+    found = read_sample(model, sample_for(model), budget=100)
+    assert len(found.sample) == 24
+    for row in range(0, 24, 5):
+        check_predictions(model, found, row)
+        check_coefficients(model, found, row)
+
+
+def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:
+    model, _ = scanned_toy
+    one, other = (read_sample(model, sample_for(model), budget=b) for b in (40, 2000))
+    for a, b in zip(one.predictions, other.predictions, strict=True):
+        assert (a.output == b.output).double().mean() > 0.99
+        torch.testing.assert_close(a.probability, b.probability, rtol=1e-3, atol=1e-6)
+    assert torch.equal(one.sample.numbers, other.sample.numbers)
+
+
+def test_layers_add_up_and_pass_on_what_they_add_up_to(scanned_toy: Scanned) -> None:
+    """Invariants 1 and 2: o = r + y, the next block reads o, y is the sum of values."""
+    model, _ = scanned_toy
+    readings = read(model, model.encode("river stone"), "hrxamyo")
+    for one, following in zip(readings, [*readings[1:], None], strict=True):
+        if one.layer.form != "post-norm":
+            torch.testing.assert_close(one.r + one.y, one.o, rtol=1e-4, atol=1e-5)
+        if following is not None:
+            torch.testing.assert_close(following.h, one.o)
+        bias = one.layer.value_bias
+        total = one.m @ value_vectors(one.layer) + (0 if bias is None else bias)
+        torch.testing.assert_close(total, one.y, rtol=1e-4, atol=1e-5)
+
+
+def test_conventions_are_those_that_make_a_difference(scanned_toy: Scanned) -> None:
+    model, _ = scanned_toy
+    expected = {
+        "opt": ["default", "no final norm"],
+        "gpt2": ["default", "no final norm"],
+        "llama": ["default", "no final norm"],
+        "gpt_neox": ["default", "block_input", "no final norm"],
+        "post-norm": ["default", "sum"],
+    }
+    assert [c.name for c in conventions_of(model)] == expected[model.name]
+    assert conventions_of(model)[0].lens == Lens()
+
+
+def test_rank_counts_ties_in_order_of_the_ids() -> None:
+    scores = torch.tensor([[1.0, 2.0, 2.0, 0.0]])
+    assert [int(rank_in(scores, torch.tensor([t]))) for t in range(4)] == [2, 0, 1, 3]

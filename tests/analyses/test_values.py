@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffmem.address import Address
+from ffmem.analyses.controls import random_rows_like, shuffled_agreement, unigram_match, untrained
+from ffmem.analyses.trigger_tokens import trigger_tokens
+from ffmem.analyses.value_reading import LayerValues, ranks_by_counting, read_values
+from ffmem.analyses.values import Values, summarise
+from ffmem.memories.projection import logits
+from ffmem.memories.values import value_vectors
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+
+Scanned = tuple[LanguageModel, ScanStore]
+Planted = tuple[LanguageModel, ScanStore, dict[int, tuple[int, int]]]
+
+
+def read(model: LanguageModel, store: ScanStore) -> tuple[list[LayerValues], Values]:
+    draw = torch.Generator().manual_seed(0)
+    parts = list(read_values(model, store, draw))
+    return parts, summarise(model, store, parts, draw)
+
+
+def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    parts, _ = read(model, store)
+    for part in parts:
+        layer = model.layer(part.layer)
+        for cell in range(0, len(part.top), 7):
+            address = store.address(part.layer, cell)
+            value = value_vectors(layer)[address.index]
+            scores = logits(model, -value if address.sign == "-" else value, "piece")
+            order = scores.argsort(descending=True, stable=True).tolist()
+            assert part.address(cell) == address
+            assert int(part.top[cell]) == order[0]
+            assert float(part.probability[cell]) == pytest.approx(float(scores.softmax(0).max()))
+            triggers = store.triggers(address)
+            assert int(part.triggers.filled[cell].sum()) == len(triggers)
+            for slot, trigger in enumerate(triggers):
+                ids = model.encode(trigger.before + trigger.last + trigger.next)[0]
+                assert int(part.triggers.next[cell, slot]) == int(ids[-1])
+                assert int(part.triggers.last[cell, slot]) == int(ids[-2])
+                assert int(part.ranks[cell, slot]) == order.index(int(ids[-1]))
+            assert (part.ranks[cell, len(triggers) :] == -1).all()
+
+
+def test_agreement_is_the_share_of_rank_zero(scanned_toy: Scanned) -> None:
+    parts, found = read(*scanned_toy)
+    rows = iter(zip(found.agreement, found.ranks, strict=True))
+    for part in parts:
+        for name, cells in part.groups():
+            one, other = next(rows)
+            zero = int((part.ranks[cells, 0] == 0).sum())
+            assert one.cells == other.cells == name
+            assert one.all.estimate == zero / len(part.top[cells])
+            assert one.filled.n == other.n <= one.all.n
+
+
+def test_signed_cells_are_given_apart_and_pooled(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    _, found = read(model, store)
+    names = [row.cells for row in found.agreement]
+    assert names == (["+", "-", "both"] if model.gated else [""]) * len(model.layers)
+
+
+def test_bins_hold_every_cell_once(scanned_toy: Scanned) -> None:
+    parts, found = read(*scanned_toy)
+    cells = sum(len(part.top) for part in parts)
+    assert sum(bin_.agreement.n for bin_ in found.equal_width) == cells
+    assert sum(bin_.agreement.n for bin_ in found.quantile_bins) == cells
+    sizes = [bin_.agreement.n for bin_ in found.quantile_bins]
+    assert max(sizes) - min(sizes) <= 2
+    hits = sum(round(b.agreement.estimate * b.agreement.n) for b in found.quantile_bins)
+    assert hits == sum(int((part.ranks[:, 0] == 0).sum()) for part in parts)
+
+
+def test_planted_memories_agree_and_shuffled_ones_do_not(planted: Planted) -> None:
+    model, store, memories = planted
+    part = list(read_values(model, store, torch.Generator().manual_seed(0)))[2]
+    chosen = list(memories)
+    assert [int(part.top[i]) for i in chosen] == [memories[i][1] for i in chosen]
+    assert (part.ranks[chosen][part.triggers.filled[chosen]] == 0).all()
+    broken = shuffled_agreement(
+        part.top[chosen], part.triggers.next[chosen, 0], torch.Generator().manual_seed(1)
+    )
+    assert 0.05 < broken.estimate < 0.45  # one in five by chance
+
+
+def test_the_released_target_is_the_token_before(planted: Planted) -> None:
+    model, store, memories = planted
+    tokens = trigger_tokens(store, 3)
+    for index, (letter, promised) in memories.items():
+        assert (tokens.next[index][tokens.filled[index]] == promised).all()
+        assert (tokens.last[index][tokens.filled[index]] == letter).all()
+
+
+def test_the_surest_planted_values_are_found_with_their_trigger(planted: Planted) -> None:
+    model, store, memories = planted
+    _, found = read(model, store)
+    rows = {row.address: row for row in found.predictive.rows}
+    for index, (letter, promised) in memories.items():
+        row = rows[Address(3, index)]
+        assert row.prediction == model.token(promised)
+        assert row.precision == 1
+        assert (row.before[-1], row.next) == (model.token(letter), model.token(promised))
+    assert found.predictive.largest.agreeing >= len(memories)
+
+
+def test_counts_say_what_is_left_out(planted: Planted) -> None:
+    model, store, memories = planted
+    _, found = read(model, store)
+    dead = int((store.array("trigger_coefficients")[:, 0] == 0).sum())
+    assert found.counts["dead cells"] == dead > 0
+    assert found.counts["cells"] == model.memories
+
+
+def test_ranks_count_ties_in_order_of_the_ids() -> None:
+    draw = torch.Generator().manual_seed(0)
+    scores = torch.randint(-3, 4, (20, 30), generator=draw).float()
+    scores[0] = torch.tensor([-0.0, 0.0] * 15)
+    wanted = torch.randint(-1, 30, (20, 12), generator=draw)
+    found = ranks_by_counting(scores, wanted)
+    for row in range(20):
+        order = scores[row].argsort(descending=True, stable=True).tolist()
+        expected = [order.index(int(token)) if token >= 0 else -1 for token in wanted[row]]
+        assert found[row].tolist() == expected
+
+
+def test_unigram_match_is_the_chance_of_a_random_pair() -> None:
+    found, text = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 3])
+    pairs = [int(a == b) for a in found for b in text]
+    assert unigram_match(found, text, 4) == sum(pairs) / len(pairs)
+
+
+def test_random_rows_like_keep_the_groups() -> None:
+    groups = torch.arange(4).repeat_interleave(10)
+    chosen = torch.tensor([0, 1, 2, 30])
+    found = random_rows_like(groups, chosen, torch.Generator().manual_seed(0))
+    assert groups[found].tolist() == [0, 0, 0, 3]
+    assert len(set(found.tolist())) == 4
+
+
+def test_an_untrained_model_has_the_shape_and_none_of_the_weights(relu: LanguageModel) -> None:
+    one, same, other = untrained(relu), untrained(relu), untrained(relu, seed=1)
+    assert one.memories == relu.memories
+    assert torch.equal(one.layers[0].values, same.layers[0].values)
+    assert not torch.equal(one.layers[0].values, other.layers[0].values)
+    assert not torch.equal(one.layers[0].values, relu.layers[0].values)

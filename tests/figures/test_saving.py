@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from ffmem.figures import style
+from ffmem.figures.saving import save
+
+ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}]
+
+
+def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None:
+    chart = style.base(ROWS).mark_bar().encode(x=style.layer_axis(), y="share:Q")
+    written = save(style.captioned(style.sized(chart), "Title", "caption"), tmp_path, "one")
+    assert [path.name for path in written] == [
+        f"one.{end}" for end in ("html", "svg", "png", "csv", "json")
+    ]
+    page = (tmp_path / "one.html").read_text()
+    assert "cdn." not in page.split("</script>")[0]
+    assert "Title" in (tmp_path / "one.svg").read_text()
+    assert (tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
+    assert json.loads((tmp_path / "one.json").read_text()) == [
+        {"layer": 1, "share": 0.25},
+        {"layer": 2, "share": None, "n": 3},
+    ]
+    rows = list(csv.DictReader((tmp_path / "one.csv").read_text().splitlines()))
+    assert rows[0] == {"layer": "1", "share": "0.25", "n": ""}
+
+
+def test_captions_are_cut_between_words() -> None:
+    assert style.wrapped("one two three four", 8) == ["one two", "three", "four"]
