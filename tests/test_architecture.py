@@ -15,7 +15,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "memories": {"models"},
     "scan": {"memories", "models", "corpus"},
     "store": {"scan", "corpus"},
-    "cli": {"models", "memories", "corpus", "scan", "store", "pipeline"},
+    "analyses": {"models", "memories", "corpus", "scan", "store"},
+    "annotations": {"analyses", "models", "memories", "corpus", "store"},
+    "figures": {"analyses"},
+    "cli": {
+        "models",
+        "memories",
+        "corpus",
+        "scan",
+        "store",
+        "pipeline",
+        "analyses",
+        "annotations",
+        "figures",
+    },
 }
 DOORS = {
     "transformers": {"models"},
@@ -23,6 +36,8 @@ DOORS = {
     "rich": {"cli"},
     "triton": {"scan"},
     "duckdb": {"store"},
+    "altair": {"figures"},
+    "sqlalchemy": {"annotations"},
     "pyarrow": {"store", "corpus"},
 }
 

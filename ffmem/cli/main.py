@@ -9,6 +9,7 @@ import click
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.prompt import prompt
+from ffmem.cli.removal import removal
 from ffmem.cli.scan import scan
 from ffmem.cli.search import search
 from ffmem.cli.show import show
@@ -26,7 +27,7 @@ def ffmem() -> None:
     """
 
 
-for command in (inspect, models, prompt, scan, search, show):
+for command in (inspect, models, prompt, removal, scan, search, show):
     ffmem.add_command(command)
 
 

@@ -1,0 +1,1 @@
+"""One question a file: a result that carries its control, and the function that finds it."""

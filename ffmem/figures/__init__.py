@@ -1,0 +1,1 @@
+"""Result to figure, file for file as in analyses; nothing is computed here."""
