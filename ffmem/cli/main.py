@@ -8,6 +8,7 @@ import click
 
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
+from ffmem.cli.patterns import patterns
 from ffmem.cli.prompt import prompt
 from ffmem.cli.removal import removal
 from ffmem.cli.scan import scan
@@ -27,7 +28,7 @@ def ffmem() -> None:
     """
 
 
-for command in (inspect, models, prompt, removal, scan, search, show):
+for command in (inspect, models, patterns, prompt, removal, scan, search, show):
     ffmem.add_command(command)
 
 

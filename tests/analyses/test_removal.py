@@ -10,6 +10,7 @@ import torch
 from ffmem.address import Address
 from ffmem.analyses.removal import removal, saliency
 from ffmem.analyses.shortened import Question, Shortened, coefficients
+from ffmem.figures.removal import removal_chart
 from ffmem.memories.reading import read
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.seeing import see
@@ -131,3 +132,14 @@ def test_a_key_that_is_one_tokens_direction_loses_all_without_the_last_token(
     seen = saliency(model, Address(1, 3), ids)
     assert seen.changes[-1] == -100
     assert seen.changes[:-1] == pytest.approx([0, 0, 0], abs=1e-3)
+
+
+def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: ScanStore) -> None:
+    result = removal(relu, relu_store, keys=3, top=3)
+    drawn = removal_chart(result).to_dict()["data"]["values"]
+    expected = [
+        (layer.layer, f"{kind} token", getattr(layer, kind).mean.estimate)
+        for layer in result.layers
+        for kind in ("first", "last", "random")
+    ]
+    assert [(row["layer"], row["removed"], row["change"]) for row in drawn] == expected

@@ -1,0 +1,86 @@
+"""An embedding without any download: the model's own states at the words of a prefix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ffmem.analyses.meanings import Embedding, content_words
+from ffmem.analyses.prefixes import Prefix
+from ffmem.analyses.rules import Background
+from ffmem.memories.reading import tapped
+from ffmem.models.language_model import LanguageModel
+
+BATCH = 64  # sentences read at once
+
+
+class WordStates:
+    """Mean of the states at content words, rare words counting more, from a middle layer.
+
+    A sentence is read once, as far as any of its prefixes goes, and its states are kept: the model
+    is causal, so a word's state does not know what comes after it.
+    """
+
+    def __init__(
+        self, model: LanguageModel, background: Background, layer: int | None = None
+    ) -> None:
+        self.model, self.background = model, background
+        self.layer = model.layer(layer or (len(model.layers) + 1) // 2)
+        self._states: dict[int, Tensor] = {}  # [token, width] by sentence
+
+    def __call__(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
+        """[prefix, width]."""
+        longest: dict[int, Prefix] = {}
+        for prefix in prefixes:
+            known = self._states.get(prefix.sentence)
+            if known is None or len(known) < len(prefix.ids):
+                other = longest.get(prefix.sentence)
+                if other is None or len(other.ids) < len(prefix.ids):
+                    longest[prefix.sentence] = prefix
+        order = sorted(longest.values(), key=lambda prefix: len(prefix.ids))
+        for start in range(0, len(order), BATCH):
+            self._read(order[start : start + BATCH])
+        return torch.stack([self._mean(*pair) for pair in zip(prefixes, removed, strict=True)])
+
+    @torch.no_grad()
+    def _read(self, batch: Sequence[Prefix]) -> None:
+        bos = [] if self.model.bos is None else [self.model.bos]
+        width = max(len(prefix.ids) for prefix in batch) + len(bos)
+        tokens = torch.zeros(len(batch), width, dtype=torch.long)
+        for row, prefix in enumerate(batch):
+            tokens[row, : len(bos) + len(prefix.ids)] = torch.tensor([*bos, *prefix.ids])
+        with tapped([self.layer], "o", lambda state: state.clone()) as (reading,):
+            self.model.model.base_model(input_ids=tokens.to(self.model.device), use_cache=False)
+        states = reading.o.reshape(*tokens.shape, -1).float().cpu()
+        for prefix, state in zip(batch, states, strict=True):
+            self._states[prefix.sentence] = state[len(bos) : len(bos) + len(prefix.ids)].clone()
+
+    def _mean(self, prefix: Prefix, removed: frozenset[int]) -> Tensor:
+        states = self._states[prefix.sentence]
+        total = torch.zeros(states.shape[1])
+        for at in content_words(prefix, removed):
+            word, start, end = prefix.words[at]
+            first = next(i for i, stop in enumerate(prefix.ends) if stop > start)
+            last = next(i for i, stop in enumerate(prefix.ends) if stop >= end)
+            common = (self.background.words[word.lower()] + 1) / (self.background.prefixes + 1)
+            total += -math.log(common) * states[first : last + 1].mean(dim=0)
+        return total
+
+
+def sentence_embedding(name: str) -> Embedding:
+    """An embedding by a sentence-transformers model: the text without the words to leave out."""
+    from sentence_transformers import SentenceTransformer
+
+    encoder = SentenceTransformer(name)
+
+    def embed(prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
+        texts = [
+            " ".join(word for at, (word, _, _) in enumerate(prefix.words) if at not in gone)
+            for prefix, gone in zip(prefixes, removed, strict=True)
+        ]
+        return torch.as_tensor(encoder.encode(texts)).float()
+
+    return embed
