@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ffmem.cli.annotate import annotate
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.patterns import patterns
@@ -28,7 +29,7 @@ def ffmem() -> None:
     """
 
 
-for command in (inspect, models, patterns, prompt, removal, scan, search, show):
+for command in (annotate, inspect, models, patterns, prompt, removal, scan, search, show):
     ffmem.add_command(command)
 
 

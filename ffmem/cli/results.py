@@ -31,8 +31,12 @@ def plain(value: Any) -> Any:
 
 def save_numbers(folder: Path, name: str, result: Any) -> Path:
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
-    path = folder / "analyses" / f"{name}.json"
     text = json.dumps(plain(asdict(result)), indent=1, ensure_ascii=False) + "\n"
+    return save_text(folder / "analyses" / f"{name}.json", text)
+
+
+def save_text(path: Path, text: str) -> Path:
+    """Write a text file, whole or not at all."""
     write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
     return path
 
