@@ -130,23 +130,24 @@ class PseudoKeys:
         No last token comes more than twice, so that matching makes no pattern by itself.
         """
         wanted = [self._bin(prefix) or 1 for prefix in triggers[: self.shown]] or [1]
-        order = self._generator.permutation(len(self.pool)).tolist()
+        left: dict[int, list[int]] = {}
+        for at in self._generator.permutation(len(self.pool)).tolist():
+            left.setdefault(self._bins[at], []).append(at)
         found: list[int] = []
-        seen: set[int] = set()
-        ends = Counter[str]()
+        seen, ends = set[int](), Counter[str]()
         for turn in range(2 * self.shown):
-            free = (
-                at
-                for at in order
-                if self.pool[at].sentence not in seen and ends[self._ending(at)] < 2
-            )
             level = wanted[turn % len(wanted)]
-            nearest = min(free, key=lambda at: abs(self._bins[at] - level), default=None)  # noqa: B023
-            if nearest is None:
+            at = None
+            while at is None and any(left.values()):
+                nearest = min((abs(b - level), b) for b, those in left.items() if those)[1]
+                candidate = left[nearest].pop()
+                if self.pool[candidate].sentence not in seen and ends[self._ending(candidate)] < 2:
+                    at = candidate
+            if at is None:
                 break
-            found.append(nearest)
-            seen.add(self.pool[nearest].sentence)
-            ends[self._ending(nearest)] += 1
+            found.append(at)
+            seen.add(self.pool[at].sentence)
+            ends[self._ending(at)] += 1
         return self._dressed("matched", layer, found)
 
     def _distinct(self, order: list[int]) -> list[int]:

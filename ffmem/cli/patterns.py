@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from ffmem.cli.annotate import database_option, opened
 from ffmem.cli.options import ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
-    from ffmem.analyses.pattern_study import PatternStudy
+    from ffmem.analyses.pattern_study import ControlRate, PatternStudy
     from ffmem.analyses.patterns import Summary
 
 
@@ -18,10 +21,23 @@ if TYPE_CHECKING:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--keys", default=10, show_default=True, help="Random keys a layer.")
 @click.option("--seed", default=0, show_default=True, help="Draws the keys.")
+@click.option(
+    "--annotator",
+    default="rules",
+    show_default=True,
+    help="rules, or whoever's sheets were imported with `ffmem annotate import`.",
+)
+@database_option
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options
-def patterns(
-    folder: Path, keys: int, seed: int, model: str | None, **options: Unpack[ModelOptions]
+def patterns(  # noqa: PLR0913 - one parameter an option
+    folder: Path,
+    keys: int,
+    seed: int,
+    annotator: str,
+    database: str | None,
+    model: str | None,
+    **options: Unpack[ModelOptions],
 ) -> None:
     r"""Find what the 25 strongest triggers of random keys have in common.
 
@@ -33,20 +49,40 @@ def patterns(
     """
     from ffmem.analyses.pattern_study import pattern_study
     from ffmem.analyses.word_states import WordStates
-    from ffmem.cli.results import save_figure, save_numbers
-    from ffmem.figures.patterns import patterns_chart
     from ffmem.store.scan_store import ScanStore
 
+    if annotator != "rules":
+        show_answers(folder, annotator, database)
+        return
     store = ScanStore.open(folder)
     language_model = loaded(model or store.manifest.key.model["name"], options)
-    study = pattern_study(
-        store, lambda background: WordStates(language_model, background), keys, seed
-    )
+    study = pattern_study(store, lambda found: WordStates(language_model, found), keys, seed)
     print_summary(study.summary)
-    print_worth(study)
-    numbers = save_numbers(folder, "patterns", study)
-    chart = patterns_chart(study.summary, study.controls)
-    click.echo(f"-> {numbers}, {save_figure(folder, 'patterns', chart)}")
+    print_controls(study.controls)
+    print_held_out(study)
+    save(folder, "patterns", study, study.summary, study.controls)
+
+
+def show_answers(folder: Path, annotator: str, database: str | None) -> None:
+    """Fig 2 from what a person said, with the false patterns on the control keys among it."""
+    from ffmem.annotations.study import answered_study
+
+    study = answered_study(opened(folder, database).sayings(), annotator)
+    print_summary(study.summary)
+    print_controls(study.controls)
+    name = "patterns-" + re.sub(r"\W+", "-", annotator)
+    save(folder, name, study, study.summary, study.controls)
+
+
+def save(
+    folder: Path, name: str, study: Any, summary: Summary, controls: Sequence[ControlRate]
+) -> None:
+    """Leave the numbers and the figure in the scan's folder."""
+    from ffmem.cli.results import save_figure, save_numbers
+    from ffmem.figures.patterns import patterns_chart
+
+    numbers = save_numbers(folder, name, study)
+    click.echo(f"-> {numbers}, {save_figure(folder, name, patterns_chart(summary, controls))}")
 
 
 def print_summary(summary: Summary) -> None:
@@ -69,9 +105,9 @@ def print_summary(summary: Summary) -> None:
     )
 
 
-def print_worth(study: PatternStudy) -> None:
-    """The false-pattern rate and the held-out score."""
-    for control in study.controls:
+def print_controls(controls: Sequence[ControlRate]) -> None:
+    """The false-pattern rate on control keys."""
+    for control in controls:
         rate = control.false_patterns
         click.echo(
             f"control keys of {control.kind} prefixes: {100 * rate.estimate:.1f} % have a pattern "
@@ -79,6 +115,10 @@ def print_worth(study: PatternStudy) -> None:
             f"{100 * control.covered:.1f} % of prefixes covered"
             + ("" if rate.estimate <= 0.1 else "  ABOVE 10 %: do not trust Fig 2")
         )
+
+
+def print_held_out(study: PatternStudy) -> None:
+    """How well patterns tell a key's other triggers from prefixes that are none."""
     click.echo("held out (ranks 26-50):     patterns  precision  recall  AUC")
     for row in study.held_out:
         click.echo(

@@ -89,3 +89,10 @@ def test_sheets_go_out_come_back_and_are_compared(
     assert "ana: a pattern on 100 % of" in out
     assert "prefix 1: ana: shallow, bo: not covered" in out
     assert "rules: a pattern on" in out
+    code, out, _ = run(capsys, "patterns", str(folder), "--annotator", "ana")
+    assert code == 0
+    assert "keys, 100 % with a pattern; semantic leads from layer (nowhere) on" in out
+    assert (folder / "figures" / "patterns-ana.png").exists()
+    code, _, err = run(capsys, "patterns", str(folder), "--annotator", "nobody")
+    assert code == 2
+    assert "answers are by: ana, bo, rules" in err
