@@ -11,6 +11,7 @@ from torch import Tensor
 from ffmem.analyses.meanings import Embedding, content_words
 from ffmem.analyses.prefixes import Prefix
 from ffmem.analyses.rules import Background
+from ffmem.errors import ModelError
 from ffmem.memories.reading import tapped
 from ffmem.models.language_model import LanguageModel
 
@@ -80,15 +81,27 @@ class WordStates:
 
 def sentence_embedding(name: str) -> Embedding:
     """An embedding by a sentence-transformers model: the text without the words to leave out."""
-    from sentence_transformers import SentenceTransformer
+    try:
+        from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceTransformer(name)
+        encoder = SentenceTransformer(name)
+    except (ImportError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(
+            f"the embedding {name} cannot be loaded ({reason}); install sentence-transformers and "
+            "give a model's name or folder"
+        ) from None
+    known: dict[str, Tensor] = {}
 
     def embed(prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
         texts = [
             " ".join(word for at, (word, _, _) in enumerate(prefix.words) if at not in gone)
             for prefix, gone in zip(prefixes, removed, strict=True)
         ]
-        return torch.as_tensor(encoder.encode(texts)).float()
+        new = sorted({text for text in texts if text not in known})
+        if new:
+            vectors = torch.as_tensor(encoder.encode(new)).float()
+            known.update(zip(new, vectors, strict=True))
+        return torch.stack([known[text] for text in texts])
 
     return embed

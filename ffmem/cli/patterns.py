@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,8 +13,10 @@ from ffmem.cli.annotate import database_option, opened
 from ffmem.cli.options import ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
+    from ffmem.analyses.meanings import Embedding
     from ffmem.analyses.pattern_study import ControlRate, PatternStudy
     from ffmem.analyses.patterns import Summary
+    from ffmem.analyses.rules import Background
 
 
 @click.command()
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     help="rules, or whoever's sheets were imported with `ffmem annotate import`.",
 )
 @database_option
+@click.option(
+    "--embedding",
+    help="A sentence-transformers model (name or folder) that compares meanings, instead of the "
+    "scanned model's own states.",
+)
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options
 def patterns(  # noqa: PLR0913 - one parameter an option
@@ -36,6 +43,7 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     seed: int,
     annotator: str,
     database: str | None,
+    embedding: str | None,
     model: str | None,
     **options: Unpack[ModelOptions],
 ) -> None:
@@ -48,15 +56,21 @@ def patterns(  # noqa: PLR0913 - one parameter an option
         ffmem patterns out/scan --keys 3
     """
     from ffmem.analyses.pattern_study import pattern_study
-    from ffmem.analyses.word_states import WordStates
+    from ffmem.analyses.word_states import WordStates, sentence_embedding
     from ffmem.store.scan_store import ScanStore
 
     if annotator != "rules":
         show_answers(folder, annotator, database)
         return
     store = ScanStore.open(folder)
-    language_model = loaded(model or store.manifest.key.model["name"], options)
-    study = pattern_study(store, lambda found: WordStates(language_model, found), keys, seed)
+    embed: Callable[[Background], Embedding]
+    if embedding:
+        meaning = sentence_embedding(embedding)
+        embed = lambda _: meaning  # noqa: E731
+    else:
+        language_model = loaded(model or store.manifest.key.model["name"], options)
+        embed = lambda found: WordStates(language_model, found)  # noqa: E731
+    study = pattern_study(store, embed, keys, seed)
     print_summary(study.summary)
     print_controls(study.controls)
     print_held_out(study)

@@ -74,6 +74,16 @@ def test_a_planted_topic_is_found_as_semantic_and_named_by_its_words(
     assert set(words) <= set(WAR)
 
 
+def test_two_topics_are_two_patterns_that_share_no_trigger(annotator: RuleAnnotator) -> None:
+    draw = random.Random(6)
+    stretches = [about(draw, WAR) for _ in range(13)] + [about(draw, NEWS) for _ in range(12)]
+    found = annotator.patterns(KEY, prefixes(stretches, first=40_000))
+    one, other = sorted(p.ranks for p in found if p.kind == "semantic")
+    assert len(one) >= 10
+    assert len(other) >= 10
+    assert max(one) <= 13 < min(other)
+
+
 def test_nothing_is_found_when_the_triggers_are_dealt_out_anew(
     annotator: RuleAnnotator, corpus: list[Prefix]
 ) -> None:

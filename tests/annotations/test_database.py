@@ -112,6 +112,26 @@ def test_two_people_at_once_lose_nothing(
     assert last["ana"] == tuple(said[-1])
 
 
+def test_an_answer_saved_between_looking_and_writing_is_not_overwritten(
+    annotations: Annotations, url: str, request: pytest.FixtureRequest
+) -> None:
+    sheet = replace(SHEET, name=named(request))
+    annotations.add_sheets([sheet])
+    meanwhile = [lambda: annotations.answer(sheet, "bo", ANSWER[:1])]
+
+    class Interrupted(Annotations):
+        def _latest(self, sheet: str, annotator: str) -> tuple[int, str] | None:
+            found = super()._latest(sheet, annotator)
+            if meanwhile:
+                meanwhile.pop()()
+            return found
+
+    slow = Interrupted.open(url)
+    assert slow.answer(sheet, "bo", ANSWER)
+    slow.close()
+    assert annotations.history(sheet.name, "bo") == [tuple(ANSWER[:1]), tuple(ANSWER)]
+
+
 def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     for url in (str(tmp_path / "no" / "folder" / "x.sqlite"), "nonsense://x"):
         with pytest.raises(StoreError, match="cannot be opened"):
