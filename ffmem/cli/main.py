@@ -7,9 +7,12 @@ import sys
 import click
 
 from ffmem.cli.analyse import analyse
+from ffmem.cli.annotate import annotate
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
+from ffmem.cli.patterns import patterns
 from ffmem.cli.prompt import prompt
+from ffmem.cli.removal import removal
 from ffmem.cli.scan import scan
 from ffmem.cli.search import search
 from ffmem.cli.show import show
@@ -27,7 +30,18 @@ def ffmem() -> None:
     """
 
 
-for command in (analyse, inspect, models, prompt, scan, search, show):
+for command in (
+    analyse,
+    annotate,
+    inspect,
+    models,
+    patterns,
+    prompt,
+    removal,
+    scan,
+    search,
+    show,
+):
     ffmem.add_command(command)
 
 

@@ -20,11 +20,20 @@ if TYPE_CHECKING:
 @click.argument("address")
 @click.option("-n", "--count", default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
+@click.option(
+    "--saliency",
+    "salient",
+    is_flag=True,
+    help="Shade the tokens that the key needs (runs the model).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-def show(folder: Path, address: str, count: int, sample: bool, as_json: bool) -> None:
+def show(  # noqa: PLR0913 - one parameter an option
+    folder: Path, address: str, count: int, sample: bool, salient: bool, as_json: bool
+) -> None:
     r"""Show the memory ADDRESS of the scan in FOLDER: triggers, value tokens, counts.
 
-    The last token read is underlined, the next token is in [brackets].
+    The last token read is underlined, the next token is in [brackets]. With --saliency each token
+    is removed in turn: the redder its ground, the more of the coefficient goes with it.
 
     \b
     Example:
@@ -38,6 +47,10 @@ def show(folder: Path, address: str, count: int, sample: bool, as_json: bool) ->
     search = Search(store)
     kind = "sample" if sample else "trigger"
     pages = [page(store, search, cell, kind) for cell in store.cells(Address.parse(address))]
+    if salient:
+        from ffmem.cli.saliency import add_saliency
+
+        add_saliency(store, pages, count)
     if as_json:
         click.echo(json.dumps(pages, indent=2, ensure_ascii=False))
         return
@@ -82,6 +95,10 @@ def trigger_text(trigger: dict[str, Any]) -> Any:
     """One trigger as a line: coefficient, the end of the prefix, last token, next token."""
     from rich.text import Text
 
+    if "saliency" in trigger:
+        from ffmem.cli.saliency import shaded
+
+        return shaded(trigger)
     before = trigger["before"]
     line = Text(f"  {trigger['coefficient']:8.3f}  {'…' if len(before) > 90 else ''}{before[-90:]}")
     line.append(trigger["last"], style="underline")

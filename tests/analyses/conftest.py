@@ -102,3 +102,34 @@ def planted(
     texts = [f"{a}{b}" * 2 + f"{a}{b}." for a, b in PLANTED.items()] * 8
     texts += [f"xx{a}{b} q" for a, b in PLANTED.items()]
     return model, scanned(model, texts, tmp_path_factory.mktemp("planted")), memories
+
+
+FEW_LINES = [
+    "the river runs to the sea",
+    "a fox sat near the stone",
+    "rain came over the hill",
+    "we saw a boat at noon",
+    "no one came",
+    "the bell rang in the old town",
+    "ships pass by night",
+    "x",
+]
+
+
+def scanned_lines(model: LanguageModel, out: Path, lines: list[str], **settings: int) -> ScanStore:
+    """Scan a model over lines, one sentence each."""
+    corpus = out.with_suffix(".txt")
+    corpus.write_text("\n".join(lines) + "\n")
+    choices = ScanSettings(**{"top": 6, "sample": 4, **settings}, signed=model.gated)
+    plan = ScanPlan(Source(str(corpus)), choices, SentenceSettings(splitter="line", max_tokens=60))
+    return scan(model, plan, out)
+
+
+@pytest.fixture(scope="session")
+def relu_store(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
+    return scanned_lines(relu, tmp_path_factory.mktemp("relu") / "scan", FEW_LINES)
+
+
+@pytest.fixture(scope="session")
+def gated_store(gated: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
+    return scanned_lines(gated, tmp_path_factory.mktemp("gated") / "scan", FEW_LINES)

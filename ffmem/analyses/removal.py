@@ -1,0 +1,218 @@
+"""Which end of a trigger does a key need? Remove a token and read the coefficient again (Fig 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.analyses.drawn_keys import drawn_keys
+from ffmem.analyses.intervals import Interval
+from ffmem.analyses.pooled import pooled
+from ffmem.analyses.shortened import Question, Shortened, coefficients
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.writing import NO_SENTENCE
+
+KINDS = ("first", "last", "random")
+DECILES = 10
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a coefficient changes when one token is removed, in percent of what it was.
+
+    `mean` pools the ratios of all triggers (as the paper does), its interval resamples keys;
+    `ratio_of_means` weighs triggers by their coefficient; `median` is over triggers.
+    """
+
+    mean: Interval
+    ratio_of_means: float
+    median: float
+
+
+@dataclass(frozen=True)
+class LayerRemoval:
+    """One layer's changes, and all that was left out of them.
+
+    `deciles` is the control along the prefix: the mean change by where in the prefix the randomly
+    removed token stood, from its first tenth to its last.
+    """
+
+    layer: int
+    first: Change
+    last: Change
+    random: Change
+    deciles: tuple[Interval, ...]
+    triggers: int  # measured
+    keys: int  # with at least one measured trigger
+    dead: int  # drawn keys that nothing in the corpus fires
+    short: int  # triggers of one token: nothing would be left
+    silent: int  # triggers that do not fire when read again
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Fig 3: the change of the coefficient by layer and by the token removed."""
+
+    layers: tuple[LayerRemoval, ...]
+    drawn: dict[int, tuple[str, ...]]  # the keys of every layer
+    top: int  # triggers a key
+    seed: int
+    passes: int  # rows that the model read
+    tokens: int  # tokens in them
+
+
+@dataclass(frozen=True)
+class _Triggers:
+    """Every trigger of the drawn keys, as arrays of equal length."""
+
+    keys: list[Address]
+    key: np.ndarray[tuple[int], np.dtype[np.int64]]  # row in `keys`
+    sentence: np.ndarray[tuple[int], np.dtype[np.int64]]  # row in the kept sentences
+    position: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def removal(
+    model: LanguageModel,
+    store: ScanStore,
+    keys: int = 100,
+    top: int = 50,
+    seed: int = 0,
+    budget: int | None = None,
+) -> Removal:
+    """Measure `keys` random keys a layer on their `top` strongest triggers.
+
+    The original prefix is read again in the batch of its shortened forms, so that a change is
+    never one of precision. The token removed at random is drawn once for a prefix, over all of it,
+    and shared by the keys it triggers. `budget` is tokens a batch.
+    """
+    drawn = drawn_keys(store, keys, seed, "removal")
+    triggers = _triggers(store, [key for layer in drawn.values() for key in layer], top)
+    long = triggers.position >= 2
+    removed = _random_tokens(triggers, seed)
+    asked = _questions(store, triggers, removed, np.flatnonzero(long))
+    budget = budget or (65_536 if model.device.type == "cuda" else 4_096)
+    answers = coefficients(model, asked, budget)
+    table = torch.full((len(long), 1 + len(KINDS)), float("nan"), dtype=torch.float64)
+    table[torch.from_numpy(long)] = answers.values.double().reshape(-1, 1 + len(KINDS))
+    generator = torch.Generator().manual_seed(seed)
+    where = torch.from_numpy((removed - 0.5) / np.maximum(triggers.position, 1) * DECILES).long()
+    layers = tuple(
+        _layer(layer, triggers, _Table(table, where), generator) for layer in sorted(drawn)
+    )
+    names = {layer: tuple(str(key) for key in found) for layer, found in drawn.items()}
+    return Removal(layers, names, top, seed, answers.rows, answers.tokens)
+
+
+def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
+    rows = [store.row(key) for key in keys]
+    sentences = np.asarray(store.array("trigger_sentences")[rows, :top]).astype(np.int64)
+    positions = np.asarray(store.array("trigger_positions")[rows, :top]).astype(np.int64)
+    fires = np.asarray(store.array("trigger_coefficients")[rows, :top]) > 0
+    key, slot = np.nonzero((sentences != NO_SENTENCE) & fires)
+    kept = np.searchsorted(np.asarray(store.kept.numbers), sentences[key, slot])
+    return _Triggers(keys, key, kept, positions[key, slot])
+
+
+def _random_tokens(triggers: _Triggers, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The token (from 1) to remove from each trigger: uniform over it, one for each place."""
+    places = np.stack([triggers.sentence, triggers.position], axis=1)
+    unique, which = np.unique(places.reshape(-1, 2), axis=0, return_inverse=True)
+    share = np.random.default_rng([seed, 3]).random(len(unique))
+    return (np.floor(share * unique[:, 1]).astype(np.int64) + 1)[which.reshape(-1)]
+
+
+def _questions(
+    store: ScanStore,
+    triggers: _Triggers,
+    removed: np.ndarray[tuple[int], np.dtype[np.int64]],
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> list[Question]:
+    """Four questions a trigger: as it is, and without its first, last and one random token."""
+    sentences = {int(row): store.kept.token_ids(int(row)) for row in np.unique(triggers.sentence)}
+    asked = []
+    for row in rows:
+        key, position = triggers.keys[triggers.key[row]], int(triggers.position[row])
+        sentence = int(triggers.sentence[row])
+        for gone in (0, 1, position, int(removed[row])):
+            text = Shortened(sentence, sentences[sentence], gone)
+            asked.append(Question(key, text, position))
+    return asked
+
+
+@dataclass(frozen=True)
+class _Table:
+    """[trigger, 1 + kind]: coefficients, original first; and the random token's decile."""
+
+    coefficients: Tensor
+    decile: Tensor
+
+
+def _layer(
+    layer: int, triggers: _Triggers, table: _Table, generator: torch.Generator
+) -> LayerRemoval:
+    of_layer = [row for row, key in enumerate(triggers.keys) if key.layer == layer]
+    mine = torch.from_numpy(np.isin(triggers.key, of_layer))
+    key = torch.from_numpy(triggers.key)[mine] - (of_layer[0] if of_layer else 0)
+    m = table.coefficients[mine]
+    short, fires = m[:, 0].isnan(), m[:, 0] > 0
+    key, m, decile, count = key[fires], m[fires], table.decile[mine][fires], len(of_layer)
+    changes = 100 * (m[:, 1:] - m[:, :1]) / m[:, :1]
+    first, last, random = (
+        Change(
+            _by_key(changes[:, kind], key, count, generator),
+            float(100 * (m[:, kind + 1].sum() / m[:, 0].sum() - 1)),
+            float(changes[:, kind].median()) if len(m) else float("nan"),
+        )
+        for kind in range(len(KINDS))
+    )
+    deciles = tuple(
+        _by_key(changes[decile == tenth, 2], key[decile == tenth], count, generator)
+        for tenth in range(DECILES)
+    )
+    return LayerRemoval(
+        layer=layer,
+        first=first,
+        last=last,
+        random=random,
+        deciles=deciles,
+        triggers=len(m),
+        keys=len(key.unique()),
+        dead=count - len(np.unique(triggers.key[mine.numpy()])),
+        short=int(short.sum()),
+        silent=int((~short & ~fires).sum()),
+    )
+
+
+def _by_key(changes: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> Interval:
+    sums = torch.zeros(keys, dtype=torch.float64).index_add_(0, key, changes)
+    return pooled(sums, torch.bincount(key, minlength=keys), generator)
+
+
+@dataclass(frozen=True)
+class Saliency:
+    """What each token of one trigger is worth to one key.
+
+    `changes` has for every token the change of the coefficient, in percent, when it is removed.
+    """
+
+    key: str
+    coefficient: float
+    tokens: tuple[int, ...]
+    changes: tuple[float, ...]
+
+
+def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Saliency:
+    """Remove every token of `prefix` (at least two, no BOS) in turn and read `key` at its end."""
+    model.check(key)
+    ids = np.asarray(prefix, dtype=np.int32)
+    asked = [Question(key, Shortened(0, ids, gone), len(ids)) for gone in range(len(ids) + 1)]
+    found = coefficients(model, asked, budget=65_536).values.tolist()
+    before = found[0]
+    changes = tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])
+    return Saliency(str(key), before, tuple(int(token) for token in ids), changes)

@@ -1,0 +1,203 @@
+"""`ffmem annotate`: sheets for people, their answers back, and how far they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.errors import StoreError
+
+if TYPE_CHECKING:
+    from ffmem.annotations.agreement import Agreement
+    from ffmem.annotations.database import Annotations
+
+
+def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --database to a command."""
+    return click.option(
+        "--database",
+        help="A file, or a URL such as postgresql://user@host/name; by default "
+        "FOLDER/annotations.sqlite.",
+    )(command)
+
+
+def opened(folder: Path, database: str | None) -> Annotations:
+    """The database of a scan's annotations."""
+    from ffmem.annotations.database import Annotations
+    from ffmem.store.scan_store import ScanStore
+
+    ScanStore.open(folder)  # refuses a folder that is no scan before anything is made in it
+    return Annotations.open(database or str(folder / "annotations.sqlite"))
+
+
+@click.group()
+def annotate() -> None:
+    """Let people say which patterns the triggers of keys share."""
+
+
+@annotate.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--keys", default=10, show_default=True, help="Random keys a layer.")
+@click.option("--controls", default=1, show_default=True, help="Control keys of each kind a layer.")
+@click.option("--seed", default=0, show_default=True, help="Draws the keys.")
+@database_option
+def sheets(
+    folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
+) -> None:
+    r"""Write one Markdown sheet a key of the scan in FOLDER into the folder OUT.
+
+    Control keys, made of random prefixes, are mixed in under names that do not tell. A sheet that
+    is already in OUT is left as it is.
+
+    \b
+    Example:
+        ffmem annotate sheets out/scan out/sheets --keys 2
+    """
+    from ffmem.annotations.drawn_sheets import drawn_sheets
+    from ffmem.annotations.sheet_text import sheet_text
+    from ffmem.cli.results import save_text
+    from ffmem.store.scan_store import ScanStore
+
+    annotations = opened(folder, database)
+    drawn = drawn_sheets(ScanStore.open(folder), keys, controls, seed)
+    annotations.add_sheets(drawn)
+    new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
+    for sheet in new:
+        save_text(out / f"{sheet.name}.md", sheet_text(sheet))
+    click.echo(
+        f"{len(new)} sheets -> {out}; fill them in, then: "
+        f"ffmem annotate import {folder} {out} --annotator NAME"
+    )
+
+
+@annotate.command(name="import")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--annotator", required=True, help="Whose answers these are.")
+@click.option("--skip-empty", is_flag=True, help="Pass over sheets that nobody has begun.")
+@database_option
+def take_back(
+    folder: Path,
+    files: tuple[Path, ...],
+    annotator: str,
+    skip_empty: bool,
+    database: str | None,
+) -> None:
+    r"""Take filled sheets (files, or folders of them) back; all of them or none.
+
+    A sheet that was changed since becomes a new answer and the old one is kept; the same sheet
+    again changes nothing.
+
+    \b
+    Example:
+        ffmem annotate import out/scan out/sheets --annotator mara
+    """
+    from ffmem.annotations.sheet_text import filled_sheet, untouched
+
+    annotations = opened(folder, database)
+    known = {sheet.name: sheet for sheet in annotations.sheets()}
+    filled = []
+    for path in sheet_files(files):
+        text = read_text(path)
+        if not (skip_empty and untouched(text)):
+            filled.append(filled_sheet(text, str(path), known))
+    new = sum(annotations.answer(sheet, annotator, said) for sheet, said in filled)
+    click.echo(f"{len(filled)} sheets by {annotator}: {new} new answers, the rest known")
+
+
+def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
+    """The files themselves, and the Markdown files of folders."""
+    return [
+        file for path in paths for file in (sorted(path.glob("*.md")) if path.is_dir() else [path])
+    ]
+
+
+def read_text(path: Path) -> str:
+    """A sheet's text, or one sentence why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read ({error}); save it as UTF-8 text") from None
+
+
+@annotate.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--seed", default=0, show_default=True, help="Draws the random prefixes.")
+@click.option("--model", help="The scanned model, where it is not found under its own name.")
+@database_option
+@model_options
+def rules(
+    folder: Path,
+    seed: int,
+    model: str | None,
+    database: str | None,
+    **options: Unpack[ModelOptions],
+) -> None:
+    r"""Let the rule annotator answer every sheet that was drawn from the scan in FOLDER.
+
+    \b
+    Example:
+        ffmem annotate rules out/scan
+    """
+    from ffmem.analyses.word_states import WordStates
+    from ffmem.annotations.by_rule import answers_by_rule
+    from ffmem.store.scan_store import ScanStore
+
+    annotations, store = opened(folder, database), ScanStore.open(folder)
+    language_model = loaded(model or store.manifest.key.model["name"], options)
+    answers = answers_by_rule(
+        store, annotations.sheets(), lambda found: WordStates(language_model, found), seed
+    )
+    new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
+    click.echo(f"{new} new answers by rules")
+
+
+@annotate.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-n", "--count", default=20, show_default=True, help="Disagreements listed.")
+@database_option
+def agreement(folder: Path, count: int, database: str | None) -> None:
+    r"""Say how far annotators agree and how often they see patterns on control keys.
+
+    Writes analyses/agreement.json into FOLDER.
+
+    \b
+    Example:
+        ffmem annotate agreement out/scan
+    """
+    from ffmem.annotations.agreement import agreement as compared
+    from ffmem.cli.results import save_numbers
+
+    result = compared(opened(folder, database).sayings())
+    print_agreement(result, count)
+    click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
+
+
+def print_agreement(result: Agreement, count: int) -> None:
+    """Pairs, alpha, false patterns, and who disagrees where."""
+    for pair in result.pairs:
+        click.echo(
+            f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, same label on "
+            f"{100 * pair.same:.0f} % of {pair.prefixes:,} prefixes ({pair.keys} keys)"
+        )
+    if result.prefixes:
+        click.echo(f"Krippendorff's alpha {result.alpha:.2f} over {result.prefixes:,} prefixes")
+    else:
+        click.echo("no key has been annotated by two; give the same sheets to a second person")
+    for person, rate in result.false_patterns.items():
+        click.echo(
+            f"{person}: a pattern on {100 * rate.estimate:.0f} % of {rate.n} control keys "
+            f"({100 * rate.low:.0f} .. {100 * rate.high:.0f})"
+            if rate.n
+            else f"{person}: no control key annotated"
+        )
+    for each in result.disagreements[:count]:
+        labels = ", ".join(f"{who}: {label}" for who, label in each.labels.items())
+        click.echo(f"  sheet {each.sheet} ({each.key}) prefix {each.rank}: {labels}")
+    if len(result.disagreements) > count:
+        click.echo(f"  ... and {len(result.disagreements) - count} more")

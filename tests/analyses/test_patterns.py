@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from ffmem.address import Address
+from ffmem.analyses.held_out import Trial, auc, held_out
+from ffmem.analyses.meanings import Meanings
+from ffmem.analyses.patterns import AnnotatedKey, Pattern, summary, trigger_labels
+from ffmem.analyses.prefixes import Prefix, PseudoKeys
+from ffmem.analyses.rule_annotator import RuleAnnotator
+from ffmem.analyses.rules import Background, shared_features
+from ffmem.analyses.words import stem
+from tests.analyses.planted import NEWS, WAR, about, embedding, filler, prefixes
+
+KEY = Address(3, 7)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Prefix]:
+    draw = random.Random(1)
+    stretches = [
+        about(draw, draw.choice((WAR, NEWS))) if draw.random() < 0.1 else filler(draw)
+        for _ in range(1200)
+    ]
+    return prefixes(stretches)
+
+
+@pytest.fixture(scope="module")
+def annotator(corpus: list[Prefix]) -> RuleAnnotator:
+    background = Background.of(corpus)
+    pseudo = PseudoKeys(corpus, seed=0)
+    keys = [pseudo.random(1).shown for _ in range(150)]
+    return RuleAnnotator(background, Meanings.calibrated(embedding, background, corpus, keys))
+
+
+def planted(kind: str, count: int = 25, seed: int = 2) -> list[Prefix]:
+    """Triggers of a key that fires on one known thing."""
+    draw = random.Random(seed)
+    stretches = {
+        "word": lambda: [*filler(draw), "press"],
+        "bigram": lambda: [*filler(draw), "lantern", "of"],
+        "topic": lambda: about(draw, WAR),
+        "nothing": lambda: filler(draw),
+    }
+    return prefixes([stretches[kind]() for _ in range(count)], first=10_000)
+
+
+EXPECTED = {
+    "word": [("shallow", "ends with ‘press’", 25)],
+    "bigram": [("shallow", "ends with ‘lantern of’", 25)],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_a_planted_surface_pattern_is_found_and_nothing_else(
+    annotator: RuleAnnotator, kind: str
+) -> None:
+    found = annotator.patterns(KEY, planted(kind))
+    assert [(p.kind, p.description, len(p.ranks)) for p in found] == EXPECTED[kind]
+
+
+def test_a_planted_topic_is_found_as_semantic_and_named_by_its_words(
+    annotator: RuleAnnotator,
+) -> None:
+    found = annotator.patterns(KEY, planted("topic"))
+    assert [p.kind for p in found] == ["semantic"]
+    assert len(found[0].ranks) >= 20
+    words = found[0].description.removeprefix("about: ").split(", ")
+    assert len(words) == 3
+    assert set(words) <= set(WAR)
+
+
+def test_two_topics_are_two_patterns_that_share_no_trigger(annotator: RuleAnnotator) -> None:
+    draw = random.Random(6)
+    stretches = [about(draw, WAR) for _ in range(13)] + [about(draw, NEWS) for _ in range(12)]
+    found = annotator.patterns(KEY, prefixes(stretches, first=40_000))
+    one, other = sorted(p.ranks for p in found if p.kind == "semantic")
+    assert len(one) >= 10
+    assert len(other) >= 10
+    assert max(one) <= 13 < min(other)
+
+
+def test_nothing_is_found_when_the_triggers_are_dealt_out_anew(
+    annotator: RuleAnnotator, corpus: list[Prefix]
+) -> None:
+    draw = random.Random(4)
+    everything = [p for kind in ("word", "bigram", "topic") for p in planted(kind)] + corpus
+    false = sum(bool(annotator.patterns(KEY, draw.sample(everything, 25))) for _ in range(100))
+    assert false <= 10
+
+
+def test_what_is_common_everywhere_is_no_pattern(corpus: list[Prefix]) -> None:
+    frequent = [Prefix.of(f"{prefix.text} of") for prefix in corpus[:25]]
+    alone = shared_features(frequent, Background.of(corpus))
+    assert [found.feature.description for found in alone] == ["ends with ‘of’"]
+    as_elsewhere = Background.of([Prefix.of(f"{prefix.text} of") for prefix in corpus])
+    assert shared_features(frequent, as_elsewhere) == []
+
+
+def test_press_and_news_are_two_patterns_one_of_each_class(annotator: RuleAnnotator) -> None:
+    draw = random.Random(8)
+    stretches = [[*filler(draw), "press"] for _ in range(6)]
+    stretches += [[*about(draw, NEWS), "press"] for _ in range(6)]
+    stretches += [about(draw, NEWS) for _ in range(8)]
+    stretches += [filler(draw) for _ in range(5)]
+    found = annotator.patterns(KEY, prefixes(stretches, first=20_000))
+    assert [(p.kind, p.ranks) for p in found] == [
+        ("shallow", tuple(range(1, 13))),
+        ("semantic", tuple(range(7, 21))),
+    ]
+    assert found[0].description == "ends with ‘press’"
+    assert set(found[1].description.removeprefix("about: ").split(", ")) <= set(NEWS)
+    labels = trigger_labels(found, 25)
+    assert labels == (
+        ["shallow"] * 6 + ["shallow + semantic"] * 6 + ["semantic"] * 8 + ["not covered"] * 5
+    )
+
+
+def test_forms_of_a_word_are_one_pattern(annotator: RuleAnnotator) -> None:
+    draw = random.Random(3)
+    forms = ["base", "bases"] * 12 + ["based"]
+    found = annotator.patterns(KEY, prefixes([[*filler(draw), form] for form in forms], 30_000))
+    assert [(p.description, len(p.ranks)) for p in found] == [("ends with a form of ‘bas-’", 25)]
+    assert {stem(w) for w in ("planned", "planning", "plans", "plan")} == {"plan"}
+    assert stem("press") == stem("presses") == "press"
+
+
+def test_held_out_triggers_are_told_from_random_ones_only_by_real_patterns(
+    annotator: RuleAnnotator, corpus: list[Prefix]
+) -> None:
+    trials = []
+    for kind in ("word", "bigram", "topic"):
+        triggers = planted(kind, 50)
+        rules = annotator.rules(KEY, triggers[:25])
+        trials.append(Trial(rules, triggers[25:], corpus[:25], corpus[25:50]))
+    scores = {(row.kind, row.against): row for row in held_out(annotator, trials, "keys")}
+    assert scores["shallow", "random"].auc.estimate == 1.0
+    assert scores["shallow", "random"].recall == 1.0
+    assert scores["semantic", "random"].auc.estimate > 0.9  # some random ones are on war too
+    assert scores["any", "weak"].precision > 0.9
+    fooled = [Trial(trials[0].rules, corpus[50:75], corpus[:25], ())]
+    chance = held_out(annotator, fooled, "controls")[0]
+    assert (chance.auc.estimate, chance.recall) == (0.5, 0.0)
+
+
+def test_auc_counts_pairs() -> None:
+    assert auc([3, 1, 1], [1, 0]) == pytest.approx((2 + 1.5 + 1.5) / 6)
+
+
+def test_matched_pseudo_keys_end_in_tokens_as_rare_and_in_none_thrice(
+    corpus: list[Prefix],
+) -> None:
+    pseudo = PseudoKeys(corpus, seed=0)
+    count = {last: sum(p.last == last for p in corpus) for last in {p.last for p in corpus}}
+    rare = sorted(corpus, key=lambda p: count[p.last])[:25]
+    found = pseudo.matched(2, rare).shown
+    assert len(found) == 25 == len({p.sentence for p in found})
+    assert max(count[p.last] for p in found) < sum(count[p.last] for p in corpus) / len(corpus)
+    assert max(sum(p.last == q.last for q in found) for p in found) <= 2
+
+
+def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:
+    return Pattern(key, "some words", kind, ranks, "ann")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pattern("shallow", 1, 2),
+        lambda: pattern("shallow", 1, 2, 2),
+        lambda: pattern("deep", 1, 2, 3),
+        lambda: Pattern(KEY, " ", "shallow", (1, 2, 3), "ann"),
+    ],
+)
+def test_what_is_no_pattern_is_refused(make: object) -> None:
+    with pytest.raises(ValueError, match="pattern|class"):
+        make()  # type: ignore[operator]
+
+
+def test_fig_2_counts_triggers_and_crosses_where_semantic_leads_for_good() -> None:
+    keys = []
+    for layer, kinds in enumerate(["shallow", "semantic", "shallow", "semantic", "semantic"], 1):
+        for index in range(3):
+            key = Address(layer, index)
+            found = (pattern(kinds, 1, 2, 3, key=key), pattern("shallow", 3, 4, 5, key=key))
+            keys.append(AnnotatedKey(key, 10, found))
+    keys.append(AnnotatedKey(Address(5, 3), 0, ()))  # dead: left out
+    keys.append(AnnotatedKey(Address(1, 3), 10, ()))
+    result = summary("ann", keys)
+    assert result.crossover is None
+    first, second = result.layers[:2]
+    assert {name: share.estimate for name, share in second.shares.items()} == pytest.approx(
+        {"shallow": 0.2, "shallow + semantic": 0.1, "semantic": 0.2, "not covered": 0.5}
+    )
+    assert first.with_pattern.estimate == 0.75
+    assert first.patterns_per_key.estimate == 1.5
+    assert first.covered.estimate == pytest.approx(3 * 5 / 40)
+    assert first.covered.low < first.covered.estimate < first.covered.high
+    assert (result.overall.keys, result.overall.triggers) == (16, 160)
+    for layer in result.layers:
+        assert math.isclose(sum(share.estimate for share in layer.shares.values()), 1)
+
+
+@pytest.mark.parametrize(
+    ("leads", "expected"), [("fft", 3), ("ftt", 2), ("ttt", 1), ("tff", None), ("tft", 3)]
+)
+def test_the_crossover_is_the_first_layer_from_which_semantic_leads(
+    leads: str, expected: int | None
+) -> None:
+    keys = [
+        AnnotatedKey(
+            Address(layer, 0),
+            5,
+            (pattern("semantic" if lead == "t" else "shallow", 1, 2, 3, key=Address(layer, 0)),),
+        )
+        for layer, lead in enumerate(leads, 1)
+    ]
+    assert summary("ann", keys).crossover == expected

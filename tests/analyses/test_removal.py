@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ffmem.address import Address
+from ffmem.analyses.removal import removal, saliency
+from ffmem.analyses.shortened import Question, Shortened, coefficients
+from ffmem.figures.removal import removal_chart
+from ffmem.memories.reading import read
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.seeing import see
+from ffmem.models.tiny import tiny_tokenizer
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.conftest import scanned_lines
+
+
+def slowly(model: LanguageModel, key: Address, ids: list[int]) -> float:
+    """The coefficient at the end of `ids`, read alone."""
+    lead = [] if model.bos is None else [model.bos]
+    m = read(model, torch.tensor([lead + ids]), "m")[key.layer - 1].m[0, -1, key.index].item()
+    return max(-m if key.sign == "-" else m, 0.0)
+
+
+def test_every_answer_is_what_the_shortened_prefix_gives_alone(toy: LanguageModel) -> None:
+    generator = np.random.default_rng(0)
+    sentences = [generator.integers(3, 250, size).astype(np.int32) for size in (2, 9, 14, 14)]
+    questions = []
+    for number, ids in enumerate(sentences):
+        for position in range(2, len(ids) + 1):
+            for gone in {0, 1, position, int(generator.integers(1, position + 1))}:
+                sign = str(generator.choice(["+", "-"])) if toy.gated else ""
+                layer = int(generator.integers(1, len(toy.layers) + 1))
+                key = Address(layer, int(generator.integers(0, 20)), sign)  # type: ignore[arg-type]
+                questions.append(Question(key, Shortened(number, ids, gone), position))
+    answers = coefficients(toy, questions, budget=60)
+    expected = [slowly(toy, q.key, q.text.until(q.position).tolist()) for q in questions]
+    assert answers.values.tolist() == pytest.approx(expected, abs=2e-5)
+    assert max(expected) > 0
+    assert answers.rows < len(questions)
+
+
+def test_removing_the_last_token_needs_no_pass_and_is_the_position_before(
+    relu: LanguageModel,
+) -> None:
+    ids = relu.encode("a river to the sea")[0, 1:].numpy().astype(np.int32)
+    m = read(relu, "a river to the sea", "m")[1].m[0]
+    asked = [Question(Address(2, i), Shortened(0, ids, g), 9) for i in range(30) for g in (0, 9)]
+    answers = coefficients(relu, asked, budget=1000)
+    assert answers.rows == 1
+    assert torch.allclose(answers.values[0::2], m[9, :30], atol=1e-6)
+    assert torch.allclose(answers.values[1::2], m[8, :30], atol=1e-6)
+
+
+def test_the_layers_numbers_are_those_of_one_prefix_at_a_time(
+    relu: LanguageModel, relu_store: ScanStore
+) -> None:
+    found = removal(relu, relu_store, keys=5, top=4, seed=3)
+    for layer in found.layers:
+        changes: dict[str, list[float]] = {"first": [], "last": []}
+        short = 0
+        for name in found.drawn[layer.layer]:
+            key = Address.parse(name)
+            for trigger in relu_store.triggers(key)[:4]:
+                ids = relu_store.kept.token_ids(relu_store.kept.row(trigger.sentence)).tolist()
+                ids = ids[: trigger.position]
+                if len(ids) < 2:
+                    short += 1
+                    continue
+                before = slowly(relu, key, ids)
+                for kind, left in (("first", ids[1:]), ("last", ids[:-1])):
+                    changes[kind].append(100 * (slowly(relu, key, left) - before) / before)
+        assert (layer.triggers, layer.short) == (len(changes["last"]), short)
+        assert layer.first.mean.estimate == pytest.approx(np.mean(changes["first"]), abs=0.01)
+        assert layer.last.mean.estimate == pytest.approx(np.mean(changes["last"]), abs=0.01)
+        assert layer.last.mean.low <= layer.last.mean.estimate <= layer.last.mean.high
+        assert sum(decile.n > 0 for decile in layer.deciles) > 3
+
+
+def test_the_same_seed_draws_the_same_keys_and_another_seed_others(
+    relu: LanguageModel, relu_store: ScanStore
+) -> None:
+    one, same = (removal(relu, relu_store, keys=4, top=3, seed=1) for _ in range(2))
+    assert repr(one) == repr(same)  # an empty decile is nan
+    assert one.drawn != removal(relu, relu_store, keys=4, top=3, seed=2).drawn
+
+
+def test_gated_cells_are_measured_by_sign(gated: LanguageModel, gated_store: ScanStore) -> None:
+    found = removal(gated, gated_store, keys=6, top=4)
+    assert {name[-1] for names in found.drawn.values() for name in names} == {"+", "-"}
+    assert all(layer.silent == 0 and layer.triggers > 0 for layer in found.layers)
+    assert all(layer.last.mean.low >= -100 for layer in found.layers)
+
+
+def planted(relu: LanguageModel, token: str) -> LanguageModel:
+    """Layer 1 without attention or positions, and all its keys one token's own direction."""
+    hf = copy.deepcopy(relu.model)
+    block = hf.model.decoder.layers[0]
+    with torch.no_grad():
+        hf.model.decoder.embed_positions.weight.zero_()
+        block.self_attn.out_proj.weight.zero_()
+        block.self_attn.out_proj.bias.zero_()
+    model = see(hf, tiny_tokenizer(), "planted")
+    every = read(model, torch.arange(3, 259)[:, None], "x")[0].x[:, 0]
+    mine = read(model, model.encode(token), "x")[0].x[0, -1]
+    others = (every @ mine).sort(descending=True).values
+    assert others[0] > others[1]
+    with torch.no_grad():
+        block.fc1.weight.copy_(mine.expand_as(block.fc1.weight))
+        block.fc1.bias.fill_(-float(others[:2].mean()))
+    return see(hf, tiny_tokenizer(), "planted")
+
+
+def test_a_key_that_is_one_tokens_direction_loses_all_without_the_last_token(
+    relu: LanguageModel, tmp_path: Path
+) -> None:
+    model = planted(relu, "q")
+    lines = ["ab q is here", "then aq is there", "some liqor or other", "baq", "nothing at all"]
+    store = scanned_lines(model, tmp_path / "scan", lines, top=4)
+    layer = removal(model, store, keys=8, top=4).layers[0]
+    assert layer.triggers == 8 * 3  # a sentence's last prefix is no trigger
+    assert (layer.last.mean.estimate, layer.last.ratio_of_means, layer.last.median) == (-100,) * 3
+    assert layer.first.mean.estimate == pytest.approx(0, abs=1e-3)
+    assert any(tenth.n for tenth in layer.deciles)
+    for tenth in layer.deciles[:7]:
+        assert tenth.n == 0 or tenth.estimate == pytest.approx(0, abs=1e-3)
+    ids = model.encode("ab q")[0, 1:].tolist()
+    seen = saliency(model, Address(1, 3), ids)
+    assert seen.changes[-1] == -100
+    assert seen.changes[:-1] == pytest.approx([0, 0, 0], abs=1e-3)
+
+
+def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: ScanStore) -> None:
+    result = removal(relu, relu_store, keys=3, top=3)
+    drawn = removal_chart(result).to_dict()["data"]["values"]
+    expected = [
+        (layer.layer, f"{kind} token", getattr(layer, kind).mean.estimate)
+        for layer in result.layers
+        for kind in ("first", "last", "random")
+    ]
+    assert [(row["layer"], row["removed"], row["change"]) for row in drawn] == expected

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ffmem.annotations.agreement import agreement, cohen_kappa, krippendorff_alpha
+from ffmem.annotations.records import Said, Saying
+from tests.annotations.test_sheets import SHEET
+
+
+def test_kappa_of_a_table_done_by_hand() -> None:
+    one = ["a"] * 25 + ["b"] * 25
+    other = ["a"] * 20 + ["b"] * 5 + ["a"] * 10 + ["b"] * 15
+    assert cohen_kappa(one, other) == pytest.approx((0.7 - 0.5) / 0.5)
+    assert cohen_kappa(one, one) == 1
+    assert math.isnan(cohen_kappa(["a", "a"], ["a", "a"]))
+
+
+def test_alpha_is_one_less_observed_over_expected_difference() -> None:
+    units = [["a", "a"], ["a", "b"], ["b", "b"], ["b", "b", "a"], ["c"]]
+    values = [(u, label) for u, unit in enumerate(units) if len(unit) > 1 for label in unit]
+    within = across = 0.0
+    for i, (unit, label) in enumerate(values):
+        for j, (other_unit, other) in enumerate(values):
+            if i != j:
+                across += label != other
+                if unit == other_unit:
+                    within += (label != other) / (len(units[unit]) - 1)
+    n = len(values)
+    assert krippendorff_alpha(units) == pytest.approx(1 - (within / n) / (across / (n * (n - 1))))
+    assert krippendorff_alpha([["a", "a"], ["b", "b"]]) == 1
+    assert math.isnan(krippendorff_alpha([["a"]]))
+
+
+def test_agreement_names_who_disagrees_where_and_counts_false_patterns_on_controls_only() -> None:
+    control = replace(SHEET, name="00aa", key=None, control="random")
+    shallow, semantic = Said("x", "shallow", (1, 2, 3)), Said("y", "semantic", (3, 4, 5))
+    found = agreement(
+        [
+            Saying(SHEET, "ana", (shallow,)),
+            Saying(SHEET, "bo", (shallow, semantic)),
+            Saying(control, "ana", ()),
+            Saying(control, "bo", (semantic,)),
+        ]
+    )
+    [pair] = found.pairs
+    assert (pair.one, pair.other, pair.keys, pair.prefixes, pair.same) == ("ana", "bo", 1, 8, 5 / 8)
+    assert [(each.rank, each.labels) for each in found.disagreements] == [
+        (3, {"ana": "shallow", "bo": "shallow + semantic"}),
+        (4, {"ana": "not covered", "bo": "semantic"}),
+        (5, {"ana": "not covered", "bo": "semantic"}),
+    ]
+    rates = {who: (rate.estimate, rate.n) for who, rate in found.false_patterns.items()}
+    assert rates == {"ana": (0.0, 1), "bo": (1.0, 1)}

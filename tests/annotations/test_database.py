@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ffmem.annotations.database import Annotations
+from ffmem.annotations.records import Said
+from ffmem.errors import StoreError
+from tests.annotations.test_sheets import ANSWER, SHEET
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """The URL of a real server, started for these tests, reached through a socket file."""
+    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
+        pytest.skip("no PostgreSQL server is installed here")
+    if os.getuid() == 0 and shutil.which("runuser") is None:
+        pytest.skip("PostgreSQL does not run as root and there is no runuser")
+    home = Path(tempfile.mkdtemp(prefix="ffmem-pg-"))  # a path that another user can reach
+    user: list[str] = []
+    if os.getuid() == 0:
+        shutil.chown(home, "nobody")
+        user = ["runuser", "-u", "nobody", "--"]
+
+    def call(*words: str) -> None:
+        subprocess.run([*user, *words], check=True, capture_output=True, cwd=home, timeout=60)
+
+    data = str(home / "data")
+    options = f"-k {home} -c listen_addresses='' -c fsync=off"
+    try:
+        call("initdb", "-D", data, "-U", "ffmem", "-A", "trust", "-E", "UTF8", "--locale=C")
+        call("pg_ctl", "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
+        yield f"postgresql://ffmem@/postgres?host={home}"
+        call("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "notes.sqlite")
+    return str(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def annotations(url: str, request: pytest.FixtureRequest) -> Iterator[Annotations]:
+    opened = Annotations.open(url)
+    yield opened
+    opened.close()
+
+
+def named(request: pytest.FixtureRequest) -> str:
+    """A sheet name for one test alone: the server outlives it."""
+    return f"{abs(hash(request.node.name)) % 10**12:x}"
+
+
+def test_importing_twice_changes_nothing_and_a_change_keeps_the_old_answer(
+    annotations: Annotations, url: str, request: pytest.FixtureRequest
+) -> None:
+    sheet = replace(SHEET, name=named(request))
+    assert annotations.add_sheets([sheet]) == 1
+    assert annotations.add_sheets([sheet]) == 0
+    assert annotations.answer(sheet, "mara", ANSWER)
+    assert not annotations.answer(sheet, "mara", ANSWER)
+    assert annotations.answer(sheet, "mara", ANSWER[:1])
+    assert annotations.answer(sheet, "mara", ANSWER)  # back to the first: a new revision
+    again = Annotations.open(url)
+    assert again.history(sheet.name, "mara") == [tuple(ANSWER), tuple(ANSWER[:1]), tuple(ANSWER)]
+    [saying] = [each for each in again.sayings() if each.sheet == sheet]
+    assert (saying.annotator, saying.said) == ("mara", tuple(ANSWER))
+    again.close()
+
+
+def test_two_people_at_once_lose_nothing(
+    annotations: Annotations, url: str, request: pytest.FixtureRequest
+) -> None:
+    sheet = replace(SHEET, name=named(request))
+    annotations.add_sheets([sheet])
+    said = [[Said(f"pattern {n}", "shallow", (1, 2, n + 3))] for n in range(5)]
+    trouble: list[Exception] = []
+
+    def work(person: str) -> None:
+        mine = Annotations.open(url)
+        try:
+            for each in said:
+                mine.answer(sheet, person, each)
+        except Exception as error:
+            trouble.append(error)
+        finally:
+            mine.close()
+
+    # two people, and one of them at two machines
+    threads = [threading.Thread(target=work, args=(who,)) for who in ("ana", "bo", "bo")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trouble == []
+    assert annotations.history(sheet.name, "ana") == [tuple(each) for each in said]
+    both = annotations.history(sheet.name, "bo")
+    assert {each[0].description for each in both} == {f"pattern {n}" for n in range(5)}
+    last = {s.annotator: s.said for s in annotations.sayings() if s.sheet == sheet}
+    assert last["ana"] == tuple(said[-1])
+
+
+def test_an_answer_saved_between_looking_and_writing_is_not_overwritten(
+    annotations: Annotations, url: str, request: pytest.FixtureRequest
+) -> None:
+    sheet = replace(SHEET, name=named(request))
+    annotations.add_sheets([sheet])
+    meanwhile = [lambda: annotations.answer(sheet, "bo", ANSWER[:1])]
+
+    class Interrupted(Annotations):
+        def _latest(self, sheet: str, annotator: str) -> tuple[int, str] | None:
+            found = super()._latest(sheet, annotator)
+            if meanwhile:
+                meanwhile.pop()()
+            return found
+
+    slow = Interrupted.open(url)
+    assert slow.answer(sheet, "bo", ANSWER)
+    slow.close()
+    assert annotations.history(sheet.name, "bo") == [tuple(ANSWER[:1]), tuple(ANSWER)]
+
+
+def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+    for url in (str(tmp_path / "no" / "folder" / "x.sqlite"), "nonsense://x"):
+        with pytest.raises(StoreError, match="cannot be opened"):
+            Annotations.open(url)

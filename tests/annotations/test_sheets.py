@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ffmem.annotations.records import Said, Sheet, ShownPrefix
+from ffmem.annotations.sheet_text import filled_sheet, sheet_text, untouched
+from ffmem.errors import StoreError
+
+WORDS = ("river", "hill", "stone", "road", "field", "lake", "wood", "shore")
+SHEET = Sheet(
+    name="ab12cd34",
+    scan="s",
+    layer=2,
+    key="L2.7",
+    control=None,
+    prefixes=tuple(
+        ShownPrefix(f"the {word} is_an *odd* ", f"thing{number}")
+        for number, word in enumerate(WORDS, 1)
+    ),
+)
+KNOWN = {SHEET.name: SHEET}
+ANSWER = [
+    Said("ends with a thing", "shallow", (1, 2, 3, 4)),
+    Said("about: land and water", "semantic", (3, 6, 8)),
+]
+
+
+def filled(text: str) -> str:
+    """The sheet as a careful person fills it in."""
+    text = text.replace("Description: ", "Description: ends with a thing", 1)
+    text = text.replace("Class: \n", "Class: shallow\n", 1)
+    text = text.replace("Prefixes: \n", "Prefixes: 1-4\n", 1)
+    text = text.replace("Description: \n", "Description: about: land and water\n", 1)
+    text = text.replace("Class: \n", "Class: Semantic\n", 1)
+    return text.replace("Prefixes: \n", "Prefixes: 8, 3 6\n", 1)
+
+
+def test_what_is_filled_in_comes_back() -> None:
+    assert filled_sheet(filled(sheet_text(SHEET)), "a.md", KNOWN) == (SHEET, ANSWER)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "\ufeff" + text,
+        lambda text: "\n".join(line.rstrip() for line in text.split("\n")) + "\n\n\n",
+        lambda text: text.replace("about: land and", "about:\n   land and"),
+        lambda text: text.replace("the river is_an", "the river\n   is_an"),
+        lambda text: text.replace("*odd*", r"\*odd\*").replace("**thing", "__thing"),
+        lambda text: text.replace("1-4", "1 – 4."),
+        lambda text: text.replace("### Pattern 2", "### Pattern 9"),
+    ],
+)
+def test_what_an_editor_does_to_a_sheet_changes_nothing(edited: Callable[[str], str]) -> None:
+    text = edited(filled(sheet_text(SHEET)))
+    assert filled_sheet(text, "a.md", KNOWN) == (SHEET, ANSWER)
+
+
+def test_no_pattern_is_an_answer_when_it_is_ticked() -> None:
+    empty = sheet_text(SHEET)
+    assert untouched(empty)
+    ticked = empty.replace("[ ]", "[x]")
+    assert not untouched(ticked)
+    assert filled_sheet(ticked, "a.md", KNOWN) == (SHEET, [])
+
+
+REFUSED: dict[str, tuple[Callable[[str], str], str, str]] = {
+    # what is done to the filled sheet, the line to mend by its text, and part of the message
+    "class missing": (lambda t: t.replace("Class: shallow", "Class:"), "Class:", "empty"),
+    "prefixes missing": (lambda t: t.replace("8, 3 6", ""), "Prefixes: ", "empty"),
+    "no class line": (lambda t: t.replace("Class: shallow\n", ""), "Description: ends", "no line"),
+    "another class": (lambda t: t.replace("shallow\n", "deep\n", 1), "Class: deep", "two patterns"),
+    "two prefixes": (lambda t: t.replace("8, 3 6", "8, 3"), "Prefixes: 8, 3", "needs 3"),
+    "twice": (lambda t: t.replace("8, 3 6", "8, 3, 8"), "Prefixes: 8, 3, 8", "named twice"),
+    "outside": (lambda t: t.replace("8, 3 6", "8, 3, 9"), "Prefixes: 8, 3, 9", "1 to 8"),
+    "not numbers": (lambda t: t.replace("1-4", "all"), "Prefixes: all", "no prefix number"),
+    "tick and pattern": (lambda t: t.replace("[ ]", "[x]"), "No pattern found: [x]", "clear one"),
+    "changed prefix": (lambda t: t.replace("the hill", "a hill"), "2. a hill", "given out"),
+    "prefix gone": (
+        lambda t: t.replace("8. the shore is_an *odd* **thing8**\n", ""),
+        "",
+        "gone",
+    ),
+    "lost words": (
+        lambda t: t.replace("### Pattern 2\n", "### Pattern 2\nmore to say\n"),
+        "more to say",
+        "no field",
+    ),
+    "same twice": (
+        lambda t: t.replace("about: land and water", "Ends with a thing"),
+        "Description: Ends with",
+        "given before",
+    ),
+    "nothing": (lambda t: sheet_text(SHEET), "No pattern found", "nothing is filled in"),
+    "another sheet": (lambda t: t.replace("ab12cd34", "ffffffff"), "# Sheet ffff", "no sheet"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_half_filled_or_contradictory_sheets_are_refused_with_the_line_to_mend(case: str) -> None:
+    change, line_text, message = REFUSED[case]
+    text = change(filled(sheet_text(SHEET)))
+    with pytest.raises(StoreError, match=message) as found:
+        filled_sheet(text, "a.md", KNOWN)
+    assert str(found.value).startswith("a.md, line ")
+    number = int(str(found.value).removeprefix("a.md, line ").split(":")[0])
+    assert text.split("\n")[number - 1].startswith(line_text)

@@ -1,0 +1,98 @@
+"""The commands on patterns and removal, end to end on a toy model."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from ffmem.models.language_model import LanguageModel
+from tests.analyses.conftest import scanned_lines
+from tests.analyses.planted import filler
+from tests.cli.test_commands import run
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def folder(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = random.Random(0)
+    lines = [" ".join(filler(draw))[:55] for _ in range(120)]
+    out = tmp_path_factory.mktemp("commands") / "scan"
+    scanned_lines(relu, out, lines, top=50, sample=32)
+    return out
+
+
+def test_patterns_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> None:
+    code, out, _ = run(capsys, "patterns", str(folder), "--keys", "2")
+    assert code == 0
+    assert "control keys of random prefixes" in out
+    numbers = json.loads((folder / "analyses" / "patterns.json").read_text())
+    assert [layer["layer"] for layer in numbers["summary"]["layers"]] == [1, 2, 3]
+    assert (folder / "figures" / "patterns.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_removal_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> None:
+    code, out, _ = run(capsys, "removal", str(folder), "--keys", "2", "--top", "3")
+    assert code == 0
+    assert "left out" in out
+    numbers = json.loads((folder / "analyses" / "removal.json").read_text())
+    assert len(numbers["drawn"]["1"]) == 2
+    assert (folder / "figures" / "removal.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_saliency_has_a_number_a_token_and_the_last_is_position_before(
+    capsys: Capture, folder: Path
+) -> None:
+    code, out, _ = run(capsys, "show", str(folder), "L2.7", "--saliency", "-n", "2", "--json")
+    triggers = json.loads(out)[0]["triggers"]
+    assert code == 0
+    for trigger in triggers[:2]:
+        places = trigger["saliency"]
+        assert "".join(place["token"] for place in places) == trigger["before"] + trigger["last"]
+        assert len(places) == trigger["position"]
+    assert "saliency" not in triggers[2]
+    code, out, _ = run(capsys, "show", str(folder), "L2.7", "--saliency", "-n", "2")
+    assert triggers[0]["before"] in out
+
+
+def test_sheets_go_out_come_back_and_are_compared(
+    capsys: Capture, folder: Path, tmp_path: Path
+) -> None:
+    sheets = tmp_path / "sheets"
+    code, out, _ = run(capsys, "annotate", "sheets", str(folder), str(sheets), "--keys", "2")
+    files = sorted(sheets.glob("*.md"))
+    assert code == 0
+    assert len(files) == 3 * 2 + 3 * 2
+    assert not any("control" in path.read_text() or "L1." in path.read_text() for path in files)
+    for who, ranks in (("ana", "1, 2, 3"), ("bo", "2-4")):
+        for path in files[:-1]:
+            text = path.read_text().replace("Description: \n", "Description: same end\n", 1)
+            text = text.replace("Class: \n", "Class: shallow\n", 1)
+            (tmp_path / path.name).write_text(
+                text.replace("Prefixes: \n", f"Prefixes: {ranks}\n", 1)
+            )
+        filled = [str(tmp_path / path.name) for path in files[:-1]]
+        words = ["annotate", "import", str(folder), *filled, "--annotator", who]
+        assert "11 new answers" in run(capsys, *words)[1]
+        assert "0 new answers" in run(capsys, *words)[1]
+    code, out, err = run(capsys, "annotate", "import", str(folder), str(sheets), "--annotator", "x")
+    assert code == 2
+    assert "line" in err
+    assert "nothing is filled in" in err
+    assert "12 new answers by rules" in run(capsys, "annotate", "rules", str(folder))[1]
+    code, out, _ = run(capsys, "annotate", "agreement", str(folder))
+    assert code == 0
+    assert "ana and bo: kappa" in out
+    assert "ana: a pattern on 100 % of" in out
+    assert "prefix 1: ana: shallow, bo: not covered" in out
+    assert "rules: a pattern on" in out
+    code, out, _ = run(capsys, "patterns", str(folder), "--annotator", "ana")
+    assert code == 0
+    assert "keys, 100 % with a pattern; semantic leads from layer (nowhere) on" in out
+    assert (folder / "figures" / "patterns-ana.png").exists()
+    code, _, err = run(capsys, "patterns", str(folder), "--annotator", "nobody")
+    assert code == 2
+    assert "answers are by: ana, bo, rules" in err
