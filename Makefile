@@ -9,9 +9,10 @@ INSTALLED := $(VENV)/installed
 
 demo: $(INSTALLED)
 	$(BIN)/ffmem inspect demo
-	$(BIN)/ffmem scan demo demo --max-sentences 8000 -o out/demo
+	$(BIN)/ffmem scan demo demo --max-sentences 6000 -o out/demo
 	$(BIN)/ffmem show out/demo L12.894
-	$(BIN)/ffmem search out/demo --token " part" -n 5
+	$(BIN)/ffmem analyse out/demo --only values,composition,refinement --sample 1000
+	@echo "open the figures in out/demo/figures, for example out/demo/figures/$$(ls out/demo/figures | grep -m1 html)"
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest
