@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ffmem.store.folder import write_whole
 
@@ -42,11 +42,8 @@ def save_text(path: Path, text: str) -> Path:
 
 
 def save_figure(folder: Path, name: str, chart: altair.TopLevelMixin) -> Path:
-    """Write a chart to FOLDER/figures as SVG and PNG; the PNG's path."""
+    """Write a chart to FOLDER/figures in every form, with its numbers; the PNG's path."""
+    from ffmem.figures.saving import save  # here: charts are slow to import
 
-    def draw(path: Path, form: Literal["svg", "png"]) -> Path:
-        write_whole(path, lambda part: chart.save(str(part), format=form, scale_factor=2))
-        return path
-
-    draw(folder / "figures" / f"{name}.svg", "svg")
-    return draw(folder / "figures" / f"{name}.png", "png")
+    save(chart, folder / "figures", name)
+    return folder / "figures" / f"{name}.png"
