@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -47,6 +48,7 @@ for command in (
 
 def main() -> None:
     """Run the command line: exit code 2 and one sentence for anything a user can mend."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: threads that wait, sleep
     try:
         code = ffmem(standalone_mode=False)
     except FfmemError as error:
