@@ -17,7 +17,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
 def page() -> str:
     """The whole page."""
     parts = ["# Commands\n\nMade by `python -m tools.cli_page` from the program's own help.\n"]
-    context = click.Context(ffmem, info_name="ffmem")
+    context = click.Context(ffmem, info_name="ffmem", **ffmem.context_settings)
     parts.append(section(context, ffmem))
     for name in sorted(ffmem.commands):
         inner = click.Context(ffmem.commands[name], info_name=name, parent=context)
