@@ -48,7 +48,7 @@ for command in (
 
 def main() -> None:
     """Run the command line: exit code 2 and one sentence for anything a user can mend."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: threads that wait, sleep
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch: threads that wait soon sleep
     try:
         code = ffmem(standalone_mode=False)
     except FfmemError as error:
