@@ -19,7 +19,7 @@ from ffmem.models.head import Head
 from ffmem.models.language_model import LanguageModel
 
 Kind = Literal["state", "piece"]
-CHUNK_BYTES = 128 * 2**20  # logits held at a time; several such tensors live at once
+CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
 
 
 @dataclass(frozen=True)
