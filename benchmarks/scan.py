@@ -100,8 +100,11 @@ def compare(
     """Scan against bare pass, batch by batch in turn, so that both meet the same noise."""
     tokens = sum(int(batch.lengths.sum()) for batch in timed)
     seconds(lambda batch: bare(model, batch), warm[:2], model.device)
-    cold = (seconds(lambda b: bare(model, b), warm, model.device), cold_scan(model, warm, settings))
-    print(f"warm-up: scan / bare = {cold[1] / cold[0]:.3f} over {len(warm)} batches")
+    with Scanner(model, settings) as scanner:
+        one, other = in_turn(model, scanner, warm, 0)
+    print(
+        f"from an empty state: scan / bare = {other / one:.3f} over {len(warm)} batches, one round"
+    )
     ratios, speeds = [], []
     for round_number in range(rounds):
         with Scanner(model, settings) as scanner:
@@ -120,12 +123,6 @@ def compare(
         f"bare {statistics.median(s[0] for s in speeds):,.0f} tokens/s, "
         f"scan {statistics.median(s[1] for s in speeds):,.0f} tokens/s"
     )
-
-
-def cold_scan(model: LanguageModel, warm: list[Batch], settings: ScanSettings) -> float:
-    """A scan from an empty state."""
-    with Scanner(model, settings) as scanner:
-        return seconds(scanner.read, warm, model.device)
 
 
 def in_turn(
