@@ -6,50 +6,74 @@ from pathlib import Path
 
 import click
 
+from ffmem.cli.stage_lines import exit_code, print_event
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--valid", help="Validation text, named as a corpus; the demo model has its own.")
-@click.option("--only", help="Analyses to run, e.g. values,composition; all by default.")
-@click.option("--sample", default=4000, show_default=True, help="Validation prefixes drawn.")
+@click.option("--only", help="Stages to run, e.g. values,composition; all by default.")
+@click.option("--again", help="Stages to run although their result is there.")
+@click.option(
+    "--size",
+    type=click.Choice(["paper", "small"]),
+    default="paper",
+    show_default=True,
+    help="How much is measured: as in the paper, or what two CPU cores can do in minutes.",
+)
+@click.option("--sample", type=int, help="Validation prefixes drawn, instead of the size's.")
 @click.option("--seed", default=0, show_default=True, help="Draws prefixes, memories, shuffles.")
 @click.option(
     "--control",
     type=click.Choice(["random-weights"]),
     help="Run the same on an untrained model of the same shape instead, beside the results.",
 )
+@click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 def analyse(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     valid: str | None,
     only: str | None,
-    sample: int,
+    again: str | None,
+    size: str,
+    sample: int | None,
     seed: int,
     control: str | None,
+    figures: bool,
     device: str,
 ) -> None:
     r"""Answer the paper's questions about the scan in FOLDER.
 
     Writes FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. Analyses: values, composition, refinement, last-layer, lenses, causal.
+    numbers as CSV and JSON. A result that is there for the same settings is kept. Without --valid
+    the prefixes of composition, refinement and causal come from the scanned text itself.
 
     \b
     Example:
         ffmem analyse out/scan --only values,refinement --sample 1000
     """
-    from ffmem import demo, stages
+    from dataclasses import replace
+
+    from ffmem import demo
     from ffmem.corpus.sources import Source
     from ffmem.store.scan_store import ScanStore
+    from ffmem.studies import untrained
+    from ffmem.studies.running import run_stages
+    from ffmem.studies.stages import chosen
+    from ffmem.studies.subject import SIZES, Subject, model_of
 
-    plan = stages.AnalysisPlan(
-        valid=None if valid is None else Source(demo.corpus(valid)),
-        only=stages.chosen(only),
-        sample=sample,
-        seed=seed,
-    )
+    names, once_more = chosen(only), chosen(again) if again else ()
     store = ScanStore.open(folder)
-    model = stages.model_of(store, device)
-    run = stages.analyse if control is None else stages.analyse_untrained
-    run(model, store, plan, folder, lambda name, took: click.echo(f"{name:<12} {took:7.1f} s"))
-    where = folder if control is None else folder / stages.CONTROL
-    click.echo(f"numbers in {where / 'analyses'}, figures in {where / 'figures'}")
+    sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
+    text = None if valid is None else Source(demo.corpus(valid))
+    subject = Subject(model_of(store, device), store, sizes, text, seed)
+    if control is not None:
+        folder = folder / untrained.FOLDER
+        subject = untrained.untrained_subject(subject, folder)
+    events = run_stages(subject, names, folder, once_more, print_event)
+    if figures:
+        from ffmem.studies.study import open_study
+
+        open_study(folder).draw(names)
+        click.echo(f"numbers in {folder / 'analyses'}, figures in {folder / 'figures'}")
+    raise SystemExit(exit_code(events))

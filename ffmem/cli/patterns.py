@@ -58,11 +58,14 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     from ffmem.analyses.pattern_study import pattern_study
     from ffmem.analyses.word_states import WordStates, sentence_embedding
     from ffmem.store.scan_store import ScanStore
+    from ffmem.studies.stages import made_from
+    from ffmem.studies.subject import Sizes, Subject
 
     if annotator != "rules":
         show_answers(folder, annotator, database)
         return
     store = ScanStore.open(folder)
+    made: dict[str, Any] = {"embedding": embedding}
     embed: Callable[[Background], Embedding]
     if embedding:
         meaning = sentence_embedding(embedding)
@@ -70,11 +73,13 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     else:
         language_model = loaded(model or store.manifest.key.model["name"], options)
         embed = lambda found: WordStates(language_model, found)  # noqa: E731
+        subject = Subject(language_model, store, Sizes(pattern_keys=keys), seed=seed)
+        made = made_from("patterns", subject)
     study = pattern_study(store, embed, keys, seed)
     print_summary(study.summary)
     print_controls(study.controls)
     print_held_out(study)
-    save(folder, "patterns", study, study.summary, study.controls)
+    save(folder, "patterns", study, made)
 
 
 def show_answers(folder: Path, annotator: str, database: str | None) -> None:
@@ -85,18 +90,17 @@ def show_answers(folder: Path, annotator: str, database: str | None) -> None:
     print_summary(study.summary)
     print_controls(study.controls)
     name = "patterns-" + re.sub(r"\W+", "-", annotator)
-    save(folder, name, study, study.summary, study.controls)
+    save(folder, name, study)
 
 
-def save(
-    folder: Path, name: str, study: Any, summary: Summary, controls: Sequence[ControlRate]
-) -> None:
+def save(folder: Path, name: str, study: Any, made: dict[str, Any] | None = None) -> None:
     """Leave the numbers and the figure in the scan's folder."""
     from ffmem.cli.results import save_figure, save_numbers
     from ffmem.figures.patterns import patterns_chart
 
-    numbers = save_numbers(folder, name, study)
-    click.echo(f"-> {numbers}, {save_figure(folder, name, patterns_chart(summary, controls))}")
+    numbers = save_numbers(folder, name, study, made)
+    figure = save_figure(folder, name, patterns_chart(study.summary, study.controls))
+    click.echo(f"-> {numbers}, {figure}")
 
 
 def print_summary(summary: Summary) -> None:

@@ -36,17 +36,18 @@ def removal(
     Example:
         ffmem removal out/scan --keys 10
     """
-    from ffmem.analyses.removal import removal as measured
-    from ffmem.cli.results import save_figure, save_numbers
-    from ffmem.figures.removal import removal_chart
     from ffmem.store.scan_store import ScanStore
+    from ffmem.studies.running import make_result, result_path
+    from ffmem.studies.study import open_study
+    from ffmem.studies.subject import Sizes, Subject
 
     store = ScanStore.open(folder)
     language_model = loaded(model or store.manifest.key.model["name"], options)
-    result = measured(language_model, store, keys, top, seed)
+    sizes = Sizes(removal_keys=keys, removal_triggers=top)
+    result = make_result(Subject(language_model, store, sizes, seed=seed), "removal", folder)
     print_table(result)
-    numbers = save_numbers(folder, "removal", result)
-    click.echo(f"-> {numbers}, {save_figure(folder, 'removal', removal_chart(result))}")
+    open_study(folder).draw(["removal"])
+    click.echo(f"-> {result_path(folder, 'removal')}, {folder / 'figures' / 'removal.png'}")
 
 
 def print_table(result: Removal) -> None:

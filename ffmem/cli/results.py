@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffmem.store.folder import write_whole
+from ffmem.store.records import Record, write_record
 
 if TYPE_CHECKING:
     import altair
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: what is not a number is null, anything unknown its text."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {str(name): plain(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [plain(inner) for inner in value]
-        case bool() | int() | str() | None:
-            return value
-        case _:
-            return str(value)
-
-
-def save_numbers(folder: Path, name: str, result: Any) -> Path:
+def save_numbers(
+    folder: Path, name: str, result: Any, made_from: dict[str, Any] | None = None
+) -> Path:
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
-    text = json.dumps(plain(asdict(result)), indent=1, ensure_ascii=False) + "\n"
-    return save_text(folder / "analyses" / f"{name}.json", text)
+    path = folder / "analyses" / f"{name}.json"
+    write_record(path, Record(name, made_from or {}, 0.0, result))
+    return path
 
 
 def save_text(path: Path, text: str) -> Path:

@@ -3,63 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 
-from ffmem.analyses.pattern_study import ControlRate
+from ffmem.analyses.pattern_study import ControlRate, PatternStudy
 from ffmem.analyses.patterns import LABELS, Summary
+from ffmem.figures import style
 
-COLOURS = ("#2a78d6", "#8c6bc8", "#eb6834", "#d9dce1")
+
+def charts(result: PatternStudy) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {"patterns": patterns_chart(result.summary, result.controls)}
 
 
-def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> alt.Chart:
+def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> Any:
     """Stacked bars, shallow at the bottom, what no pattern covers on top."""
     rows = [
         {
             "layer": layer.layer,
             "label": label,
             "order": LABELS.index(label),
-            "share": 100 * layer.shares[label].estimate,
-            "low": 100 * layer.shares[label].low,
-            "high": 100 * layer.shares[label].high,
+            "share": layer.shares[label].estimate,
+            "low": layer.shares[label].low,
+            "high": layer.shares[label].high,
             "keys": layer.keys,
         }
         for layer in summary.layers
         for label in LABELS
     ]
-    scale = alt.Scale(domain=list(LABELS), range=list(COLOURS))
-    return (
-        alt.Chart(alt.Data(values=rows))
-        .mark_bar(stroke="white", strokeWidth=1)
+    colours = (style.BLUE, style.PURPLE, style.ORANGE, style.GREY)
+    chart = (
+        style.base(rows)
+        .mark_bar()
         .encode(
-            x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)),
+            x=style.layer_axis(),
             y=alt.Y(
                 "share:Q",
-                title="share of triggers (%)",
+                title="share of triggers",
                 stack=True,
-                scale=alt.Scale(domain=[0, 100]),
+                axis=alt.Axis(format="~%"),
+                scale=alt.Scale(domain=[0, 1]),
             ),
-            color=alt.Color("label:N", title="pattern", scale=scale, sort=list(LABELS)),
+            color=style.series("label", LABELS, colours),
             order=alt.Order("order:Q"),
             tooltip=["layer:O", "label:N", "share:Q", "low:Q", "high:Q", "keys:Q"],
         )
-        .properties(
-            width=520,
-            height=280,
-            title=alt.TitleParams(
-                "What the triggers of a key share",
-                subtitle=caption(summary, controls),
-                anchor="start",
-            ),
-        )
     )
+    title = "What the triggers of a key share"
+    return style.captioned(style.sized(chart), title, caption(summary, controls))
 
 
 def caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
     """Who annotated how much, and how often where there was nothing."""
     overall = summary.overall
-    text = f"{overall.keys:,} keys, {overall.triggers:,} triggers, annotator: {summary.annotator}"
-    false = ", ".join(
-        f"{100 * control.false_patterns.estimate:.0f} % ({control.kind})" for control in controls
+    text = (
+        f"The {overall.triggers:,} strongest triggers of {overall.keys:,} keys by the patterns "
+        f"that annotator ‘{summary.annotator}’ found (figure 2)."
     )
-    return f"{text}; control keys with a pattern: {false}" if controls else text
+    false = ", ".join(
+        f"{100 * control.false_patterns.estimate:.0f} % of {control.false_patterns.n} "
+        f"({control.kind})"
+        for control in controls
+    )
+    return f"{text} Control keys that got a pattern: {false}." if controls else text

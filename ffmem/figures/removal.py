@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from ffmem.analyses.removal import KINDS, Removal
+from ffmem.figures import style
 
-COLOURS = ("#2a78d6", "#eb6834", "#1baf7a")
+
+def charts(result: Removal) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {"removal": removal_chart(result)}
 
 
-def removal_chart(result: Removal) -> alt.LayerChart | alt.FacetChart:
+def removal_chart(result: Removal) -> Any:
     """One line for each removed token, with the interval over keys around it."""
     rows = [
         {
             "layer": layer.layer,
             "removed": f"{kind} token",
-            "change": change.mean.estimate,
-            "low": change.mean.low,
-            "high": change.mean.high,
+            "change": change.mean.estimate / 100,
+            "low": change.mean.low / 100,
+            "high": change.mean.high / 100,
             "triggers": layer.triggers,
         }
         for layer in result.layers
         for kind in KINDS
         if (change := getattr(layer, kind)).mean.n
     ]
-    names = [f"{kind} token" for kind in KINDS]
-    colour = alt.Color(
-        "removed:N",
-        sort=names,
-        scale=alt.Scale(domain=names, range=COLOURS),
-        legend=alt.Legend(title="removed", symbolOpacity=1),
+    colour = style.series("removed", [f"{kind} token" for kind in KINDS])
+    data = style.base(rows)
+    axis = alt.Axis(format="~%")
+    band = data.mark_area(opacity=0.18).encode(
+        x=style.layer_axis(),
+        y=alt.Y("low:Q", title="change of the coefficient", axis=axis),
+        y2="high:Q",
+        color=colour,
     )
-    axis = alt.Axis(labelAngle=0, grid=False)
-    base = alt.Chart(alt.Data(values=rows)).encode(x=alt.X("layer:O", title="layer", axis=axis))
-    band = base.mark_area(opacity=0.18, interpolate="linear").encode(
-        y=alt.Y("low:Q", title="change in memory coefficient (%)"), y2="high:Q", color=colour
-    )
-    line = base.mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=2).encode(
+    line = data.mark_line(point=True).encode(
+        x=style.layer_axis(),
         y="change:Q",
         color=colour,
         tooltip=["layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"],
     )
-    return alt.layer(band, line).properties(
-        width=520,
-        height=280,
-        title=alt.TitleParams(
-            "What a key loses with a token of its trigger", subtitle=caption(result), anchor="start"
-        ),
-    )
+    title = "What a key loses with a token of its trigger"
+    return style.captioned(style.sized(alt.layer(band, line)), title, caption(result))
 
 
 def caption(result: Removal) -> str:
@@ -56,6 +55,7 @@ def caption(result: Removal) -> str:
     keys = sum(layer.keys for layer in result.layers)
     short = sum(layer.short for layer in result.layers)
     return (
-        f"{keys:,} keys, {triggers:,} triggers (top {result.top}); {short:,} of one token left "
-        "out; bands: 95 % over keys"
+        f"Mean change when one token of a trigger is removed (figure 3): {keys:,} keys, "
+        f"{triggers:,} of their {result.top} strongest triggers, {short:,} of one token left out. "
+        "Bands: 95 % over keys."
     )

@@ -29,7 +29,7 @@ def test_patterns_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> 
     code, out, _ = run(capsys, "patterns", str(folder), "--keys", "2")
     assert code == 0
     assert "control keys of random prefixes" in out
-    numbers = json.loads((folder / "analyses" / "patterns.json").read_text())
+    numbers = json.loads((folder / "analyses" / "patterns.json").read_text())["result"]
     assert [layer["layer"] for layer in numbers["summary"]["layers"]] == [1, 2, 3]
     assert (folder / "figures" / "patterns.png").read_bytes().startswith(b"\x89PNG")
 
@@ -38,7 +38,7 @@ def test_removal_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> N
     code, out, _ = run(capsys, "removal", str(folder), "--keys", "2", "--top", "3")
     assert code == 0
     assert "left out" in out
-    numbers = json.loads((folder / "analyses" / "removal.json").read_text())
+    numbers = json.loads((folder / "analyses" / "removal.json").read_text())["result"]
     assert len(numbers["drawn"]["1"]) == 2
     assert (folder / "figures" / "removal.png").read_bytes().startswith(b"\x89PNG")
 

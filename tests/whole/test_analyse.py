@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ffmem.cli.main import main
-from ffmem.stages import RUNS, chosen, plain
+from ffmem.store.records import plain
+from ffmem.studies.stages import STAGES, chosen
+from ffmem.studies.study import open_study
 from tests.analyses.conftest import lines
 
 
@@ -27,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
 def folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    (tmp_path / "train.txt").write_text("\n".join(lines(40, 1)) + "\n")
+    (tmp_path / "train.txt").write_text("\n".join(lines(160, 1)) + "\n")
     (tmp_path / "valid.txt").write_text("\n".join(lines(20, 2)) + "\n")
     out = tmp_path / "scan"
     words = ("tiny:llama", str(tmp_path / "train.txt"), "-o", str(out), "-k", "4")
@@ -40,10 +43,10 @@ def test_every_analysis_leaves_numbers_and_figures(
 ) -> None:
     valid = str(folder.parent / "valid.txt")
     run(capsys, monkeypatch, "analyse", str(folder), "--valid", valid, "--sample", "12")
-    for name in RUNS:
+    for name in STAGES:
         found = json.loads((folder / "analyses" / f"{name}.json").read_text())
-        assert found["analysis"] == name
-        assert found["result"]
+        assert found["name"] == name
+        assert plain(open_study(folder).result(name)) == found["result"]
     for kind in ("html", "svg", "png", "csv", "json"):
         names = {path.stem for path in (folder / "figures").glob(f"*.{kind}")}
         assert {"values-agreement", "refinement-winners", "causal-divergence"} <= names
@@ -58,22 +61,58 @@ def test_an_untrained_model_is_a_word_away(
     words = ("--only", "values", "--control", "random-weights")
     out = run(capsys, monkeypatch, "analyse", str(folder), *words)
     assert "control-random-weights" in out
-    found = json.loads((folder / "control-random-weights/analyses/values.json").read_text())
-    assert found["model"] == "tiny:llama with random weights"
+    control = open_study(folder / "control-random-weights")
+    assert control.model_name == "tiny:llama with random weights"
+    assert control.names == ("values",)
     assert not (folder / "analyses").exists()
 
 
-def test_a_wrong_name_and_a_missing_text_are_one_sentence(
+def test_what_is_there_is_kept_and_made_again_on_demand(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for words, says in ((["--only", "vales"], "vales"), (["--only", "refinement"], "--valid")):
-        monkeypatch.setattr(sys, "argv", ["ffmem", "analyse", str(folder), *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 2
-        assert says in capsys.readouterr().err
+    words = ("analyse", str(folder), "--only", "refinement,last-layer", "--no-figures")
+    run(capsys, monkeypatch, *words, "--sample", "9")
+    first = (folder / "analyses/refinement.json").read_bytes()
+    out = run(capsys, monkeypatch, *words, "--sample", "9", "--again", "last-layer")
+    assert [line.split()[1] == "kept" for line in out.splitlines()] == [True, False]
+    out = run(capsys, monkeypatch, *words, "--sample", "8")  # other settings: made again
+    assert "kept" not in out
+    assert (folder / "analyses/refinement.json").read_bytes() != first
+    assert open_study(folder).result("refinement").prefixes == 8
+    (folder / "analyses/refinement.json").write_text("{")
+    assert run(capsys, monkeypatch, *words, "--sample", "8").count("kept") == 1
 
 
-def test_results_become_plain_numbers() -> None:
-    assert plain({"a": (1.0, float("nan"))}) == {"a": [1.0, None]}
+def test_a_stage_that_fails_leaves_the_others(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_subject: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setitem(STAGES, "values", replace(STAGES["values"], run=breaks))
+    words = ["analyse", str(folder), "--only", "values,refinement", "--sample", "9"]
+    monkeypatch.setattr(sys, "argv", ["ffmem", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "values failed: MemoryError" in capsys.readouterr().err
+    study = open_study(folder)
+    assert (study.names, study.failed) == (("refinement",), ("values",))
+    assert "no room" in (folder / "failures/values.txt").read_text()
+    monkeypatch.undo()
+    run(capsys, monkeypatch, *words)
+    assert not open_study(folder).failed
+
+
+def test_a_wrong_name_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ffmem", "analyse", str(folder), "--only", "vales"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "vales" in capsys.readouterr().err
+
+
+def test_names_are_read_with_spaces() -> None:
     assert chosen(" values, causal") == ("values", "causal")

@@ -1,0 +1,1 @@
+"""A report: the results of a study judged against the paper, as a page to read."""

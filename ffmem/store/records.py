@@ -1,0 +1,83 @@
+"""Any frozen dataclass of plain values as JSON, and back."""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from ffmem.address import Address
+from ffmem.errors import StoreError
+from ffmem.store.folder import write_whole
+
+
+@dataclass(frozen=True)
+class Record:
+    """One result on disk: what it is, all that decides it, and the result in plain values."""
+
+    name: str
+    made_from: dict[str, Any]
+    seconds: float
+    result: Any
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a result, whole or not at all."""
+    text = json.dumps(plain(record), indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def read_record(path: Path) -> Record:
+    """Read a result; its values stay plain until `restored` is told what they are."""
+    try:
+        return Record(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, OSError):
+        raise StoreError(
+            f"{path} cannot be read as a result; delete it and run the same command again"
+        ) from None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: what is no number becomes null, an address its name."""
+    match value:
+        case Address():
+            return str(value)
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(name): plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
+
+
+def restored(kind: Any, value: Any) -> Any:
+    """The value of type `kind` that `plain` was given: null becomes NaN where a float belongs."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        (kind,) = (one for one in inside if one is not type(None))
+        return None if value is None else restored(kind, value)
+    if kind is float:
+        return math.nan if value is None else float(value)
+    if kind is Address:
+        return Address.parse(value)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: restored(hints[name], inner) for name, inner in value.items()})  # type: ignore[operator]
+    return _restored_inside(origin, inside, value)
+
+
+def _restored_inside(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
+    """The same for what holds other values; anything else is as it was."""
+    if origin is dict:
+        return {inside[0](name): restored(inside[1], inner) for name, inner in value.items()}
+    if origin is tuple:
+        each = inside[:1] * len(value) if Ellipsis in inside else inside
+        return tuple(restored(one, inner) for one, inner in zip(each, value, strict=True))
+    return value

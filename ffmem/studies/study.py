@@ -1,0 +1,144 @@
+"""A finished study on disk: results as they were made, charts, data frames, memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ffmem.address import Address
+from ffmem.errors import FfmemError, StoreError
+from ffmem.store.records import Record, read_record, restored
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.search import Search
+from ffmem.studies.memory import Memory
+from ffmem.studies.running import failure_path, result_path
+from ffmem.studies.stages import STAGES
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Study:
+    """A scan and the results beside it; everything is read when first asked for."""
+
+    def __init__(self, store: ScanStore) -> None:
+        self.store = store
+
+    @property
+    def folder(self) -> Path:
+        """Where the study lies."""
+        return self.store.folder.root
+
+    @property
+    def model_name(self) -> str:
+        """The model that was studied."""
+        return self.store.manifest.key.model["name"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The analyses that have a result, in the paper's order."""
+        return tuple(name for name in STAGES if result_path(self.folder, name).exists())
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The analyses that ended with a traceback."""
+        return tuple(name for name in STAGES if failure_path(self.folder, name).exists())
+
+    def record(self, name: str) -> Record:
+        """A result as it lies on disk, with what it was made from and how long it took."""
+        if name not in self.names:
+            raise StoreError(
+                f"{self.folder} has no result {name!r}; make it with "
+                f"`ffmem analyse {self.folder} --only {name}`"
+            )
+        return read_record(result_path(self.folder, name))
+
+    @cached_property
+    def _results(self) -> dict[str, Any]:
+        return {}
+
+    def result(self, name: str) -> Any:
+        """The result of an analysis, such as an `ffmem.analyses.values.Values`."""
+        if name not in self._results:
+            record = self.record(name)
+            try:
+                self._results[name] = restored(STAGES[name].result, record.result)
+            except (TypeError, ValueError, KeyError, AttributeError):
+                raise StoreError(
+                    f"{result_path(self.folder, name)} was written by another version of ffmem; "
+                    f"make it again with `ffmem analyse {self.folder} --only {name} --again {name}`"
+                ) from None
+        return self._results[name]
+
+    @cached_property
+    def _charts_by_analysis(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: import_module(f"ffmem.figures.{name}").charts(self.result(name))
+            for name in self.names
+            if STAGES[name].figures
+        }
+
+    @property
+    def charts(self) -> dict[str, Any]:
+        """Every figure of every analysis, as Altair charts by name."""
+        return {
+            figure: chart
+            for charts in self._charts_by_analysis.values()
+            for figure, chart in charts.items()
+        }
+
+    def chart(self, figure: str) -> Any:
+        """One figure as an Altair chart."""
+        if figure not in self.charts:
+            known = ", ".join(self.charts)
+            raise FfmemError(f"there is no figure {figure!r}; choose among {known}")
+        return self.charts[figure]
+
+    def draw(self, names: Sequence[str] | None = None) -> None:
+        """Write the figures of some analyses, or of all, as pages, pictures and tables."""
+        save = import_module("ffmem.figures.saving").save
+        for name, charts in self._charts_by_analysis.items():
+            for figure, chart in charts.items() if names is None or name in names else ():
+                save(chart, self.folder / "figures", figure)
+
+    def frame(self, figure: str) -> pandas.DataFrame:
+        """The numbers behind one figure as a data frame."""
+        try:
+            import pandas
+        except ImportError:
+            raise FfmemError("data frames need pandas; run `pip install pandas`") from None
+        rows_of = import_module("ffmem.figures.saving").rows_of
+        return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
+
+    @cached_property
+    def search(self) -> Search:
+        """Questions to all memories at once."""
+        return Search(self.store)
+
+    def memory(self, address: Address | str) -> Memory:
+        """One memory: triggers, value tokens, counts; a notebook shows it as a page."""
+        wanted = Address.parse(address) if isinstance(address, str) else address
+        cell = self.store.cells(wanted)[0]
+        return Memory(
+            address=cell,
+            counts=self.store.counts(cell),
+            promoted=tuple(self.search.pushes(cell)),
+            suppressed=tuple(self.search.pushes(cell, "suppressed")),
+            triggers=tuple(self.store.triggers(cell)),
+        )
+
+    def _repr_html_(self) -> str:
+        counts = self.store.manifest.counts
+        return (
+            f"<b>ffmem study</b> of {self.model_name}: {sum(self.store.memories.values()):,} "
+            f"memories, {counts['sentences']:,} sentences, {counts['tokens']:,} tokens; "
+            f"results: {', '.join(self.names) or 'none yet'}"
+        )
+
+
+def open_study(folder: str | Path) -> Study:
+    """Open the study, or the bare scan, in a folder."""
+    return Study(ScanStore.open(folder))

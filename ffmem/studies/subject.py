@@ -1,0 +1,120 @@
+"""What is studied: a model and its scan, with what several analyses share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import torch
+
+from ffmem import demo
+from ffmem.analyses.sample import PrefixSample, draw_sample
+from ffmem.analyses.sample_reading import SampleReading, read_sample
+from ffmem.analyses.value_reading import LayerValues, read_values
+from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
+from ffmem.corpus.shards import shards
+from ffmem.corpus.sources import Source, documents
+from ffmem.errors import StoreError
+from ffmem.models.digest import weights_digest
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.pipeline import ScanPlan, sentence_settings
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.scan_store import ScanStore
+
+SENTENCES = ("splitter", "max_tokens", "drop_headings", "wikitext_detok")
+SOURCE = ("path", "column", "split", "errors")
+OWN_SHARDS = 16  # of the scanned corpus, where there is no validation text
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much each analysis measures. The defaults are the paper's, or ours where it has none."""
+
+    sample: int = 4000  # validation prefixes
+    pattern_keys: int = 10  # a layer
+    removal_keys: int = 100  # a layer
+    removal_triggers: int = 50  # a key
+    lens_memories: int = 50  # a layer
+    causal_memories: int = 8  # a layer
+
+
+PAPER = Sizes()
+SMALL = Sizes(
+    sample=1000,
+    pattern_keys=5,
+    removal_keys=6,
+    removal_triggers=20,
+    lens_memories=6,
+    causal_memories=4,
+)
+SIZES = {"paper": PAPER, "small": SMALL}
+
+
+class Subject:
+    """A model and its scan; what several analyses need is made when first asked for."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        store: ScanStore,
+        sizes: Sizes = PAPER,
+        valid: Source | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.store, self.sizes, self.seed = model, store, sizes, seed
+        self.valid = valid or embedded_validation(store)
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Fresh for every question, so that none depends on which were asked before."""
+        return torch.Generator().manual_seed(self.seed)
+
+    @cached_property
+    def values(self) -> tuple[LayerValues, ...]:
+        """Every value through the vocabulary."""
+        return tuple(read_values(self.model, self.store, self.generator))
+
+    @cached_property
+    def sample(self) -> PrefixSample:
+        """The validation prefixes."""
+        return draw_sample(self._sentences(), self.sizes.sample, self.seed)
+
+    @cached_property
+    def reading(self) -> SampleReading:
+        """All layers at the validation prefixes."""
+        return read_sample(self.model, self.sample)
+
+    def _sentences(self) -> Iterator[Sentences]:
+        corpus = self.store.manifest.key.corpus
+        settings = SentenceSettings(**{name: corpus[name] for name in SENTENCES})
+        source = self.valid or scanned_source(self.store)
+        cut = sentence_settings(self.model, ScanPlan(source, ScanSettings(), settings))
+        for shard in islice(shards(documents(source)), None if self.valid else OWN_SHARDS):
+            yield tokenise(shard, self.model.tokenizer, cut)
+
+
+def scanned_source(store: ScanStore) -> Source:
+    """The text that was scanned."""
+    corpus = store.manifest.key.corpus
+    return Source(*(corpus[name] for name in SOURCE))
+
+
+def embedded_validation(store: ScanStore) -> Source | None:
+    """The demo's validation text; other models have none of their own."""
+    of_demo = store.manifest.key.model["name"].split()[0] == "demo"
+    return Source(str(demo.VALID)) if of_demo else None
+
+
+def model_of(store: ScanStore, device: str = "auto") -> LanguageModel:
+    """Load the model that a store was made with; refuses one whose weights have changed."""
+    key = store.manifest.key.model
+    model = load(key["name"], revision=key["revision"], dtype=key["dtype"], device=device)
+    if weights_digest(model.model) != key["weights"]:
+        raise StoreError(
+            f"the weights of {key['name']} are not those that {store.folder.root} was scanned "
+            "with; scan again"
+        )
+    return model
