@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"scan", "corpus"},
     "analyses": {"models", "memories", "corpus", "scan", "store"},
     "annotations": {"analyses", "models", "memories", "corpus", "store"},
-    "figures": {"analyses"},
+    "figures": {"analyses", "store"},
     "studies": {
         "models",
         "memories",
@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "store",
         "pipeline",
         "studies",
+        "study",
         "report",
         "analyses",
         "annotations",
@@ -53,6 +54,7 @@ DOORS = {
     "pyarrow": {"store", "corpus"},
     "altair": {"figures"},
     "vl_convert": {"figures"},
+    "jinja2": {"report"},
 }
 
 
