@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ffmem.errors import StoreError
 from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import write_store
+from ffmem.runs.jobs import ModelChoice, ModelFacts
 from ffmem.runs.local import ScanRun, Watch, fresh, work
 from ffmem.runs.plan import ScanPlan, scan_key, sentence_settings, token_budget
+from ffmem.runs.spread import Spread, Staff
+from ffmem.scaleout.cluster import Cluster
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import load_checkpoint
 from ffmem.store.folder import ScanFolder
 from ffmem.store.manifest import ScanKey, read_manifest
 from ffmem.store.scan_store import ScanStore
 
-__all__ = ["ScanPlan", "Watch", "scan", "sentence_settings"]
+__all__ = ["Cluster", "ModelChoice", "ScanPlan", "Watch", "scan", "scan_on", "sentence_settings"]
 
 
 def scan(
@@ -34,6 +38,11 @@ def scan(
     if folder.manifest.exists():
         refuse_another(folder, read_manifest(folder).key, key)
         return ScanStore.open(out)
+    if folder.parts.exists():
+        raise StoreError(
+            f"{out} holds a scan that several processes began; let it finish there (with --ray), "
+            "or choose another folder"
+        )
     start = load_checkpoint(folder)
     if start is not None and start.key != key.digest:
         raise StoreError(
@@ -48,6 +57,49 @@ def scan(
             raise
         write_store(model, run.finished(), folder)
     folder.checkpoint.unlink(missing_ok=True)
+    return ScanStore.open(out)
+
+
+def scan_on(
+    cluster: Cluster,
+    model: ModelChoice,
+    plan: ScanPlan,
+    out: Path,
+    watch: Watch = lambda _progress, _share: None,
+) -> ScanStore:
+    """The same scan on Ray: each worker loads the model and reads its share of the shards.
+
+    On the CPU, with one thread a worker, the store is the same to the byte. Workers, driver and
+    cluster may be lost: the same call goes on from what was saved. The model says whether a
+    memory has two signs, whatever the plan's settings say.
+    """
+    from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
+
+    return scan_by(partial(RayExecutor, cluster), model, plan, out, watch)
+
+
+def scan_by(
+    staff: Staff,
+    model: ModelChoice,
+    plan: ScanPlan,
+    out: Path,
+    watch: Watch = lambda _progress, _share: None,
+) -> ScanStore:
+    """The scan by workers of any kind."""
+    folder = ScanFolder(out)
+    if folder.checkpoint.exists():
+        raise StoreError(
+            f"{out} holds a scan that one process began; let it finish there (without --ray), or "
+            "choose another folder"
+        )
+
+    def wanted(facts: ModelFacts) -> bool:
+        if not folder.manifest.exists():
+            return True
+        refuse_another(folder, read_manifest(folder).key, facts.key)
+        return False
+
+    Spread(model, plan, folder, watch).run(staff, wanted)
     return ScanStore.open(out)
 
 

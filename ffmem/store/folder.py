@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +75,16 @@ def write_remote(path: Path, write: Callable[[Path], object]) -> None:
         here = Path(folder) / path.name
         write(here)
         put(here, path)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder and the files in it, if it is there."""
+    if not folder.exists():
+        return
+    for file in list(folder.iterdir()):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # where storage has no folders they go with their files
+        folder.rmdir()
 
 
 @contextmanager
