@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,10 +77,15 @@ class Reader:
 
 def sentences_in(state: ScanState) -> NDArray[np.int64]:
     """The numbers of all sentences that a state points at, in order, each once."""
-    found: list[NDArray[Any]] = [
-        np.unique(part.places.cpu().numpy())
-        for layer in state.values()
-        for part in (layer.triggers, layer.sample)
-    ]
-    places = np.unique(np.concatenate(found))
-    return np.unique(sentence_and_position(places[places != EMPTY])[0])
+    found: list[NDArray[np.int64]] = []
+    for layer in state.values():
+        for part in (layer.triggers, layer.sample):
+            places = part.places.cpu().numpy()
+            found.append(distinct(sentence_and_position(places[places != EMPTY])[0]))
+    return distinct(np.concatenate(found))
+
+
+def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each number once, in order; many times faster than numpy's `unique`, which hashes."""
+    ordered = np.sort(numbers)
+    return ordered[np.diff(ordered, prepend=-1) > 0]
