@@ -27,13 +27,17 @@ def scan(
     plan: ScanPlan,
     out: Path,
     watch: Watch = lambda _progress, _share: None,
+    cluster: Cluster | None = None,
 ) -> ScanStore:
     """Find the strongest triggers of every key and keep them in the folder `out`.
 
     A folder with the same scan, finished, is opened as it is; unfinished, the scan goes on where
     it was; a folder with another scan is refused. `watch` is told of every batch, and which share
-    of the work is done if that is known. Stopping with Ctrl-C saves what was found.
+    of the work is done if that is known. Stopping with Ctrl-C saves what was found. On a `cluster`
+    the workers load the model again by its name; to have it nowhere else, see `scan_on`.
     """
+    if cluster is not None:
+        return scan_on(cluster, ModelChoice.of(model), plan, out, watch)
     folder, key = ScanFolder(out), scan_key(model, plan)
     if folder.manifest.exists():
         refuse_another(folder, read_manifest(folder).key, key)

@@ -76,20 +76,15 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def cluster_of(
-    address: str | None,
-    workers: int | None,
-    gpus_per_worker: float | None,
-    cpus_per_worker: int | None,
-) -> Cluster | None:
-    """The cluster that a command was asked to use, or None for this process alone."""
+def cluster_of(options: dict[str, Any]) -> Cluster | None:
+    """Take the cluster out of a command's options; None means this process alone."""
     from ffmem.scaleout.cluster import Cluster
 
-    if address is None:
-        if any(number is not None for number in (workers, gpus_per_worker, cpus_per_worker)):
-            raise click.UsageError("workers and what they get are for a scan on Ray; add --ray")
-        return None
-    return Cluster(address or None, workers, gpus_per_worker, cpus_per_worker)
+    address = options.pop("address")
+    wanted = {n: options.pop(n) for n in ("workers", "gpus_per_worker", "cpus_per_worker")}
+    if address is None and any(number is not None for number in wanted.values()):
+        raise click.UsageError("workers and what they get are for a scan on Ray; add --ray")
+    return None if address is None else Cluster(address or None, **wanted)
 
 
 def loaded(name: str, options: ModelOptions) -> LanguageModel:

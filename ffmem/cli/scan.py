@@ -93,9 +93,7 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
         name: options.pop(name)
         for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
     }
-    cluster = cluster_of(
-        *(options.pop(n) for n in ("address", "workers", "gpus_per_worker", "cpus_per_worker"))
-    )
+    cluster = cluster_of(options)
     if cluster is None:
         store = scan_here(model, model_choice, corpus, out, options)
     else:

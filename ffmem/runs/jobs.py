@@ -25,6 +25,13 @@ class ModelChoice:
     device: str = "auto"
     trust_remote_code: bool = False
 
+    @classmethod
+    def of(cls, model: LanguageModel) -> ModelChoice:
+        """The choice that gives this model again, in the same precision."""
+        own_code = type(model.model).__module__.startswith("transformers_modules")
+        dtype = str(model.dtype).removeprefix("torch.")
+        return cls(model.name, model.revision, dtype, trust_remote_code=own_code)
+
     def load(self, means: Means) -> LanguageModel:
         """Load the model on what a worker has: its GPU, all of its GPUs, or the CPU."""
         device = self.device

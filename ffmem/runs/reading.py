@@ -79,9 +79,10 @@ def sentences_in(state: ScanState) -> NDArray[np.int64]:
     """The numbers of all sentences that a state points at, in order, each once."""
     found: list[NDArray[np.int64]] = []
     for layer in state.values():
-        for part in (layer.triggers, layer.sample):
-            places = part.places.cpu().numpy()
-            found.append(distinct(sentence_and_position(places[places != EMPTY])[0]))
+        for places in (layer.triggers.places, layer.sample.places):
+            sentences = sentence_and_position(places[places != EMPTY])[0]
+            few = sentences if sentences.device.type == "cpu" else sentences.unique()
+            found.append(distinct(few.cpu().numpy()))
     return distinct(np.concatenate(found))
 
 

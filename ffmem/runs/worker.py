@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
 
+from ffmem.corpus.beside import Beside
 from ffmem.corpus.kept import KeptSentences
-from ffmem.corpus.sentences import tokenise
+from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
+from ffmem.corpus.shards import Shard
 from ffmem.errors import StoreError
+from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import Finished, write_store
 from ffmem.runs.jobs import Brief, Describe, Finish, Merge, ModelFacts, Read, Report
 from ffmem.runs.local import pause_after
 from ffmem.runs.plan import scan_key, sentence_settings, token_budget
-from ffmem.runs.reading import HELD_SHARDS, Reading, Work, sentences_in, shard_batches
+from ffmem.runs.reading import HELD_SHARDS, Reader, Work, sentences_in, shard_batches
 from ffmem.scaleout.executor import Done, Means
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import (
@@ -47,13 +52,14 @@ class ScanWorker:
         start = self._beginning()
         self._budget = start.progress.budget
         scanner = Scanner(self._model, self._plan.settings, self._plan.layers).__enter__()
-        self._reading = Reading(scanner, start.state, start.kept)
+        self._reader = Reader(scanner, start.state, start.kept)
         self._shards = dict(start.shards)
         self._unsaved: list[int] = []
         self._serial = 0
         self._began = time.monotonic()
         self._next_save = self._began + pause_after(0.0)
         self._turn = threading.Lock()
+        self._tokenise = tokeniser(self._model, sentence_settings(self._model, self._plan))
 
     def _use_threads(self) -> None:
         """Compute with as many threads as there are CPUs; every thread must be told anew."""
@@ -103,13 +109,12 @@ class ScanWorker:
         )
 
     def _read(self, job: Read) -> Done:
-        settings = sentence_settings(self._model, self._plan)
-        sentences = tokenise(job.shard, self._model.tokenizer, settings)
+        sentences = self._tokenise(job.shard)
         if job.sentences is not None:
             sentences = sentences.first(job.sentences)
         work = Work(sentences, shard_batches(self._model, sentences, self._budget))
         with self._turn:
-            for _ in self._reading.read(work):
+            for _ in self._reader.read(work):
                 pass
             counts = ShardCounts(len(sentences), len(sentences.tokens), sentences.cut)
             self._shards[job.number] = counts
@@ -126,14 +131,14 @@ class ScanWorker:
         self._serial += 1
         name = f"{self._brief.name}-{self._serial}"
         state, progress = (
-            self._reading.snapshot(),
+            self._reader.snapshot(),
             Progress(
                 shards=len(self._shards),
                 budget=self._budget,
                 seconds=self._brief.seconds + began - self._began,
             ),
         )
-        found = Checkpoint(self.key.digest, progress, state, self._reading.kept, self._shards)
+        found = Checkpoint(self.key.digest, progress, state, self._reader.kept, self._shards)
         save_checkpoint(self._brief.folder.part(name), found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
         settled, self._unsaved = tuple(self._unsaved), []
@@ -158,6 +163,14 @@ class ScanWorker:
             Finished(self.key, self._plan.settings, found.state, found.kept, job.progress),
             self._brief.folder,
         )
+
+
+def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Shard], Sentences]:
+    """What makes sentences of a shard: for a GPU, a process that does not hold up its feeding."""
+    if model.device.type == "cuda":
+        with suppress(Exception):  # a tokenizer that cannot be written down stays in this process
+            return Beside(model.tokenizer, settings).tokenise
+    return lambda shard: tokenise(shard, model.tokenizer, settings)
 
 
 def merged_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:

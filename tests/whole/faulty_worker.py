@@ -22,7 +22,7 @@ class FaultyWorker(ScanWorker):
         self._next_save = 0.0 if len(self._unsaved) else time.monotonic() + 60
         faults = sorted((self._brief.folder.root / "faults").glob(f"*-{job.number}"))
         if faults:
-            inner = self._reading.read
+            inner = self._reader.read
 
             def read(work: Work) -> Iterator[Batch]:
                 for batch in inner(work):
@@ -30,7 +30,7 @@ class FaultyWorker(ScanWorker):
                     faults[0].unlink()
                     strike(faults[0].name.split("-")[0])
 
-            self._reading.read = read  # type: ignore[method-assign]
+            self._reader.read = read  # type: ignore[method-assign]
         return super()._read(job)
 
 
