@@ -51,6 +51,7 @@ DOORS = {
     "triton": {"scan"},
     "duckdb": {"store"},
     "sqlalchemy": {"annotations"},
+    "openai": {"annotations"},
     "pyarrow": {"store", "corpus"},
     "altair": {"figures"},
     "vl_convert": {"figures"},

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from ffmem.cli.annotate_llm import llm
+from ffmem.cli.database import database_option, opened
 from ffmem.cli.options import ModelOptions, loaded, model_options
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
     from ffmem.annotations.agreement import Agreement
-    from ffmem.annotations.database import Annotations
-
-
-def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --database to a command."""
-    return click.option(
-        "--database",
-        help="A file, or a URL such as postgresql://user@host/name; by default "
-        "FOLDER/annotations.sqlite.",
-    )(command)
-
-
-def opened(folder: Path, database: str | None) -> Annotations:
-    """The database of a scan's annotations."""
-    from ffmem.annotations.database import Annotations
-    from ffmem.store.scan_store import ScanStore
-
-    ScanStore.open(folder)  # refuses a folder that is no scan before anything is made in it
-    return Annotations.open(database or str(folder / "annotations.sqlite"))
 
 
 @click.group()
 def annotate() -> None:
-    """Let people say which patterns the triggers of keys share."""
+    """Let people, rules or a language model say which patterns the triggers of keys share."""
+
+
+annotate.add_command(llm)
 
 
 @annotate.command()
@@ -64,8 +49,7 @@ def sheets(
     from ffmem.store.scan_store import ScanStore
 
     annotations = opened(folder, database)
-    drawn = drawn_sheets(ScanStore.open(folder), keys, controls, seed)
-    annotations.add_sheets(drawn)
+    drawn = annotations.kept(drawn_sheets(ScanStore.open(folder), keys, controls, seed))
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
         save_text(out / f"{sheet.name}.md", sheet_text(sheet))

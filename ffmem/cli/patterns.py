@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.annotate import database_option, opened
+from ffmem.cli.database import database_option, opened
 from ffmem.cli.options import ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
