@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.annotate_llm import llm
+from ffmem.cli.annotate_score import score
 from ffmem.cli.database import database_option, opened
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def annotate() -> None:
 
 
 annotate.add_command(llm)
+annotate.add_command(score)
 
 
 @annotate.command()
@@ -112,15 +114,10 @@ def read_text(path: Path) -> str:
 @annotate.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--seed", default=0, show_default=True, help="Draws the random prefixes.")
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
 @database_option
-@model_options
+@embedding_options
 def rules(
-    folder: Path,
-    seed: int,
-    model: str | None,
-    database: str | None,
-    **options: Unpack[ModelOptions],
+    folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
 ) -> None:
     r"""Let the rule annotator answer every sheet that was drawn from the scan in FOLDER.
 
@@ -128,15 +125,11 @@ def rules(
     Example:
         ffmem annotate rules out/scan
     """
-    from ffmem.analyses.word_states import WordStates
     from ffmem.annotations.by_rule import answers_by_rule
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = opened(folder, database), ScanStore.open(folder)
-    language_model = loaded(model or store.manifest.key.model["name"], options)
-    answers = answers_by_rule(
-        store, annotations.sheets(), lambda found: WordStates(language_model, found), seed
-    )
+    answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
     new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
     click.echo(f"{new} new answers by rules")
 
