@@ -105,6 +105,15 @@ class Annotations:
                 connection.execute(insert(SHEETS), [_sheet_row(sheet) for sheet in new])
         return len(new)
 
+    def kept(self, sheets: Sequence[Sheet]) -> list[Sheet]:
+        """Add the sheets that are not there yet; all of them, as the database has them.
+
+        A control sheet drawn with other options has other prefixes; the one given out first stays.
+        """
+        self.add_sheets(sheets)
+        known = {sheet.name: sheet for sheet in self.sheets()}
+        return [known[sheet.name] for sheet in sheets]
+
     def sheets(self) -> list[Sheet]:
         """All sheets, by name."""
         with self._engine.connect() as connection:

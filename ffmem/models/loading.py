@@ -41,17 +41,36 @@ def load(
     Pickled weights are read as plain tensors only; code inside a checkpoint is never run unless
     `trust_remote_code` says so.
     """
+    model, tokenizer, commit = checkpoint(
+        name,
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
+    return see(model, tokenizer, name, commit)
+
+
+def checkpoint(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None, str | None]:
+    """Model, tokenizer and revision as transformers loads them, whatever its layers are."""
     quiet_transformers()
     where = chosen_device(device)
     kind = chosen_dtype(dtype, where)
     if name.startswith("tiny:"):
         toy = tiny_model(name.removeprefix("tiny:")).to(where)
-        return see(toy if kind is None else toy.to(kind), tiny_tokenizer(), name)
+        return toy if kind is None else toy.to(kind), tiny_tokenizer(), None
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     source, extra = locate(name)
     model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
     commit = getattr(model.config, "_commit_hash", None)
-    return see(model.to(where), tokenizer, name, commit or revision)
+    return model.to(where), tokenizer, commit or revision
 
 
 def chosen_device(device: str) -> torch.device:
