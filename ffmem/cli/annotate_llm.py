@@ -93,8 +93,8 @@ def llm(  # noqa: PLR0913 - one parameter an option
     from ffmem.annotations.drawn_sheets import drawn_sheets
     from ffmem.annotations.endpoint import Endpoint
     from ffmem.annotations.remembered import Remembered
+    from ffmem.location import cache_folder
     from ffmem.models.chat import Chat, LocalChat
-    from ffmem.models.named import cache_folder
     from ffmem.store.scan_store import ScanStore
 
     annotations = opened(folder, database)
