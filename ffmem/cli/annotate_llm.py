@@ -121,7 +121,7 @@ def say_cost(before: Usage, price: Price | None) -> None:
     """What asking will take, before anything is asked."""
     from ffmem.annotations.by_llm import REPAIRS
 
-    money = "" if price is None else f", for at most about {price.of(before):.2f}"
+    money = "" if price is None else f", for at most about {price.of(before):.4f}"
     click.echo(
         f"{before.asked} questions to ask, {before.known} known already: about {before.read:,} "
         f"tokens to read and at most {before.written:,} to write{money}; a reply that breaks the "
@@ -134,7 +134,7 @@ def say_done(
 ) -> None:
     """What came of it and what it took."""
     usage = chat.usage
-    money = "" if price is None else f", {price.of(usage):.2f} paid"
+    money = "" if price is None else f", {price.of(usage):.4f} paid"
     click.echo(
         f"{usage.asked} requests, {usage.known} replies known before; {usage.read:,} tokens read, "
         f"{usage.written:,} written{money}"
