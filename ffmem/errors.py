@@ -6,7 +6,8 @@ FfmemError
 ├── EditError       an edit that cannot be understood or applied
 ├── CorpusError     text that cannot be found or read
 ├── ScanError       a scan that cannot start or go on
-└── StoreError      a folder of results that cannot be opened or written
+├── StoreError      a folder of results that cannot be opened or written
+└── LiveError       a question that the explorer's model cannot take now
 
 Each message is one sentence: what is wrong, which one, and what to do now. The command line
 prints it and exits with code 2; anything else that escapes is a bug and keeps its traceback.
@@ -39,3 +40,7 @@ class ScanError(FfmemError):
 
 class StoreError(FfmemError):
     """A folder of results cannot be opened, trusted or written."""
+
+
+class LiveError(FfmemError):
+    """A question to the explorer's live model cannot be taken now."""

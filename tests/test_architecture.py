@@ -29,6 +29,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "figures",
     },
     "report": {"analyses", "figures", "store", "studies"},
+    "explorer": {
+        "models",
+        "memories",
+        "corpus",
+        "store",
+        "analyses",
+        "annotations",
+        "figures",
+        "studies",
+    },
     "cli": {
         "models",
         "memories",
@@ -41,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "analyses",
         "annotations",
         "figures",
+        "explorer",
     },
 }
 DOORS = {
@@ -53,6 +64,10 @@ DOORS = {
     "pyarrow": {"store", "corpus"},
     "altair": {"figures"},
     "vl_convert": {"figures"},
+    "fastapi": {"explorer"},
+    "starlette": {"explorer"},
+    "uvicorn": {"explorer"},
+    "jinja2": {"explorer", "report"},
 }
 
 

@@ -9,6 +9,7 @@ import click
 
 from ffmem.cli.analyse import analyse
 from ffmem.cli.annotate import annotate
+from ffmem.cli.explore import explore
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.patterns import patterns
@@ -34,6 +35,7 @@ def ffmem() -> None:
 for command in (
     analyse,
     annotate,
+    explore,
     inspect,
     models,
     patterns,
