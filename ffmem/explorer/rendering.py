@@ -47,6 +47,6 @@ def shown_token(text: str) -> str:
 
 def shown_number(value: float) -> str:
     """A number with as many digits as one reads."""
-    if value == 0 or abs(value) >= 100:
+    if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.corpus.sources import Source
 from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import Explored, explore
 from ffmem.models.loading import load
-from ffmem.stages import AnalysisPlan, analyse
 from ffmem.store.scan_store import ScanStore
+from ffmem.studies.running import run_stages
+from ffmem.studies.study import open_study
+from ffmem.studies.subject import SMALL, Subject
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
 
 HOSTILE = "<script>alert(1)</script> & 'quotes' \"too\""  # text of the corpus that is HTML
@@ -24,8 +25,8 @@ def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) 
     """A scan of a toy with the analysis of its values, as `ffmem scan` and `analyse` leave it."""
     model = load(name)
     store = scanned_lines(model, folder, texts, top=30, sample=8)
-    plan = AnalysisPlan(Source(str(folder.with_suffix(".txt"))), only=("values",), sample=12)
-    analyse(model, store, plan, folder)
+    run_stages(Subject(model, store, SMALL), ("values",), folder)
+    open_study(folder).draw()
     return store
 
 

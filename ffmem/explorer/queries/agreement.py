@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.explorer.queries.results import Results
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -49,9 +47,9 @@ class Agreements:
         )
 
 
-def agreements(results: Results, cells: int) -> Agreements | None:
+def agreements(folder: Path, cells: int) -> Agreements | None:
     """What `ffmem analyse --only values` left, or None; read again only when it has changed."""
-    path = results.folder / "analyses" / "values.npz"
+    path = folder / "analyses" / "values.npz"
     try:
         found = _read(path, path.stat().st_mtime_ns)
     except OSError:

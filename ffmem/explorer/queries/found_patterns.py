@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.address import Address
-from ffmem.explorer.queries.results import Results
 
 LOOKED_AT = 25  # triggers that an annotator sees
 
@@ -37,9 +36,9 @@ class FoundPatterns:
         return self.by_address.get(address, ())
 
 
-def found_patterns(results: Results) -> FoundPatterns:
-    """All patterns under `analyses/`, read again only when a file has changed."""
-    paths = sorted((results.folder / "analyses").glob("patterns*.json"))
+def found_patterns(folder: Path) -> FoundPatterns:
+    """All patterns of a study, read again only when a file has changed."""
+    paths = sorted((folder / "analyses").glob("patterns*.json"))
     return _read(tuple((path, path.stat().st_mtime_ns) for path in paths))
 
 
@@ -47,7 +46,8 @@ def found_patterns(results: Results) -> FoundPatterns:
 def _read(files: tuple[tuple[Path, int], ...]) -> FoundPatterns:
     found: dict[str, list[ShownPattern]] = defaultdict(list)
     for path, _ in files:
-        for record in json.loads(path.read_text(encoding="utf-8")).get("records", []):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        for record in data.get("result", data).get("records", []):
             found[_address(record["key"])].append(
                 ShownPattern(
                     description=record["description"],

@@ -81,7 +81,7 @@ def memory_view(explored: Explored, cell: Address, shown: int = SHOWN) -> Memory
     store, lookup = explored.store, explored.lookup
     row, counts = store.row(cell), store.counts(cell)
     triggers, stored = shown_triggers(explored, cell, shown)
-    known = agreements(explored.results, lookup.cells)
+    known = agreements(explored.folder, lookup.cells)
     return MemoryView(
         address=str(cell),
         layer=cell.layer,
@@ -98,7 +98,7 @@ def memory_view(explored: Explored, cell: Address, shown: int = SHOWN) -> Memory
         stored_triggers=stored,
         distribution=distribution(explored, row),
         agreement=None if known is None else known.of(row),
-        patterns=found_patterns(explored.results).of(str(cell)),
+        patterns=found_patterns(explored.folder).of(str(cell)),
         previous=neighbour(explored, cell, -1),
         next=neighbour(explored, cell, +1),
         opposite=str(opposite(cell)) if cell.sign else None,

@@ -8,13 +8,14 @@ from functools import lru_cache
 import numpy as np
 
 from ffmem.explorer.explored import Explored
+from ffmem.explorer.queries.drawn_figures import DrawnFigure, drawn_figures
 
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
 
 
 @dataclass(frozen=True)
 class LayerLine:
-    """One layer: counts, and the mean firing share of blocks of neighbouring memories."""
+    """One layer: counts, and of every block of neighbouring memories the one that fires most."""
 
     layer: int
     memories: int
@@ -22,8 +23,8 @@ class LayerLine:
     fires: float  # share of prefixes, mean over cells
     largest: float  # median over cells of the largest coefficient
     probability: float  # median over cells of the value's top probability
-    blocks: tuple[float, ...]
-    block_size: int
+    blocks: tuple[float, ...]  # share of prefixes that fire the block's densest memory
+    densest: tuple[int, ...]  # that memory
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Overview:
     seconds: float
     triggers: int  # kept for every cell
     analyses: tuple[str, ...]
-    figures: tuple[str, ...]
+    figures: tuple[DrawnFigure, ...]
     layers: tuple[LayerLine, ...]
 
 
 def overview(explored: Explored) -> Overview:
     """The study at a glance."""
-    manifest, results = explored.store.manifest, explored.results
+    manifest = explored.store.manifest
     return Overview(
         study=explored.name,
         model=str(manifest.key.model["name"]),
@@ -59,8 +60,8 @@ def overview(explored: Explored) -> Overview:
         signed=manifest.signed,
         seconds=manifest.seconds,
         triggers=int(manifest.key.settings["top"]),
-        analyses=tuple(results.names),
-        figures=tuple(results.figures),
+        analyses=explored.study.names,
+        figures=drawn_figures(explored),
         layers=layer_lines(explored),
     )
 
@@ -78,9 +79,9 @@ def layer_line(explored: Explored, number: int) -> LayerLine:
     share = np.asarray(explored.store.array("fires")[rows]) / max(prefixes, 1)
     by_memory = share.reshape(-1, memories).mean(axis=0)
     size = -(-memories // BLOCKS)
-    edges = np.arange(0, memories, size)
-    sums = np.add.reduceat(by_memory, edges)
-    counts = np.diff(np.append(edges, memories))
+    padded = np.full((-(-memories // size), size), -1.0)
+    padded.reshape(-1)[:memories] = by_memory
+    best = padded.argmax(axis=1)
     return LayerLine(
         layer=number,
         memories=memories,
@@ -88,6 +89,6 @@ def layer_line(explored: Explored, number: int) -> LayerLine:
         fires=float(share.mean()),
         largest=float(np.median(explored.store.array("largest")[rows])),
         probability=float(np.median(explored.lookup.statistic("probability")[rows])),
-        blocks=tuple((sums / counts).tolist()),
-        block_size=size,
+        blocks=tuple(padded.max(axis=1).tolist()),
+        densest=tuple((np.arange(len(best)) * size + best).tolist()),
     )

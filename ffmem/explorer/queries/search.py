@@ -22,11 +22,11 @@ SORTS: tuple[Sort, ...] = get_args(Sort)
 TOKENS = 5  # that a value promotes, shown of each memory
 MOST = 10_000  # memories of one answer that can be paged through or downloaded
 SCORES: dict[By, str] = {
-    "promotes": "rank of the token",
-    "suppresses": "rank of the token",
-    "words": "triggers of 25",
-    "pattern": "triggers covered",
-    "meaning": "of its largest",
+    "promotes": "Rank",
+    "suppresses": "Rank",
+    "words": "Triggers of 25",
+    "pattern": "Covered",
+    "meaning": "Of its largest",
     "any": "",
     "dead": "",
 }
@@ -122,7 +122,7 @@ def joined(parts: list[Found]) -> Found:
 def with_pattern(explored: Explored, text: str) -> Found:
     """Memories that have a pattern with these letters in its description or kind."""
     wanted, best = text.casefold(), {}
-    for address, patterns in found_patterns(explored.results).by_address.items():
+    for address, patterns in found_patterns(explored.folder).by_address.items():
         covered = [
             pattern.covered
             for pattern in patterns
@@ -157,14 +157,14 @@ def statistic(explored: Explored, name: str) -> NDArray[Any]:
     """One number for every cell."""
     if name != "agreement":
         return explored.lookup.statistic(name)
-    known = agreements(explored.results, explored.lookup.cells)
+    known = agreements(explored.folder, explored.lookup.cells)
     return np.zeros(explored.lookup.cells) if known is None else known.share
 
 
 def hits(explored: Explored, found: Found, by: By) -> tuple[Hit, ...]:
     """The rows of a table."""
     lookup, rows = explored.lookup, found.rows
-    known = agreements(explored.results, lookup.cells)
+    known = agreements(explored.folder, lookup.cells)
     columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
     agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
     scores = [None] * len(rows) if not SCORES[by] else found.scores.tolist()

@@ -1,16 +1,16 @@
 import { onKeys, toSearch } from "./keys.js";
 
-// A stripe stands for a block of neighbouring memories; a click leads to its first one.
+// A stripe stands for a block of neighbouring memories; a click leads to the one that fires most.
 for (const map of document.querySelectorAll(".stripes")) {
-  const { layer, memories, size } = map.dataset;
-  const block = (event) => {
+  const densest = map.dataset.densest.split(" ");
+  const memory = (event) => {
     const box = map.getBoundingClientRect();
-    const share = (event.clientX - box.left) / box.width;
-    return Math.min(Math.floor((share * memories) / size), Math.ceil(memories / size) - 1);
+    const block = Math.floor(((event.clientX - box.left) / box.width) * densest.length);
+    return `L${map.dataset.layer}.${densest[Math.min(Math.max(block, 0), densest.length - 1)]}`;
   };
-  map.addEventListener("click", (event) => location.assign(`/memory/L${layer}.${block(event) * size}`));
+  map.addEventListener("click", (event) => location.assign(`/memory/${memory(event)}`));
   map.addEventListener("mousemove", (event) => {
-    map.parentElement.title = `L${layer}.${block(event) * size} and on`;
+    map.parentElement.title = memory(event);
   });
 }
 
