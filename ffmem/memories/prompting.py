@@ -62,3 +62,24 @@ def look(
         distribution=final.softmax(dim=-1).cpu(),
         readings=readings,
     )
+
+
+@torch.no_grad()
+def continued(model: LanguageModel, text: str, position: int, count: int) -> str:
+    """What the model writes after the first `position` tokens of `text`, the likeliest each time.
+
+    At most `count` tokens; under `edited` this is the edited model's.
+    """
+    lead = 0 if model.bos is None else 1
+    tokens = model.encode(text)[:, : position + lead]
+    room = model.longest - tokens.shape[1]
+    if min(count, room) < 1 or model.tokenizer is None:
+        return ""
+    whole = model.model.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=min(count, room),
+        do_sample=False,
+        pad_token_id=model.tokenizer.eos_token_id,
+    )
+    return str(model.tokenizer.decode(whole[0, tokens.shape[1] :]))
