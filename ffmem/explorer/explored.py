@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from ffmem.explorer.live import LiveModel
-from ffmem.store.lookup import Lookup
+from ffmem.store.lookup import Found, Lookup
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import Study, open_study
 
@@ -22,6 +22,7 @@ class Explored:
     study: Study
     lookup: Lookup
     live: LiveModel
+    firing: dict[str, Found] = field(default_factory=dict, repr=False)  # on phrases asked before
 
     @property
     def store(self) -> ScanStore:

@@ -24,12 +24,17 @@ OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
 STATISTICS = ("fires", "mean", "largest", "probability")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
     """Cells that answer a question, by their rows in the store, each with a number; best first."""
 
     rows: Rows
     scores: NDArray[Any]
+
+    @classmethod
+    def nothing(cls) -> Found:
+        """No cell."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,9 +176,8 @@ class Lookup:
     @lru_cache(maxsize=256)  # noqa: B019
     def _with_words(self, names: Sequence[str]) -> Found:
         numbers = [self.word_number(name) for name in names]
-        nothing = Found(np.zeros(0, np.int64), np.zeros(0, np.int64))
         if not numbers or None in numbers:
-            return nothing
+            return Found.nothing()
         sentences, read = self._sentences_with([number for number in numbers if number is not None])
         firsts = self.arrays["sentence_starts"]
         starts, sizes = firsts[sentences], firsts[sentences + 1] - firsts[sentences]

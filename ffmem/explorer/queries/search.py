@@ -71,17 +71,21 @@ class Answer:
     hits: tuple[Hit, ...]
 
 
-def answer(explored: Explored, question: Question, first: int, count: int) -> Answer:
-    """One page of what is found."""
-    found, total = ordered(explored, question)
+def answer(
+    explored: Explored, question: Question, first: int, count: int, firing: Found | None = None
+) -> Answer:
+    """One page of what is found; `firing` is what the model said of a meaning."""
+    found, total = ordered(explored, question, firing)
     part = Found(found.rows[first : first + count], found.scores[first : first + count])
     return Answer(question, SCORES[question.by], total, first, hits(explored, part, question.by))
 
 
 @lru_cache(maxsize=256)
-def ordered(explored: Explored, question: Question) -> tuple[Found, int]:
+def ordered(
+    explored: Explored, question: Question, firing: Found | None = None
+) -> tuple[Found, int]:
     """The first MOST memories in the order asked for, and how many there are in all."""
-    found = candidates(explored, question)
+    found = candidates(explored, question) if firing is None else firing
     if question.layer is not None:
         rows = explored.lookup.layer_rows(question.layer)
         inside = (found.rows >= rows.start) & (found.rows < rows.stop)
@@ -112,7 +116,7 @@ def candidates(explored: Explored, question: Question) -> Found:
 def joined(parts: list[Found]) -> Found:
     """Several answers as one; lower scores (ranks) first."""
     if not parts:
-        return Found(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return Found.nothing()
     rows = np.concatenate([part.rows for part in parts])
     scores = np.concatenate([part.scores for part in parts])
     order = np.argsort(scores, kind="stable")
