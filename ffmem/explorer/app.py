@@ -9,13 +9,31 @@ from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.failures import answer_failures
-from ffmem.explorer.pages import api, figures, live_memory, memory, overview, prompt, search
+from ffmem.explorer.pages import (
+    annotate,
+    api,
+    figures,
+    live_memory,
+    memory,
+    overview,
+    prompt,
+    search,
+)
 from ffmem.explorer.rendering import STATIC, templates
 from ffmem.explorer.safety import Guard
 from ffmem.version import VERSION
 
 # Each has a `router`, and a `LINK` (title, address) if it stands in the navigation.
-PAGES: tuple[ModuleType, ...] = (overview, figures, memory, live_memory, search, prompt, api)
+PAGES: tuple[ModuleType, ...] = (
+    overview,
+    figures,
+    memory,
+    live_memory,
+    search,
+    prompt,
+    annotate,
+    api,
+)
 
 
 def create_app(explored: Explored, token: str | None = None) -> FastAPI:

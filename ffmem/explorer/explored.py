@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ffmem.annotations.database import Annotations
 from ffmem.explorer.live import LiveModel
 from ffmem.store.lookup import Found, Lookup
 from ffmem.store.scan_store import ScanStore
@@ -22,6 +24,7 @@ class Explored:
     study: Study
     lookup: Lookup
     live: LiveModel
+    database: str | None = None  # of annotations; None is a file in the study's folder
     firing: dict[str, Found] = field(default_factory=dict, repr=False)  # on phrases asked before
 
     @property
@@ -39,11 +42,26 @@ class Explored:
         """The study as a person calls it: the name of its folder."""
         return self.folder.resolve().name
 
+    @property
+    def is_annotated(self) -> bool:
+        """Whether there is a database of annotations to ask."""
+        return self.database is not None or self._annotations_file.exists()
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        """The annotations; their database is made when first needed."""
+        return Annotations.open(self.database or str(self._annotations_file))
+
+    @property
+    def _annotations_file(self) -> Path:
+        return self.folder / "annotations.sqlite"
+
 
 def explore(
     folder: str | Path,
     model: str | None = None,
     watch: Callable[[str], None] = lambda _part: None,
+    database: str | None = None,
 ) -> Explored:
     """Open a study; its quick tables are made if they are not there yet, and `watch` hears of it.
 
@@ -51,7 +69,7 @@ def explore(
     """
     study = open_study(folder)
     lookup = Lookup.open(study.store, watch)
-    return Explored(study, lookup, LiveModel(study.store, model))
+    return Explored(study, lookup, LiveModel(study.store, model), database)
 
 
 async def explored_of(request: Request) -> Explored:
