@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ffmem.corpus.apart import can_be_apart, tokenised_apart
 from ffmem.corpus.batches import Batch, batches
-from ffmem.corpus.compression import Meter
 from ffmem.corpus.kept import KeptSentences
 from ffmem.corpus.places import sentence_and_position
 from ffmem.corpus.prefetch import prefetched
-from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
-from ffmem.corpus.shards import shards
-from ffmem.corpus.sources import Source, digest, documents
+from ffmem.corpus.sentences import Sentences, SentenceSettings
+from ffmem.corpus.sources import Source, digest
+from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
 from ffmem.errors import ScanError, StoreError
 from ffmem.memories.values import value_ends
 from ffmem.models.digest import tokenizer_digest, weights_digest
@@ -43,7 +43,7 @@ from ffmem.version import VERSION
 MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 SAVE_EVERY = 60.0  # seconds between checkpoints, at least
 SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
-HELD_SHARDS = 32  # shards whose whole text is held, at most
+HELD_SHARDS = 32  # shards whose whole text is held before any of it is dropped
 Watch = Callable[[Progress, float | None], None]
 ENDS = 20  # tokens kept at either end of every value's ranking
 
@@ -125,8 +125,17 @@ class ScanRun:
                     self.save()
             self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
             self.progress = replace(self.progress, settled=self.progress.sentences)
-            if len(self._recent) >= HELD_SHARDS:
+            if self._holds_much():
                 self.keep(self.scanner.state())
+
+    def _holds_much(self) -> bool:
+        """Whether whole shards weigh as much as what was kept of earlier ones, and are many.
+
+        So the work of keeping grows with the corpus and no faster, and memory is bounded by a
+        few times what the state can point at.
+        """
+        held = sum(len(sentences.tokens) for sentences in self._recent)
+        return len(self._recent) >= HELD_SHARDS and held >= len(self.kept.tokens)
 
     def _advance(self, **steps: int) -> None:
         counts = {name: getattr(self.progress, name) + step for name, step in steps.items()}
@@ -165,30 +174,35 @@ class Work:
 
 
 def work(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
-    """Shard after shard of the corpus that is not done yet, made ready in a background thread."""
+    """Shard after shard of the corpus that is not done yet, made ready in the background."""
     return prefetched(made_ready(model, plan, done))
+
+
+def shards_left(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Tokenised]:
+    """The tokenised shards that are not done yet; for a GPU, from processes of their own."""
+    reading = Reading(plan.source, sentence_settings(model, plan), done.shards)
+    if model.device.type == "cuda" and can_be_apart(reading, model.tokenizer):
+        return tokenised_apart(reading, model.tokenizer)
+    return tokenised(reading, model.tokenizer)
 
 
 def made_ready(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
     """Split, tokenise and batch what is left of the corpus."""
-    settings, meter = sentence_settings(model, plan), Meter()
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
-    for shard in shards(documents(plan.source, meter)):
-        if shard.number < done.shards:
-            continue
-        if left is not None and left <= 0:
-            return
-        if shard.number >= MOST_SHARDS:
+    if left is not None and left <= 0:
+        return
+    for number, shard in enumerate(shards_left(model, plan, done), done.shards):
+        if number >= MOST_SHARDS:
             raise ScanError("the corpus is larger than one scan can number; scan it in parts")
-        sentences = tokenise(shard, model.tokenizer, settings)
-        if left is not None:
+        sentences, share = shard.sentences, shard.share
+        if plan.max_sentences is not None and left is not None:
             sentences = sentences.first(left)
             left -= len(sentences)
-        ready = list(batches(sentences, model.bos, model.bos or 0, done.budget))
-        share = meter.share
-        if plan.max_sentences is not None and left is not None:
             share = max(share or 0.0, 1 - left / plan.max_sentences)
-        yield Work(sentences, ready[done.batches if shard.number == done.shards else 0 :], share)
+        ready = list(batches(sentences, model.bos, model.bos or 0, done.budget))
+        yield Work(sentences, ready[done.batches if number == done.shards else 0 :], share)
+        if left is not None and left <= 0:
+            return
 
 
 def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:
@@ -239,12 +253,11 @@ def fresh(key: ScanKey, budget: int) -> Checkpoint:
 def sentences_in(state: ScanState) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The numbers of all sentences that a state points at, in order, each once."""
     found = [
-        np.unique(part.places.cpu().numpy())
+        sentence_and_position(part.places[part.places != EMPTY])[0].unique().cpu().numpy()
         for layer in state.values()
         for part in (layer.triggers, layer.sample)
     ]
-    places = np.unique(np.concatenate(found))
-    return np.unique(sentence_and_position(places[places != EMPTY])[0])
+    return np.unique(np.concatenate(found))
 
 
 def finish(model: LanguageModel, run: ScanRun) -> None:

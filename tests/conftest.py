@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -51,3 +54,26 @@ def relu() -> LanguageModel:
 @pytest.fixture(scope="session")
 def gated() -> LanguageModel:
     return load("tiny:llama")
+
+
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser without a window; skips where none is installed."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium is installed; on Debian: apt install chromium")
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
+        yield found
+        found.close()

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"scan", "corpus"},
     "analyses": {"models", "memories", "corpus", "scan", "store"},
     "annotations": {"analyses", "models", "memories", "corpus", "store"},
-    "figures": {"analyses"},
+    "figures": {"analyses", "store"},
     "studies": {
         "models",
         "memories",
@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "annotations",
         "figures",
         "studies",
+        "report",
     },
     "cli": {
         "models",
@@ -47,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "store",
         "pipeline",
         "studies",
+        "study",
         "report",
         "analyses",
         "annotations",

@@ -38,9 +38,9 @@ class Scanner:
         self.settings = settings
         chosen = range(1, len(model.layers) + 1) if layers is None else sorted(set(layers))
         self._layers = [model.layer(number) for number in chosen]
-        shared = Shared(settings)
+        self._shared = Shared(settings)
         self._scans = {
-            layer.number: LayerScan(layer.memories, settings, layer.values.device, shared)
+            layer.number: LayerScan(layer.memories, settings, layer.values.device, self._shared)
             for layer in self._layers
         }
         self._hooks = ExitStack()
@@ -76,6 +76,7 @@ class Scanner:
                 raise
         finally:
             self._batch = None
+        self._shared.settle()
         torch.cuda.empty_cache()
         done = frozenset(self._done)
         for half in batch.halves():
@@ -97,7 +98,7 @@ class Scanner:
 
     @torch.inference_mode()
     def _forward(self, batch: Batch) -> None:
-        tokens = batch.tokens.to(self.model.device, non_blocking=True)
+        tokens = sent(batch.tokens, self.model.device)
         with suppress(_LastKeyRead):
             self.model.model.base_model(input_ids=tokens, use_cache=False)
 
@@ -124,6 +125,13 @@ class Scanner:
                 "memory ran out while triggers were kept; choose a smaller token budget, "
                 "fewer triggers (--top), or fewer layers at a time (--layers)"
             ) from error
+
+
+def sent(tokens: Tensor, device: torch.device) -> Tensor:
+    """The tokens on the model's device; pinned, so that nothing waits for the copy."""
+    if device.type != "cuda":
+        return tokens.to(device)
+    return tokens.pin_memory().to(device, non_blocking=True)
 
 
 def out_of_memory(error: BaseException) -> bool:
