@@ -12,6 +12,7 @@ from ffmem.explorer.failures import answer_failures
 from ffmem.explorer.pages import (
     annotate,
     api,
+    compare,
     figures,
     live_memory,
     memory,
@@ -32,6 +33,7 @@ PAGES: tuple[ModuleType, ...] = (
     search,
     prompt,
     annotate,
+    compare,
     api,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ class Explored:
     lookup: Lookup
     live: LiveModel
     database: str | None = None  # of annotations; None is a file in the study's folder
+    others: tuple[Study, ...] = ()  # to compare with
     firing: dict[str, Found] = field(default_factory=dict, repr=False)  # on phrases asked before
 
     @property
@@ -62,14 +63,16 @@ def explore(
     model: str | None = None,
     watch: Callable[[str], None] = lambda _part: None,
     database: str | None = None,
+    others: Sequence[str | Path] = (),
 ) -> Explored:
     """Open a study; its quick tables are made if they are not there yet, and `watch` hears of it.
 
-    `model` is loaded when first needed; None takes the model that the scan names.
+    `model` is loaded when first needed; None takes the model that the scan names. `database` is
+    that of annotations; `others` are studies to compare with.
     """
-    study = open_study(folder)
+    study, beside = open_study(folder), tuple(map(open_study, others))
     lookup = Lookup.open(study.store, watch)
-    return Explored(study, lookup, LiveModel(study.store, model), database)
+    return Explored(study, lookup, LiveModel(study.store, model), database, beside)
 
 
 async def explored_of(request: Request) -> Explored:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from time import sleep
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -14,6 +17,14 @@ from ffmem.explorer.live import LiveModel
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
+Answer = TypeVar("Answer")
+
+
+def in_a_loop(asking: Coroutine[Any, Any, Answer]) -> Answer:
+    """In a thread of its own, because a browser of other tests may keep a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, asking).result()
+
 
 def test_the_model_is_loaded_by_the_first_question_and_stays(study: ScanStore) -> None:
     live = LiveModel(study)
@@ -22,7 +33,7 @@ def test_the_model_is_loaded_by_the_first_question_and_stays(study: ScanStore) -
     async def twice() -> tuple[int, int]:
         return await live.ask(id), await live.ask(id)
 
-    first, second = asyncio.run(twice())
+    first, second = in_a_loop(twice())
     assert live.loaded
     assert first == second
 
@@ -43,7 +54,7 @@ def test_questions_run_one_at_a_time(study: ScanStore) -> None:
     async def many() -> None:
         await asyncio.gather(*(live.ask(question) for _ in range(8)))
 
-    asyncio.run(many())
+    in_a_loop(many())
     assert most == 1
 
 
@@ -59,7 +70,7 @@ def test_a_full_queue_is_a_sentence_and_empties_again(study: ScanStore) -> None:
         await asyncio.gather(*first)
         assert await live.ask(lambda _m: "free") == "free"
 
-    asyncio.run(crowd())
+    in_a_loop(crowd())
 
 
 def test_a_run_without_end_is_stopped_inside_the_model(study: ScanStore) -> None:
@@ -80,7 +91,7 @@ def test_a_run_without_end_is_stopped_inside_the_model(study: ScanStore) -> None
         assert ended.wait(5)
         return await live.ask(lambda model: model)
 
-    model = asyncio.run(ask())
+    model = in_a_loop(ask())
     assert not any(layer.block._forward_pre_hooks for layer in model.layers)
 
 
@@ -95,7 +106,7 @@ def test_a_question_that_waited_too_long_is_never_begun(study: ScanStore) -> Non
         assert [type(one) for one in found] == [LiveError, LiveError]
         await asyncio.sleep(0.5)
 
-    asyncio.run(ask())
+    in_a_loop(ask())
     assert begun == []
 
 
@@ -110,4 +121,4 @@ def test_a_model_that_cannot_be_had_is_a_sentence(
     study: ScanStore, name: str, error: type[FfmemError], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        asyncio.run(LiveModel(study, name).ask(lambda _m: None))
+        in_a_loop(LiveModel(study, name).ask(lambda _m: None))
