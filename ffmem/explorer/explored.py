@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ffmem.explorer.agreement import agreements
 from ffmem.explorer.live import LiveModel
 from ffmem.store.lookup import Found, Lookup
 from ffmem.store.scan_store import ScanStore
@@ -51,6 +52,8 @@ def explore(
     """
     study = open_study(folder)
     lookup = Lookup.open(study.store, watch)
+    lookup.warm()
+    agreements(study.folder, lookup.cells)  # read once, before the first page waits for it
     return Explored(study, lookup, LiveModel(study.store, model))
 
 
