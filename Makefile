@@ -8,11 +8,7 @@ INSTALLED := $(VENV)/installed
 .PHONY: demo test lint bench clean
 
 demo: $(INSTALLED)
-	$(BIN)/ffmem inspect demo
-	$(BIN)/ffmem scan demo demo --max-sentences 6000 -o out/demo
-	$(BIN)/ffmem show out/demo L12.894
-	$(BIN)/ffmem analyse out/demo --only values,composition,refinement --sample 1000
-	@echo "open the figures in out/demo/figures, for example out/demo/figures/$$(ls out/demo/figures | grep -m1 html)"
+	$(BIN)/ffmem study demo
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest

@@ -1,44 +1,212 @@
-"""A model of the paper's size with random weights, to measure speed with.
+"""The scan at the paper's size on a GPU: against a bare pass, and as a whole run.
 
-    python -m benchmarks.paper_size --tokenizer MODEL_FOLDER --into FOLDER
+    python -m benchmarks.paper_size TEXT... --tokenizer FOLDER [--seconds 300]
 
-OPT, 16 layers, d = 1024, 4,096 memories a layer, ReLU, pre-norm, tied, no final norm. Speed does
-not depend on what the weights say; what enters the triggers does, a little: a trained model's
-memories fire more rarely.
+A random OPT (16 layers, d = 1024, 4,096 memories a layer, ReLU, pre-norm, tied, no final norm) in
+bfloat16 reads real text. Printed: how fast text is made ready alone; the ratio of the scan to a
+bare pass on the same batches, both sides in turn, from the first sentence on, for some token
+budgets; where a GPU's time goes; a whole `ffmem scan` with its stages; and how far bfloat16 finds
+the triggers of float32. Speed does not depend on what the weights say; what enters the triggers
+does, a little: a trained model's memories fire more rarely.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, OPTConfig, OPTForCausalLM
 
+from benchmarks.precision import overlap
+from benchmarks.scan import bare, in_turn, wait
+from benchmarks.stages import Stages
+from ffmem import demo, pipeline
+from ffmem.corpus.apart import tokenised_apart
+from ffmem.corpus.batches import Batch, batches
+from ffmem.corpus.sentences import Sentences, SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.corpus.tokenised import Reading
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.pipeline import ScanPlan, scan
+from ffmem.runs import finishing, local
+from ffmem.runs.reading import Reader
+from ffmem.scan.scanner import Scanner
+from ffmem.scan.settings import ScanSettings
 
-def main() -> None:
-    """Make the folder."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokenizer", required=True, help="folder whose tokenizer is taken")
-    parser.add_argument("--into", required=True)
-    options = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
+PAPER_TOKENS = 103e6  # of WikiText-103
+
+
+def make_model(tokenizer_folder: str, into: Path, small: bool) -> None:
+    """Write the random model into a folder."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    width = 64 if small else 1024
     config = OPTConfig(
         vocab_size=len(tokenizer),
-        hidden_size=1024,
-        num_hidden_layers=16,
-        ffn_dim=4096,
+        hidden_size=width,
+        num_hidden_layers=2 if small else 16,
+        ffn_dim=4 * width,
         num_attention_heads=8,
-        word_embed_proj_dim=1024,
+        word_embed_proj_dim=width,
         max_position_embeddings=512,
         activation_function="relu",
         do_layer_norm_before=True,
         _remove_final_layer_norm=True,
     )
     torch.manual_seed(0)
-    model = OPTForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(options.into)
-    tokenizer.save_pretrained(options.into)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters in {options.into}")
+    OPTForCausalLM(config).to(torch.bfloat16).save_pretrained(into)
+    tokenizer.save_pretrained(into)
+
+
+@contextmanager
+def section(name: str) -> Iterator[None]:
+    """A heading, and at the end how long it took."""
+    print(f"\n## {name}", flush=True)
+    began = time.perf_counter()
+    yield
+    print(f"({time.perf_counter() - began:.1f} s)", flush=True)
+
+
+def made_ready(reading: Reading, model: LanguageModel, shards: int) -> list[Sentences]:
+    """The first shards, and how fast they come when nothing else runs."""
+    began, first, found = time.perf_counter(), 0.0, []
+    for shard in islice(tokenised_apart(reading, model.tokenizer), shards):
+        first = first or time.perf_counter() - began
+        found.append(shard.sentences)
+    took = time.perf_counter() - began
+    tokens = sum(len(sentences.tokens) for sentences in found)
+    print(
+        f"{len(found)} shards, {sum(map(len, found)):,} sentences, {tokens:,} tokens: "
+        f"{tokens / took:,.0f} tokens/s, the first after {first:.1f} s"
+    )
+    return found
+
+
+def show_ratio(model: LanguageModel, found: list[Sentences], budget: int) -> None:
+    """Scan against bare pass over all of it, from an empty state."""
+    bos = model.bos
+    ready = [b for sentences in found for b in batches(sentences, bos, bos or 0, budget)]
+    tokens = sum(int(batch.lengths.sum()) for batch in ready)
+    cells = sum(batch.tokens.numel() for batch in ready)
+    for batch in ready[:3]:
+        bare(model, batch.tokens)
+    with Scanner(model, ScanSettings()) as throw_away:  # compiles the kernels
+        for batch in ready[:3]:
+            throw_away.read(batch)
+        wait(model.device)
+    with Scanner(model, ScanSettings()) as scanner:
+        curve = in_turn(model, scanner, ready, 0)
+    print(
+        f"budget {budget:,}: {len(ready)} batches, padding and BOS {1 - tokens / cells:.1%}; "
+        f"bare {tokens / sum(curve.bare):,.0f} tokens/s, scan {tokens / sum(curve.scan):,.0f}"
+    )
+    curve.show()
+
+
+def show_profile(model: LanguageModel, ready: list[Batch], warm: list[Batch]) -> None:
+    """What a GPU does in a few batches of a scan that has read some text before."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    with Scanner(model, ScanSettings()) as scanner:
+        for batch in warm:
+            scanner.read(batch)
+        wait(model.device)
+        with profile(activities=kinds) as seen:
+            began = time.perf_counter()
+            for batch in ready:
+                scanner.read(batch)
+            host = time.perf_counter() - began
+            wait(model.device)
+            wall = time.perf_counter() - began
+    events = [e for e in seen.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+    busy = sum(e.self_device_time_total for e in events) / 1e6
+    print(f"{len(ready)} batches: wall {wall:.3f} s, host {host:.3f} s, GPU busy {busy:.3f} s")
+    for event in sorted(events, key=lambda e: -e.self_device_time_total)[:14]:
+        share = event.self_device_time_total / 1e6 / max(busy, 1e-9)
+        print(f"  {share:6.1%} {event.count:6d} x {event.key[:90]}")
+
+
+def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path) -> float:
+    """One `ffmem scan` with a clock on its stages; returns tokens a second of the scan."""
+    plan = ScanPlan(source, ScanSettings(), SentenceSettings(), max_sentences=limit)
+    with Stages() as stages:
+        stages.iterator(pipeline, "work", "waiting for text")
+        stages.method(Scanner, "read", "host side of the passes")
+        stages.method(Reader, "snapshot", "keeping sentences")
+        stages.method(local.ScanRun, "save", "checkpoints, keeping included")
+        stages.function(pipeline, "scan_key", "digests of weights and corpus")
+        stages.function(pipeline, "write_store", "the store, all of it")
+        stages.function(finishing, "value_columns", "the store: projecting values")
+        for name in ("state", "kept", "endings", "vocabulary", "table"):
+            stages.function(finishing, f"write_{name}", f"the store: writing {name}")
+        began = time.perf_counter()
+        store = scan(model, plan, out)
+        took = time.perf_counter() - began
+    counts, seconds = store.manifest.counts, store.manifest.seconds
+    speed = counts["tokens"] / seconds
+    print(
+        f"{counts['tokens']:,} tokens, {counts['sentences']:,} sentences, "
+        f"{counts['sentences_kept']:,} kept: scan {seconds:.1f} s, {speed:,.0f} tokens/s; "
+        f"with the store {took:.1f} s; 103 M tokens would take {PAPER_TOKENS / speed:.0f} s"
+    )
+    stages.show(took)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(f"store {size / 2**20:,.0f} MiB")
+    return speed
+
+
+def main() -> None:
+    """Run all of it, the whole run sized so that it ends in time."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text", help="a file, folder or glob of text")
+    parser.add_argument("--tokenizer", required=True, help="folder whose tokenizer is taken")
+    parser.add_argument("--seconds", type=float, default=300, help="for everything")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--shards", type=int, default=40, help="2 MiB each, for the ratios")
+    parser.add_argument("--budgets", default="16384,32768,65536")
+    parser.add_argument("--trained", action="store_true", help="overlap for --tokenizer's model")
+    parser.add_argument("--small", action="store_true", help="a tiny model, to try this script")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    dtype = "bfloat16" if options.device == "cuda" else "float32"
+    print(torch.__version__, torch.cuda.get_device_name() if options.device == "cuda" else "cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        with section("model"):
+            make_model(options.tokenizer, Path(folder) / "model", options.small)
+            model = load(str(Path(folder) / "model"), device=options.device, dtype=dtype)
+        source = Source(options.text)
+        reading = Reading(source, SentenceSettings(max_tokens=511))
+        with section("text made ready alone"):
+            found = made_ready(reading, model, options.shards)
+        budgets = [int(budget) for budget in options.budgets.split(",")]
+        for budget in budgets:
+            with section(f"scan / bare, budget {budget:,}"):
+                part = found if budget == budgets[-1] else found[: max(1, len(found) // 3)]
+                show_ratio(model, part, budget)
+        with section("profile of a scan"):
+            made = [b for s in found for b in batches(s, model.bos, 0, budgets[-1])]
+            show_profile(model, made[-8:], made[:-8][: 8 * 12])
+        with section("whole run, small, to know the speed"):
+            speed = whole_run(model, source, 200_000, Path(folder) / "first")
+        left = options.seconds - (time.perf_counter() - began) - 60
+        per_sentence = sum(len(s.tokens) for s in found) / sum(map(len, found))
+        limit = int(max(left, 20) * speed / per_sentence * 0.8)
+        with section("whole run"):
+            whole_run(model, source, limit, Path(folder) / "second")
+    if options.device != "cuda":
+        return
+    with section("bfloat16 against float32, demo model"):
+        overlap(demo.MODEL, str(demo.TRAIN), 20_000, options.device)
+    if options.trained:
+        with section("bfloat16 against float32, trained model"):
+            overlap(options.tokenizer, options.text, 40_000, options.device)
 
 
 if __name__ == "__main__":

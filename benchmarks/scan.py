@@ -3,19 +3,20 @@
     python -m benchmarks.scan MODEL CORPUS [--sentences N] [--rounds R] [--device cuda]
 
 Both sides read the same batches in turn: a bare pass of the base model under inference mode, and
-the scan's pass. The state is warmed up first on other sentences, because the first sentences all
-enter; the warm-up's own ratio is printed apart. Medians over rounds, with the quartiles.
+the scan's pass. The first sentences nearly all enter, so the ratio is printed by how many have been
+read, and for the sentences after `--warmup` alone. Medians over rounds, with the quartiles.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
+from benchmarks.curve import Curve, quartiles
 from ffmem import demo
 from ffmem.corpus.batches import Batch, batches
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
@@ -23,8 +24,10 @@ from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scan.scanner import Scanner
+from ffmem.scan.scanner import Scanner, sent
 from ffmem.scan.settings import ScanSettings
+
+PIECES = 16  # of each side, taken in turn, where the two sides have different batches
 
 
 def main() -> None:
@@ -32,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("corpus")
-    parser.add_argument("--sentences", type=int, default=2000, help="sentences timed")
+    parser.add_argument("--sentences", type=int, default=2000, help="sentences after the warm-up")
     parser.add_argument("--warmup", type=int, default=2000, help="sentences read before")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--top", type=int, default=50)
@@ -40,6 +43,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--padded", action="store_true", help="also against batches of 32, padded")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -47,8 +51,11 @@ def main() -> None:
     source = first_sentences(model, options.corpus)
     warm = list(all_batches(model, source, options.warmup, options.budget))
     timed = list(all_batches(model, source, options.sentences, options.budget))
-    compare(model, warm, timed, ScanSettings(top=options.top, signed=model.gated), options.rounds)
-    padded(model, timed, options.rounds)
+    settings = ScanSettings(top=options.top, signed=model.gated)
+    print(f"{torch.get_num_threads()} threads, {model.dtype}, t = {options.top}")
+    compare(model, warm, timed, settings, options.rounds)
+    if options.padded:
+        padded(model, warm + timed, settings, options.rounds)
 
 
 def first_sentences(model: LanguageModel, corpus: str) -> Iterator[Sentences]:
@@ -69,25 +76,53 @@ def all_batches(
 
 
 @torch.inference_mode()
-def bare(model: LanguageModel, batch: Batch) -> None:
+def bare(model: LanguageModel, tokens: Tensor) -> None:
     """The base model's own forward pass and nothing else."""
-    model.model.base_model(input_ids=batch.tokens.to(model.device), use_cache=False)
-
-
-def seconds(work: Callable[[Batch], None], some: list[Batch], device: torch.device) -> float:
-    """How long one side takes over some batches."""
-    wait(device)
-    began = time.perf_counter()
-    for batch in some:
-        work(batch)
-    wait(device)
-    return time.perf_counter() - began
+    model.model.base_model(input_ids=sent(tokens, model.device), use_cache=False)
 
 
 def wait(device: torch.device) -> None:
     """Let a GPU finish."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """How long some work takes."""
+    wait(device)
+    began = time.perf_counter()
+    work()
+    wait(device)
+    return time.perf_counter() - began
+
+
+def in_turn(
+    model: LanguageModel, scanner: Scanner, ready: list[Batch], start: int, size: int | None = None
+) -> Curve:
+    """Bare pass and scan over the same batches, a group of them at a time, sides taking turns."""
+    size = size or (1 if model.device.type == "cpu" else 16)
+    curve = Curve()
+    for number, first in enumerate(range(0, len(ready), size), start):
+        group = ready[first : first + size]
+
+        def scan(group: list[Batch] = group) -> None:
+            for batch in group:
+                scanner.read(batch)
+
+        def plain(group: list[Batch] = group) -> None:
+            for batch in group:
+                bare(model, batch.tokens)
+
+        if number % 2:
+            curve.scan.append(seconds(scan, model.device))
+        scanner.__exit__(None, None, None)
+        curve.bare.append(seconds(plain, model.device))
+        scanner.__enter__()
+        if not number % 2:
+            curve.scan.append(seconds(scan, model.device))
+        curve.sentences.append(sum(len(batch.lengths) for batch in group))
+        curve.tokens.append(sum(int(batch.lengths.sum()) for batch in group))
+    return curve
 
 
 def compare(
@@ -98,91 +133,65 @@ def compare(
     rounds: int,
 ) -> None:
     """Scan against bare pass, batch by batch in turn, so that both meet the same noise."""
-    tokens = sum(int(batch.lengths.sum()) for batch in timed)
-    seconds(lambda batch: bare(model, batch), warm[:2], model.device)
-    with Scanner(model, settings) as scanner:
-        one, other = in_turn(model, scanner, warm, 0)
-    print(
-        f"from an empty state: scan / bare = {other / one:.3f} over {len(warm)} batches, one round"
-    )
-    ratios, speeds = [], []
-    for round_number in range(rounds):
+    for batch in warm[:2]:
+        bare(model, batch.tokens)
+    curves = []
+    for number in range(rounds):
         with Scanner(model, settings) as scanner:
-            for batch in warm:
-                scanner.read(batch)
-            wait(model.device)
-            one, other = in_turn(model, scanner, timed, round_number)
-        ratios.append(other / one)
-        speeds.append((tokens / one, tokens / other))
+            curves.append(in_turn(model, scanner, warm + timed, number))
+    first = curves[0]
+    edge = first.group_at(sum(len(batch.lengths) for batch in warm))
+    parts = {"from the first sentence": (0, edge), "after them": (edge, None)}
+    for name, (begin, end) in parts.items():
+        low, middle, high = quartiles([curve.ratio(begin, end) for curve in curves])
+        count, tokens = sum(first.sentences[begin:end]), sum(first.tokens[begin:end])
+        bare_speed, scan_speed = (
+            tokens / quartiles([sum(side[begin:end]) for side in sides])[1]
+            for sides in ([c.bare for c in curves], [c.scan for c in curves])
+        )
+        print(
+            f"{name}, {count:,} sentences: scan / bare = {middle:.3f} "
+            f"(quartiles {low:.3f} to {high:.3f}, {rounds} rounds); "
+            f"bare {bare_speed:,.0f} tokens/s, scan {scan_speed:,.0f}"
+        )
+    curves[-1].show()
+
+
+def padded(model: LanguageModel, ready: list[Batch], settings: ScanSettings, rounds: int) -> None:
+    """A whole scan against a bare pass of the same sentences in corpus order, 32 at a time."""
+    plain = in_corpus_order(ready, model.bos or 0)
+    ratios = []
+    for _ in range(rounds):
+        ours = theirs = 0.0
+        with Scanner(model, settings) as scanner:
+            for piece in range(PIECES):
+                mine = ready[piece::PIECES]
+                ours += seconds(lambda m=mine: [scanner.read(b) for b in m], model.device)
+                scanner.__exit__(None, None, None)
+                other = plain[piece::PIECES]
+                theirs += seconds(lambda o=other: [bare(model, t) for t in o], model.device)
+                scanner.__enter__()
+        ratios.append(ours / theirs)
     low, middle, high = quartiles(ratios)
     print(
-        f"scan / bare = {middle:.3f} (quartiles {low:.3f} to {high:.3f}, {rounds} rounds, "
-        f"{len(timed)} batches, {tokens:,} tokens)"
-    )
-    print(
-        f"bare {statistics.median(s[0] for s in speeds):,.0f} tokens/s, "
-        f"scan {statistics.median(s[1] for s in speeds):,.0f} tokens/s"
+        f"whole scan from an empty state / bare pass in corpus order padded by 32 = "
+        f"{middle:.3f} (quartiles {low:.3f} to {high:.3f}, {rounds} rounds)"
     )
 
 
-def in_turn(
-    model: LanguageModel, scanner: Scanner, timed: list[Batch], start: int
-) -> tuple[float, float]:
-    """Total seconds of the bare side and of the scan over the same batches, a group at a time."""
-    bare_seconds = scan_seconds = 0.0
-    size = 1 if model.device.type == "cpu" else 8
-    groups = [timed[i : i + size] for i in range(0, len(timed), size)]
-    for number, group in enumerate(groups):
-        sides = [("bare", lambda b: bare(model, b)), ("scan", scanner.read)]
-        for name, work in sides if (number + start) % 2 else reversed(sides):
-            with_hooks_off = name == "bare"
-            if with_hooks_off:
-                scanner.__exit__(None, None, None)
-            took = seconds(work, group, model.device)
-            if with_hooks_off:
-                bare_seconds += took
-                scanner.__enter__()
-            else:
-                scan_seconds += took
-    return bare_seconds, scan_seconds
-
-
-def quartiles(numbers: list[float]) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile."""
-    if len(numbers) < 2:
-        return numbers[0], numbers[0], numbers[0]
-    low, middle, high = statistics.quantiles(numbers, n=4, method="inclusive")
-    return low, middle, high
-
-
-def padded(model: LanguageModel, timed: list[Batch], rounds: int) -> None:
-    """The scan's batches against the same sentences in corpus order, 32 a batch, padded."""
-    rows = sorted(
+def in_corpus_order(ready: list[Batch], pad: int) -> list[Tensor]:
+    """The sentences of all batches again, in order, 32 a batch, padded to the longest of them."""
+    rows = [
         (int(number), batch.tokens[row, : int(length) + batch.bos])
-        for batch in timed
+        for batch in ready
         for row, (number, length) in enumerate(zip(batch.sentences, batch.lengths, strict=True))
-    )
-    groups = [[tokens for _, tokens in rows[i : i + 32]] for i in range(0, len(rows), 32)]
-    plain = [
-        torch.nn.utils.rnn.pad_sequence(group, batch_first=True, padding_value=model.bos or 0)
+    ]
+    tokens = [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+    groups = [tokens[i : i + 32] for i in range(0, len(tokens), 32)]
+    return [
+        torch.nn.utils.rnn.pad_sequence(group, batch_first=True, padding_value=pad)
         for group in groups
     ]
-    ratios = []
-    for _ in range(max(1, rounds // 2)):
-        with Scanner(model, ScanSettings(signed=model.gated)) as scanner:
-            ours = seconds(scanner.read, timed, model.device)
-        wait(model.device)
-        began = time.perf_counter()
-        with torch.inference_mode():
-            for tokens in plain:
-                model.model.base_model(input_ids=tokens.to(model.device), use_cache=False)
-        wait(model.device)
-        ratios.append(ours / (time.perf_counter() - began))
-    low, middle, high = quartiles(ratios)
-    print(
-        f"whole scan, warm-up included / bare pass in corpus order padded by 32 = "
-        f"{middle:.3f} ({low:.3f} to {high:.3f})"
-    )
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def report(options: argparse.Namespace, times: Times) -> None:
 
 def time_kernel(options: argparse.Namespace) -> None:
     """The kernel alone on coefficients like the model's, for several block sizes."""
-    from ffmem.scan import kernels
+    from ffmem.scan import kernel_pass
 
     batch = next(iter(random_batches(1, options.tokens, options.vocabulary)))
     chosen = ScanSettings(top=options.top, sample=options.sample)
@@ -202,7 +202,7 @@ def time_kernel(options: argparse.Namespace) -> None:
         (512, 4, 4), (512, 2, 4), (512, 8, 4), (512, 16, 4), (256, 4, 2), (1024, 4, 8),
         (1024, 4, 4), (2048, 4, 8),
     ):  # fmt: skip
-        kernels.BLOCK, kernels.ROWS, kernels.WARPS = block, rows, warps
+        kernel_pass.BLOCK, kernel_pass.ROWS, kernel_pass.WARPS = block, rows, warps
         shared = Shared(chosen)
         layer = LayerScan(options.memories, chosen, "cuda", shared)
         numbered, laps = 0, []

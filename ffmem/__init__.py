@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel as LanguageModel
     from ffmem.models.loading import load as load
     from ffmem.models.seeing import see as see
+    from ffmem.studies.study import open_study as open_study
 
 _HOME = {
     "Address": "address",
@@ -36,6 +37,7 @@ _HOME = {
     "load": "models.loading",
     "logits": "memories.projection",
     "look": "memories.prompting",
+    "open_study": "studies.study",
     "read": "memories.reading",
     "see": "models.seeing",
     "token_probabilities": "memories.projection",

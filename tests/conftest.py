@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,6 +38,27 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", only_here)
 
 
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[str]:
+    """A real Ray on this machine, with two CPUs and little memory; gives its address."""
+    reason = "ray is not installed; `pip install ffmem[ray]`"
+    pytest.importorskip("ray", reason=reason)
+    from ffmem.scaleout.ray_executor import ray  # with its settings
+
+    context = ray.init(
+        address="local",
+        num_cpus=2,
+        num_gpus=0,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+    )
+    yield context.address_info["address"]
+    ray.shutdown()
+
+
 @pytest.fixture(scope="session", params=KINDS)
 def toy(request: pytest.FixtureRequest) -> LanguageModel:
     """One toy after the other: ReLU, GELU, gated, parallel, sandwich norms, scaled, fused."""
@@ -51,3 +75,26 @@ def relu() -> LanguageModel:
 @pytest.fixture(scope="session")
 def gated() -> LanguageModel:
     return load("tiny:llama")
+
+
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser without a window; skips where none is installed."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium is installed; on Debian: apt install chromium")
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
+        yield found
+        found.close()

@@ -36,7 +36,7 @@ class LayerActivity:
     active_eps: tuple[float, ...]
     for_90: tuple[float, ...]
     participation: tuple[float, ...]
-    mean_active: float
+    mean_active: float  # memories, not per cent
     median_for_90: float  # memories, not per cent
     median_stronger_than_residual: float  # memories
 

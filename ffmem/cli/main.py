@@ -9,15 +9,18 @@ import click
 
 from ffmem.cli.analyse import analyse
 from ffmem.cli.annotate import annotate
+from ffmem.cli.compare import compare
 from ffmem.cli.explore import explore
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.patterns import patterns
 from ffmem.cli.prompt import prompt
 from ffmem.cli.removal import removal
+from ffmem.cli.report import report
 from ffmem.cli.scan import scan
 from ffmem.cli.search import search
 from ffmem.cli.show import show
+from ffmem.cli.study import study
 from ffmem.errors import FfmemError
 from ffmem.version import VERSION
 
@@ -35,15 +38,18 @@ def ffmem() -> None:
 for command in (
     analyse,
     annotate,
+    compare,
     explore,
     inspect,
     models,
     patterns,
     prompt,
     removal,
+    report,
     scan,
     search,
     show,
+    study,
 ):
     ffmem.add_command(command)
 

@@ -26,9 +26,20 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Shade the tokens that the key needs (runs the model).",
 )
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="Draw it into a .svg or .png file instead: what fires the key, what the value promises.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def show(  # noqa: PLR0913 - one parameter an option
-    folder: Path, address: str, count: int, sample: bool, salient: bool, as_json: bool
+    folder: Path,
+    address: str,
+    count: int,
+    sample: bool,
+    salient: bool,
+    picture: Path | None,
+    as_json: bool,
 ) -> None:
     r"""Show the memory ADDRESS of the scan in FOLDER: triggers, value tokens, counts.
 
@@ -45,6 +56,9 @@ def show(  # noqa: PLR0913 - one parameter an option
 
     store = ScanStore.open(folder)
     search = Search(store)
+    if picture is not None:
+        draw(store, search, store.cells(Address.parse(address))[0], picture, count)
+        return
     kind = "sample" if sample else "trigger"
     pages = [page(store, search, cell, kind) for cell in store.cells(Address.parse(address))]
     if salient:
@@ -56,6 +70,15 @@ def show(  # noqa: PLR0913 - one parameter an option
         return
     for found in pages:
         print_page(found, count)
+
+
+def draw(store: ScanStore, search: Search, cell: Address, picture: Path, count: int) -> None:
+    """Save one cell as a picture."""
+    from ffmem.figures.memory import memory_chart
+    from ffmem.figures.saving import save_picture
+
+    save_picture(memory_chart(cell, store.triggers(cell), search.pushes(cell), count), picture)
+    click.echo(f"-> {picture}")
 
 
 def page(store: ScanStore, search: Search, cell: Address, kind: str) -> dict[str, Any]:

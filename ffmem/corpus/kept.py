@@ -61,7 +61,20 @@ class KeptSentences:
         if not len(numbers):
             return KeptSentences.empty()
         where = np.minimum(np.searchsorted(numbers, self.numbers), len(numbers) - 1)
-        return self._rows(np.flatnonzero(numbers[where] == self.numbers))
+        wanted = numbers[where] == self.numbers
+        if wanted.all():
+            return self
+        sizes, text_sizes = np.diff(self.starts), np.diff(self.text_starts)
+        # A mark for each token and letter: an eighth of the memory that their indices would take.
+        tokens, letters = np.repeat(wanted, sizes), np.repeat(wanted, text_sizes)
+        return KeptSentences(
+            self.numbers[wanted],
+            starts_of(sizes[wanted]),
+            self.tokens[tokens],
+            self.token_ends[tokens],
+            starts_of(text_sizes[wanted]),
+            self.text[letters],
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[KeptSentences]) -> KeptSentences:

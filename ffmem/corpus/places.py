@@ -5,24 +5,28 @@ empty prefix, and the next token is the sentence's token p. A sentence's number 
 number times 65,536 plus its row in the shard, so a place names shard, row and position.
 """
 
-from typing import TypeVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from torch import Tensor
+
+if TYPE_CHECKING:  # text is made ready in processes that need no torch
+    from torch import Tensor
 
 ROWS = 1 << 16  # sentences in one shard, at most
 POSITIONS = 1 << 16  # positions in one sentence, at most; a sentence of n tokens has n + 1
 
-Whole = TypeVar("Whole", int, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", Tensor)
+Whole = TypeVar("Whole", int, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "Tensor")
 
 
 def _wide(numbers: Whole) -> Whole:
     """The same numbers as 64-bit ones, so that a product does not overflow."""
-    if isinstance(numbers, Tensor):
-        return numbers.long()
+    if isinstance(numbers, int):
+        return numbers
     if isinstance(numbers, np.ndarray):
         return numbers.astype(np.int64, copy=False)
-    return numbers
+    return numbers.long()
 
 
 def place_of(sentence: Whole, position: Whole) -> Whole:

@@ -98,13 +98,13 @@ def _end(ends: NDArray[np.int32], position: int) -> int:
 
 
 def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Sentences:
-    """Split a shard into sentences and tokenise them with a transformers fast tokenizer.
+    """Split a shard into sentences and tokenise them with a fast tokenizer.
 
     Runs in the tokenizer's own threads and lets other Python threads run meanwhile. Turns off
     truncation and padding in the tokenizer.
     """
     texts = sentence_texts(shard.documents, settings)
-    tokens, sizes, ends = tokens_and_ends(texts, _backend(tokenizer))
+    tokens, sizes, ends = tokens_and_ends(texts, backend_of(tokenizer))
     kept = [text for text, size in zip(texts, sizes, strict=True) if size]
     found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
     count = len(found.texts)
@@ -138,9 +138,10 @@ def sentence_texts(documents: Sequence[str], settings: SentenceSettings) -> list
     return found
 
 
-def _backend(tokenizer: Any) -> Any:
-    """The tokenizers-library object inside, made to keep every token and add none."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+def backend_of(tokenizer: Any) -> Any:
+    """The tokenizers-library object inside (or itself), made to keep every token and add none."""
+    itself = tokenizer if hasattr(tokenizer, "encode_batch_fast") else None
+    backend = getattr(tokenizer, "backend_tokenizer", itself)
     if backend is None:
         raise CorpusError(
             f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "

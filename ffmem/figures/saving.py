@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 
+from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
 
 
@@ -36,6 +37,19 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
         path.write_bytes(content)
         written.append(path)
     return written
+
+
+def save_picture(chart: alt.TopLevelMixin, path: Path) -> None:
+    """Write one picture, SVG without ground or PNG on white, by the ending of its name."""
+    import vl_convert
+
+    spec = chart.to_dict()
+    if path.suffix == ".svg":
+        path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+    elif path.suffix == ".png":
+        path.write_bytes(vl_convert.vegalite_to_png({**spec, "background": "white"}, scale=2))
+    else:
+        raise FfmemError(f"a picture is a .svg or a .png file, and {path.name!r} is neither")
 
 
 def rows_of(spec: dict[str, Any]) -> list[Row]:

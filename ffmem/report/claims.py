@@ -101,17 +101,21 @@ def shown(number: Interval | None, unit: Unit, interval: bool = True) -> str:
     if number is None or math.isnan(number.estimate):
         return "–"
     scale, end = (100, " %") if unit in ("share", "rank") else (1, " %" if unit == "change" else "")
-    value = f"{scale * number.estimate:{_digits(scale * number.estimate)}}{end}"
+    value = f"{_written(scale * number.estimate)}{end}"
     if not interval:
         return value
-    low, high = scale * number.low, scale * number.high
-    ends = f"{low:{_digits(low)}} .. {high:{_digits(high)}}, " if low == low else ""
-    return f"{value} ({ends}n = {number.n:,})"
+    ends = (
+        ""
+        if math.isnan(number.low)
+        else " .. ".join(_written(scale * one) for one in (number.low, number.high)) + ", "
+    )
+    return f"{value} ({ends}n\u00a0=\u00a0{number.n:,})"
 
 
-def _digits(value: float) -> str:
+def _written(value: float) -> str:
     """More places for small numbers, so that 0.04 does not become 0.0."""
-    return ".1f" if abs(value) >= 1 or value == 0 else ".2f"
+    places = 1 if abs(value) >= 1 else 2
+    return f"{round(value, places) + 0.0:.{places}f}"
 
 
 def above(one: Interval, other: Interval) -> bool:

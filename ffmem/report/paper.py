@@ -33,6 +33,7 @@ def every_key_has_a_pattern(result: PatternStudy) -> Finding:
         control,
         "control keys with a pattern",
         holds=found.estimate >= 0.95 and control.estimate <= 0.1,
+        detail=f"by annotator ‘{result.summary.annotator}’",
     )
 
 
@@ -230,7 +231,7 @@ def predictive_values_predict(result: Values) -> Finding:
 )
 def many_memories_are_active(result: Composition) -> Finding:
     """Hundreds of memories are active for a prefix."""
-    active = [layer.mean_active / 100 for layer in result.activity]
+    active = [layer.mean_active / layer.memories for layer in result.activity]
     found = exactly(statistics.fmean(active), result.prefixes)
     return Finding(
         found,
@@ -250,11 +251,11 @@ def many_memories_are_active(result: Composition) -> Finding:
 def activity_dips(result: Composition) -> Finding:
     """Fewest memories are active in the middle."""
     layers = result.activity
-    lowest = min(layers, key=lambda layer: layer.mean_active)
+    lowest = min(layers, key=lambda layer: layer.mean_active / layer.memories)
     inside = layers[0].layer < lowest.layer < layers[-1].layer
     return Finding(
-        exactly(lowest.mean_active / 100, result.prefixes),
-        exactly(layers[0].mean_active / 100, result.prefixes),
+        exactly(lowest.mean_active / lowest.memories, result.prefixes),
+        exactly(layers[0].mean_active / layers[0].memories, result.prefixes),
         "first layer",
         holds=inside,
         detail=f"lowest in layer {lowest.layer} of {len(layers)}",

@@ -19,7 +19,7 @@ from ffmem.scan.tallies import UNIT, Tallies
 from ffmem.scan.triggers import Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.kernels import KernelPass
+    from ffmem.scan.kernel_pass import KernelPass
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class LayerState:
 class LayerScan:
     """Takes in the coefficients of one layer batch by batch and keeps its state.
 
-    Layers of one scan should be given one `Shared`. Coefficients must stay unchanged until two
-    more batches (of any layer) have been seen: a GPU's work is looked at only then.
+    Layers of one scan should be given one `Shared`. On a GPU coefficients must stay unchanged
+    after they were seen: the work on them is looked at later.
     """
 
     def __init__(
@@ -186,10 +186,10 @@ def kernel_pass(memories: int, settings: ScanSettings, device: torch.device) -> 
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan import kernels
+        from ffmem.scan.kernel_pass import KernelPass, runs_on
     except ImportError:
         return None
-    return kernels.KernelPass(memories, settings, device) if kernels.runs_on(device) else None
+    return KernelPass(memories, settings, device) if runs_on(device) else None
 
 
 def not_finite() -> ScanError:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
+from ffmem.models.attention import any_shape
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.layer_scan import LayerScan, LayerState
@@ -38,9 +39,9 @@ class Scanner:
         self.settings = settings
         chosen = range(1, len(model.layers) + 1) if layers is None else sorted(set(layers))
         self._layers = [model.layer(number) for number in chosen]
-        shared = Shared(settings)
+        self._shared = Shared(settings)
         self._scans = {
-            layer.number: LayerScan(layer.memories, settings, layer.values.device, shared)
+            layer.number: LayerScan(layer.memories, settings, layer.values.device, self._shared)
             for layer in self._layers
         }
         self._hooks = ExitStack()
@@ -48,6 +49,7 @@ class Scanner:
         self._done: set[int] = set()  # layers that have seen the batch under way
 
     def __enter__(self) -> Scanner:
+        self._hooks.enter_context(any_shape())
         for layer in self._layers:
             handle = layer.value_map.module.register_forward_pre_hook(self._hook(layer))
             self._hooks.callback(handle.remove)
@@ -76,6 +78,7 @@ class Scanner:
                 raise
         finally:
             self._batch = None
+        self._shared.settle()
         torch.cuda.empty_cache()
         done = frozenset(self._done)
         for half in batch.halves():
@@ -97,7 +100,7 @@ class Scanner:
 
     @torch.inference_mode()
     def _forward(self, batch: Batch) -> None:
-        tokens = batch.tokens.to(self.model.device, non_blocking=True)
+        tokens = sent(batch.tokens, self.model.device)
         with suppress(_LastKeyRead):
             self.model.model.base_model(input_ids=tokens, use_cache=False)
 
@@ -124,6 +127,13 @@ class Scanner:
                 "memory ran out while triggers were kept; choose a smaller token budget, "
                 "fewer triggers (--top), or fewer layers at a time (--layers)"
             ) from error
+
+
+def sent(tokens: Tensor, device: torch.device) -> Tensor:
+    """The tokens on the model's device; pinned, so that nothing waits for the copy."""
+    if device.type != "cuda":
+        return tokens.to(device)
+    return tokens.pin_memory().to(device, non_blocking=True)
 
 
 def out_of_memory(error: BaseException) -> bool:

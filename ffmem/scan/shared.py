@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import cache
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from ffmem.scan.rows import Batch, Rows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.sweep import Sweeper
 
-HELD = 2  # launches whose coefficients are kept: enough for a GPU to stay busy while the host waits
+HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
+HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory
 
 
 class Launch(Protocol):
     """Work handed to a GPU, whose outcome somebody must look at."""
+
+    @property
+    def coefficients(self) -> Tensor:
+        """What the work reads, and what looking at its outcome may need again."""
 
     def settle(self) -> None:
         """Wait for the outcome and act on it; a second call does nothing."""
@@ -51,11 +58,27 @@ class Shared:
         return self._sweepers[key]
 
     def look_later(self, launch: Launch) -> None:
-        """Settle this launch when two more have followed it.
+        """Settle this launch when some more have followed it.
 
         By then the host waits, if at all, for work the GPU has behind it, and never lets it run
-        out of work; a wait right after the launch would.
+        out of work; a wait right after the launch would. The more launches are held the longer
+        the host may be busy with something else, such as the next batch.
         """
+        m = launch.coefficients
+        room = _memory(m.device) // HELD_SHARE // max(m.numel() * m.element_size(), 1)
         self._launches.append(launch)
-        while len(self._launches) > HELD:
+        while len(self._launches) > max(HELD, room):
             self._launches.popleft().settle()
+
+    def settle(self) -> None:
+        """Look at all that is under way, which lets go of its coefficients."""
+        while self._launches:
+            self._launches.popleft().settle()
+
+
+@cache
+def _memory(device: torch.device) -> int:
+    """Bytes of a GPU; none elsewhere, where nothing runs ahead."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.get_device_properties(device).total_memory)

@@ -79,7 +79,7 @@ def test_a_study_counts_every_key_and_carries_its_controls(
     bars = patterns_chart(study.summary, study.controls).to_dict()["data"]["values"]
     assert len(bars) == 3 * 4
     for layer in (1, 2, 3):
-        assert sum(b["share"] for b in bars if b["layer"] == layer) == pytest.approx(100)
+        assert sum(b["share"] for b in bars if b["layer"] == layer) == pytest.approx(1)
 
 
 def test_too_little_text_is_refused(relu: LanguageModel, relu_store: ScanStore) -> None:

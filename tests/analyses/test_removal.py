@@ -138,7 +138,7 @@ def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: S
     result = removal(relu, relu_store, keys=3, top=3)
     drawn = removal_chart(result).to_dict()["data"]["values"]
     expected = [
-        (layer.layer, f"{kind} token", getattr(layer, kind).mean.estimate)
+        (layer.layer, f"{kind} token", getattr(layer, kind).mean.estimate / 100)
         for layer in result.layers
         for kind in ("first", "last", "random")
     ]

@@ -1,0 +1,32 @@
+"""`ffmem compare DIR1 DIR2 ...`: studies side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("compare.html"),
+    show_default=True,
+    help="Page to write.",
+)
+def compare(folders: tuple[Path, ...], out: Path) -> None:
+    r"""Put two or more studies side by side: models, checkpoints, corpora, controls.
+
+    The same claims and the same figures on the same scales, in one page that opens offline.
+
+    \b
+    Example:
+        ffmem compare out/demo out/demo/control-random-weights
+    """
+    from ffmem.report.comparison import write_comparison
+    from ffmem.studies.study import open_study
+
+    click.echo(f"-> {write_comparison([open_study(folder) for folder in folders], out)}")

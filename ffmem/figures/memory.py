@@ -1,0 +1,65 @@
+"""Fig 1 from a real memory: what triggers its key, and what its value promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from ffmem.address import Address
+from ffmem.figures import style
+from ffmem.store.scan_store import Trigger
+from ffmem.store.search import TokenPush
+
+LINE = 24  # pixels a trigger
+LEFT, MIDDLE, RIGHT = 430, 170, 150  # pixels: text before, last and next token, promised tokens
+
+
+def memory_chart(
+    address: Address, triggers: Sequence[Trigger], promoted: Sequence[TokenPush], rows: int = 8
+) -> Any:
+    """Triggers on the left, the last token read in the middle, promised tokens on the right."""
+    lines = [
+        {
+            "row": row,
+            "coefficient": found.coefficient,
+            "before": ("…" if len(found.before) > 60 else "") + found.before[-60:],
+            "last": found.last.strip() or found.last,
+            "next": found.next.strip() or found.next or "end",
+        }
+        for row, found in enumerate(triggers[:rows])
+    ]
+    pushes = [
+        {"row": row, "token": found.text.strip() or found.text, "logit": found.logit}
+        for row, found in enumerate(promoted[:rows])
+    ]
+    place = alt.Y("row:O", axis=None)
+    text = style.base(lines)
+    before = text.mark_text(align="right", color=style.INK, fontSize=12).encode(
+        x=alt.value(LEFT), y=place, text="before:N"
+    )
+    last = text.mark_text(align="left", color=style.BLUE, fontSize=12, fontWeight="bold").encode(
+        x=alt.value(LEFT + 6), y=place, text="last:N"
+    )
+    following = text.mark_text(align="left", color=style.GREEN, fontSize=12).encode(
+        x=alt.value(LEFT + MIDDLE - 70), y=place, text="next:N"
+    )
+    key = _panel(alt.layer(before, last, following), LEFT + MIDDLE, rows, "the key fires after …")
+    bars = style.base(pushes)
+    size = alt.X("logit:Q", axis=None, scale=alt.Scale(zero=True))
+    bar = bars.mark_bar(color=style.GREEN, opacity=0.35).encode(x=size, y=place)
+    name = bars.mark_text(align="left", dx=4, color=style.INK, fontSize=12).encode(
+        x=alt.value(0), y=place, text="token:N"
+    )
+    value = _panel(alt.layer(bar, name), RIGHT, rows, "its value promises")
+    caption = (
+        "Left: the strongest triggers, the last token read in blue, the token that followed in "
+        "green. Right: the tokens that the value pushes most."
+    )
+    return style.captioned(alt.hconcat(key, value, spacing=30), f"Memory {address}", caption, 3)
+
+
+def _panel(chart: Any, width: int, rows: int, title: str) -> Any:
+    heading = alt.TitleParams(title, anchor="start", color=style.INK, fontSize=12)
+    return style.sized(chart, width, LINE * rows).properties(title=heading)

@@ -1,0 +1,189 @@
+"""Everything that a report says, as one value: the templates only set it in type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ffmem.analyses.last_layer import Case
+from ffmem.analyses.predictive import ValueRow
+from ffmem.report import paper  # noqa: F401 - fills the list of claims
+from ffmem.report.claims import Verdict, judged
+from ffmem.report.examples import KeyRow, key_rows, value_rows
+from ffmem.report.words import SECTIONS, FigureWords, SectionWords
+from ffmem.store.records import plain
+from ffmem.studies.study import Study
+
+CASES = 12  # of the last layer that are printed
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart without its heading, which the page sets in its own type."""
+
+    name: str
+    title: str
+    caption: str
+    read: str
+    paper: str
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One chapter."""
+
+    name: str
+    title: str
+    intro: str
+    missing: tuple[str, ...]  # analyses without a result
+    verdicts: tuple[Verdict, ...]
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class StageNote:
+    """What an analysis was made from, for the appendix."""
+
+    name: str
+    seconds: float
+    made_from: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report."""
+
+    model: str
+    about: dict[str, str]
+    verdicts: tuple[Verdict, ...]
+    sections: tuple[Section, ...]
+    keys: tuple[KeyRow, ...]
+    values: tuple[ValueRow, ...]
+    cases: tuple[Case, ...]
+    settings: dict[str, str]
+    left_out: dict[str, int]
+    stages: tuple[StageNote, ...]
+    failed: tuple[str, ...]
+
+    @property
+    def holding(self) -> int:
+        """Claims that hold."""
+        return sum(verdict.word == "holds" for verdict in self.verdicts)
+
+    @property
+    def measured(self) -> int:
+        """Claims that were measured."""
+        return sum(verdict.finding is not None for verdict in self.verdicts)
+
+
+def build(study: Study) -> Report:
+    """Gather the report of a study; analyses that have no result are named as missing."""
+    results = {name: study.result(name) for name in study.names}
+    verdicts = judged(results)
+    last = results.get("last-layer")
+    return Report(
+        model=study.model_name,
+        about=about(study),
+        verdicts=tuple(verdicts),
+        sections=tuple(_section(words, study, verdicts) for words in SECTIONS),
+        keys=key_rows(results["patterns"], study.store) if "patterns" in results else (),
+        values=value_rows(results["values"]) if "values" in results else (),
+        cases=last.cases[:CASES] if last else (),
+        settings=settings(study),
+        left_out=left_out(study, results),
+        stages=tuple(_note(study, name) for name in study.names),
+        failed=study.failed,
+    )
+
+
+def numbers(report: Report, study: Study) -> dict[str, Any]:
+    """Every number of the report, and every result in full, in plain values."""
+    return {
+        "model": report.model,
+        "about": report.about,
+        "settings": report.settings,
+        "left_out": report.left_out,
+        "claims": {
+            verdict.name: {**plain(verdict), "verdict": verdict.word} for verdict in report.verdicts
+        },
+        "table_1": plain(report.keys),
+        "table_2": plain(report.values),
+        "results": {name: study.record(name).result for name in study.names},
+    }
+
+
+def about(study: Study) -> dict[str, str]:
+    """What was studied, for a person."""
+    manifest = study.store.manifest
+    counts, model = manifest.counts, manifest.key.model
+    revision = f", revision {model['revision']}" if model["revision"] else ""
+    return {
+        "Model": f"{model['name']}{revision} ({model['type']}, {model['dtype']})",
+        "Layers": f"{len(manifest.layers)}, {manifest.layers[0][1]:,} memories each in the first",
+        "Memories": f"{sum(study.store.memories.values()):,}"
+        + (", each with two signs" if manifest.signed else ""),
+        "Text": f"{counts['sentences']:,} sentences, {counts['tokens']:,} tokens",
+        "Triggers kept": f"{manifest.key.settings['top']} a memory",
+        "Scan": f"{manifest.seconds:,.0f} s, scan {manifest.key.digest}",
+        "ffmem": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+    }
+
+
+def settings(study: Study) -> dict[str, str]:
+    """Every choice that decided the scan."""
+    key = plain(study.store.manifest.key)
+    return {
+        f"{part}.{name}": str(value)
+        for part in ("model", "corpus", "settings")
+        for name, value in key[part].items()
+    }
+
+
+def left_out(study: Study, results: dict[str, Any]) -> dict[str, int]:
+    """What is dead, unfilled or skipped, by the name that a reader knows."""
+    counts = study.store.manifest.counts
+    found = {
+        "memories that nothing in the text fires": counts["dead"],
+        "memories with fewer triggers than asked for": counts["unfilled"],
+        "sentences that were cut to the longest length": counts["sentences_cut"],
+    }
+    if "removal" in results:
+        layers = results["removal"].layers
+        found["triggers of one token (figure 3)"] = sum(layer.short for layer in layers)
+        found["dead keys drawn (figure 3)"] = sum(layer.dead for layer in layers)
+    if "patterns" in results:
+        found["dead keys drawn (figure 2)"] = results["patterns"].dead
+    if "values" in results:
+        found |= {f"values: {name}": count for name, count in results["values"].counts.items()}
+    return found
+
+
+def _section(words: SectionWords, study: Study, verdicts: list[Verdict]) -> Section:
+    return Section(
+        words.name,
+        words.title,
+        words.intro,
+        tuple(name for name in words.stages if name not in study.names),
+        tuple(verdict for verdict in verdicts if verdict.stage in words.stages),
+        tuple(figure_of(one, study) for one in words.figures if one.figure in study.charts),
+    )
+
+
+def figure_of(words: FigureWords, study: Study) -> Figure:
+    """One figure with its words; the heading leaves the chart for the page."""
+    spec = study.chart(words.figure).to_dict()
+    heading = spec.pop("title")
+    return Figure(
+        words.figure,
+        heading["text"],
+        " ".join(heading["subtitle"]),
+        words.read,
+        words.paper,
+        spec,
+    )
+
+
+def _note(study: Study, name: str) -> StageNote:
+    record = study.record(name)
+    return StageNote(name, record.seconds, record.made_from)

@@ -1,0 +1,88 @@
+"""Tables 1 and 2 of the paper, made from this model's best memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from ffmem.address import Address
+from ffmem.analyses.pattern_study import PatternStudy
+from ffmem.analyses.patterns import Pattern
+from ffmem.analyses.predictive import ValueRow
+from ffmem.analyses.values import Values
+from ffmem.store.scan_store import ScanStore
+
+BANDS = 6  # parts of the depth that each give a row of Table 1
+TRIGGERS = 3  # shown of each key
+VALUES = 12  # rows of Table 2
+BEFORE = 70  # characters of a prefix that are shown
+
+
+@dataclass(frozen=True)
+class ShownTrigger:
+    """A trigger as it is printed: the end of what was read, its last token, and the next one."""
+
+    before: str
+    last: str
+    next: str
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """One row of Table 1."""
+
+    key: Address
+    kinds: str
+    description: str
+    covers: int  # triggers
+    triggers: tuple[ShownTrigger, ...]
+
+
+def key_rows(study: PatternStudy, store: ScanStore) -> tuple[KeyRow, ...]:
+    """From each part of the depth the key whose clearest pattern covers most triggers."""
+    layers = sorted(store.memories)
+    by_key = sorted(study.records, key=lambda pattern: (pattern.key, -len(pattern.ranks)))
+    keys = [list(patterns) for _, patterns in groupby(by_key, key=lambda pattern: pattern.key)]
+    rows = []
+    for band in range(BANDS):
+        inside = [
+            patterns
+            for patterns in keys
+            if layers.index(patterns[0].key.layer) * BANDS // len(layers) == band
+        ]
+        if inside:
+            best = max(
+                inside, key=lambda patterns: (len(patterns[0].ranks), -patterns[0].key.index)
+            )
+            rows.append(_key_row(best, store))
+    return tuple(rows)
+
+
+def _key_row(patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
+    first = patterns[0]
+    found = store.triggers(first.key)
+    return KeyRow(
+        key=first.key,
+        kinds=" + ".join(sorted({pattern.kind for pattern in patterns}, reverse=True)),
+        description=first.description,
+        covers=len(first.ranks),
+        triggers=tuple(
+            ShownTrigger(cut(found[rank - 1].before), found[rank - 1].last, found[rank - 1].next)
+            for rank in sorted(first.ranks)[:TRIGGERS]
+        ),
+    )
+
+
+def value_rows(result: Values) -> tuple[ValueRow, ...]:
+    """The surest values with an agreeing trigger, most precise first."""
+    agreeing = [row for row in result.predictive.rows if row.before]
+    best = sorted(agreeing, key=lambda row: (-row.precision, -row.probability))[:VALUES]
+    return tuple(best)
+
+
+def cut(text: str) -> str:
+    """The end of a text, from a word's beginning on."""
+    if len(text) <= BEFORE:
+        return text
+    return "…" + text[-BEFORE:].partition(" ")[2]

@@ -1,0 +1,142 @@
+"""How long a study will take and how much memory it needs, from a probe of a second or two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ffmem.corpus.compression import Meter
+from ffmem.corpus.sentences import tokenise
+from ffmem.corpus.shards import shards
+from ffmem.corpus.sources import documents
+from ffmem.memories.projection import CHUNK_BYTES, logits
+from ffmem.models.language_model import LanguageModel
+from ffmem.pipeline import ScanPlan, sentence_settings
+from ffmem.studies.subject import Sizes
+
+LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
+STANDARD_INPUT = "-"
+GUESSED_TOKENS = 25  # a sentence, where the text cannot be looked at twice
+
+
+@dataclass(frozen=True)
+class Text:
+    """The size of a corpus, guessed from its first shard; no total where nothing says how far."""
+
+    tokens: int | None
+    tokens_a_sentence: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What the machine does with this model in a second."""
+
+    tokens: float  # read in a forward pass
+    projections: float  # vectors brought to the vocabulary
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds by stage, the scan first, and bytes of memory."""
+
+    text: Text
+    seconds: dict[str, float]
+    memory: int
+
+    @property
+    def total(self) -> float:
+        """Seconds of all stages whose length is known."""
+        return sum(self.seconds.values())
+
+
+def estimate(model: LanguageModel, plan: ScanPlan, sizes: Sizes) -> Estimate:
+    """Probe the model and the text, and say what a study of this size will cost."""
+    text, speed = text_size(model, plan), probe(model)
+    seconds = {
+        name: tokens / speed.tokens + projections / speed.projections + fixed
+        for name, (tokens, projections, fixed) in costs(model, sizes, text).items()
+    }
+    return Estimate(text, seconds, memory(model, plan))
+
+
+def text_size(model: LanguageModel, plan: ScanPlan) -> Text:
+    """Read the first shard of the corpus and how much of it that is."""
+    if plan.source.path == STANDARD_INPUT:
+        return Text(None, GUESSED_TOKENS)
+    meter = Meter()
+    shard = next(shards(documents(plan.source, meter)))
+    sentences = tokenise(shard, model.tokenizer, sentence_settings(model, plan))
+    tokens = int(sentences.lengths.sum())
+    each = tokens / max(len(sentences), 1)
+    whole = round(tokens / meter.share) if meter.share else None
+    if plan.max_sentences is not None:
+        most = round(plan.max_sentences * each)
+        whole = most if whole is None else min(whole, most)
+    return Text(whole, each)
+
+
+@torch.no_grad()
+def probe(model: LanguageModel) -> Speed:
+    """Time a forward pass and a projection, each made larger until it takes long enough."""
+    some = torch.arange(32, device=model.device) % model.words
+
+    def read(rows: int) -> None:
+        model.stack(input_ids=some.expand(rows, -1), use_cache=False)
+
+    def project(rows: int) -> None:
+        vectors = torch.ones(rows, model.width, dtype=model.dtype, device=model.device)
+        logits(model, vectors, "state")
+
+    most = max(1, CHUNK_BYTES // (4 * model.words))
+    return Speed(32 * rate(read, model.device, 512), rate(project, model.device, most))
+
+
+def rate(work: Callable[[int], None], device: torch.device, most: int) -> float:
+    """Rows a second."""
+    rows = 1
+    work(rows)  # the first call pays for what is set up once
+    while True:
+        began = time.monotonic()
+        work(rows)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        took = time.monotonic() - began
+        if took >= LONG_ENOUGH or rows >= most:
+            return rows / max(took, 1e-9)
+        rows = min(most, rows * 4)
+
+
+def costs(model: LanguageModel, sizes: Sizes, text: Text) -> dict[str, tuple[float, float, float]]:
+    """Tokens read, vectors projected and other seconds, by stage.
+
+    Orders of magnitude from how each analysis works; the other seconds are those of the embedded
+    model on one CPU core.
+    """
+    layers, memories = len(model.layers), model.memories
+    prefix = text.tokens_a_sentence / 2 + 1
+    per_layer = layers * prefix
+    return {
+        "scan": (text.tokens or 0, memories, 2),
+        "patterns": (1500 * text.tokens_a_sentence, 0, 10 + 0.4 * layers * sizes.pattern_keys),
+        "removal": (3 * per_layer * sizes.removal_keys * sizes.removal_triggers, 0, 2),
+        "values": (0, 3 * memories, 2),
+        "lenses": (5 * per_layer * sizes.lens_memories, 3 * memories, 2),
+        "composition": (sizes.sample * prefix, 6 * layers * sizes.sample + 2 * memories, 2),
+        "refinement": (0, 0, 1),
+        "last-layer": (0, 0, 1),
+        "causal": (40 * per_layer * sizes.causal_memories, 0, 5),
+        "report": (0, 0, 15),
+    }
+
+
+def memory(model: LanguageModel, plan: ScanPlan) -> int:
+    """Bytes: the weights, the scan's state, one batch of one layer, and chunks of logits."""
+    weights = sum(one.numel() * one.element_size() for one in model.model.parameters())
+    cells = model.memories * (2 if plan.settings.signed else 1)
+    state = cells * (12 * (plan.settings.top + plan.settings.sample) + 32)
+    widest = max(layer.memories for layer in model.layers)
+    budget = plan.budget or 4096
+    return weights + 3 * state + 4 * budget * widest * 4 + 6 * CHUNK_BYTES

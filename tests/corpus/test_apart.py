@@ -1,0 +1,93 @@
+"""Text made ready in other processes is what one thread makes of it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from ffmem.corpus import apart
+from ffmem.corpus.apart import can_be_apart, tokenised_apart
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
+from ffmem.errors import CorpusError
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text of three shards and a bit: short lines, as marks close a shard too."""
+    draw = random.Random(0)
+    words = ["cat", "mat.", "Zoë", "Brötchen;", "là", "日本語です。", "two dogs"]
+    lines = (draw.choice(words) for _ in range(60_000))
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def reading(path: Path, first: int = 0) -> Reading:
+    return Reading(Source(str(path)), SentenceSettings(max_tokens=40), first)
+
+
+def assert_same(found: list[Tokenised], expected: list[Tokenised]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.sentences.texts == other.sentences.texts
+        for name in ("numbers", "tokens", "starts", "token_ends"):
+            np.testing.assert_array_equal(
+                getattr(one.sentences, name), getattr(other.sentences, name)
+            )
+        assert one.share is not None
+        assert other.share is not None
+
+
+@pytest.mark.parametrize(("processes", "first"), [(1, 0), (3, 0), (2, 1)])
+def test_the_same_shards_come_in_the_same_order(
+    processes: int, first: int, corpus: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    wanted = reading(corpus, first)
+    expected = list(tokenised(wanted, tokenizer))
+    assert len(expected) >= 3 - first
+    assert_same(list(tokenised_apart(wanted, tokenizer, processes)), expected)
+
+
+def test_trouble_over_there_is_raised_here(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    (tmp_path / "bad.txt").write_bytes(b"good line\n\xff\xfe\n")
+    with pytest.raises(CorpusError, match=r"bad.txt line 2 is not valid UTF-8"):
+        list(tokenised_apart(reading(tmp_path / "bad.txt"), tokenizer, 2))
+
+
+def test_a_reader_that_stops_early_leaves_no_process(
+    corpus: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    real = apart.subprocess.Popen
+
+    def noted(*given: object, **options: object) -> object:
+        started.append(real(*given, **options))  # type: ignore[call-overload]
+        return started[-1]
+
+    monkeypatch.setattr(apart.subprocess, "Popen", noted)
+    shards = tokenised_apart(reading(corpus), tokenizer, 2)
+    next(shards)
+    shards.close()  # type: ignore[attr-defined]
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
+
+
+def test_a_process_that_dies_is_one_sentence(
+    corpus: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "COMMAND", [apart.sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(CorpusError, match=r"ended early \(exit code 3\)"):
+        list(tokenised_apart(reading(corpus), tokenizer, 1))
+
+
+def test_standard_input_stays_here(tokenizer: PreTrainedTokenizerFast, corpus: Path) -> None:
+    assert can_be_apart(reading(corpus), tokenizer)
+    assert not can_be_apart(Reading(Source("-"), SentenceSettings()), tokenizer)

@@ -1,0 +1,51 @@
+"""One small study of a toy, made once: scan, every analysis, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.models.loading import load
+from ffmem.pipeline import ScanPlan
+from ffmem.scan.settings import ScanSettings
+from ffmem.studies.study import Study
+from ffmem.studies.subject import Sizes
+from ffmem.study import StudyPlan, study
+from tests.analyses.conftest import lines
+
+FEW = Sizes(
+    sample=12,
+    pattern_keys=2,
+    removal_keys=2,
+    removal_triggers=3,
+    lens_memories=2,
+    causal_memories=2,
+)
+
+
+def small_study(kind: str, out: Path) -> Study:
+    """Study a toy; its text has a word of markup, so that escaping is seen to work."""
+    corpus = out.with_suffix(".txt")
+    corpus.write_text("\n".join([*lines(150, 1), "river <b>stone</b> & light."]) + "\n")
+    model = load(f"tiny:{kind}")
+    scan = ScanPlan(
+        Source(str(corpus)),
+        ScanSettings(top=26, sample=6, signed=model.gated),
+        SentenceSettings(splitter="line", max_tokens=60),
+    )
+    found, events = study(model, StudyPlan(scan, FEW), out)
+    assert {event.state for event in events} == {"made"}
+    return found
+
+
+@pytest.fixture(scope="session")
+def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return small_study("opt", tmp_path_factory.mktemp("study") / "opt")
+
+
+@pytest.fixture(scope="session")
+def gated_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return small_study("llama", tmp_path_factory.mktemp("study") / "llama")

@@ -1,0 +1,115 @@
+"""A study from a person's side: the command, the estimate, the notebook."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ffmem.address import Address
+from ffmem.cli.main import main
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.errors import FfmemError, StoreError
+from ffmem.models.language_model import LanguageModel
+from ffmem.pipeline import ScanPlan
+from ffmem.scan.settings import ScanSettings
+from ffmem.studies.estimates import estimate
+from ffmem.studies.study import open_study
+from ffmem.studies.subject import Sizes
+from tests.analyses.conftest import lines
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run(capsys: Capture, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["ffmem", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(lines(160, 1)) + "\n")
+    return path
+
+
+def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
+    corpus: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "study"
+    words = ("study", "tiny:opt", str(corpus), "-o", str(out), "--only", "values,refinement")
+    code, said, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert "memories in 3 layers" in said
+    assert "needs about" in said
+    assert "not measured" in said  # claims of analyses that were left out
+    assert said.rstrip().endswith("report.html")
+    before = (out / "report.html").stat().st_mtime_ns
+    code, said, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert said.count("kept") >= 3
+    assert (out / "report.html").stat().st_mtime_ns == before
+    run(capsys, monkeypatch, *words, "--again", "report")
+    assert (out / "report.html").stat().st_mtime_ns > before
+    again = (out / "report.html").read_bytes()
+    run(capsys, monkeypatch, "report", str(out))
+    assert (out / "report.html").read_bytes() == again
+
+
+def test_a_study_without_text_is_one_sentence(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "study", "tiny:opt")
+    assert code == 2
+    assert "CORPUS" in err
+
+
+def test_one_study_is_no_comparison(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "compare", str(tmp_path / "nothing"))
+    assert code == 2
+    assert "nothing" in err
+
+
+def test_estimates_grow_with_what_is_asked_for(relu: LanguageModel, corpus: Path) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    small = estimate(relu, plan, Sizes(sample=10))
+    large = estimate(relu, plan, Sizes(sample=100_000))
+    assert small.text.tokens == sum(
+        len(relu.encode(line)[0]) - (relu.bos is not None)
+        for line in corpus.read_text().splitlines()
+    )
+    assert large.seconds["composition"] > small.seconds["composition"]
+    few = estimate(relu, replace(plan, max_sentences=10), Sizes(sample=10))
+    assert few.text.tokens < small.text.tokens
+    assert (
+        few.memory < estimate(relu, replace(plan, settings=ScanSettings(top=500)), Sizes()).memory
+    )
+
+
+def test_a_notebook_sees_frames_charts_and_memories(toy_study) -> None:  # noqa: ANN001
+    study = open_study(toy_study.folder)
+    frame = study.frame("values-agreement")
+    assert set(frame["layer"]) == {1, 2, 3}
+    assert "share" in frame.columns
+    memory = study.memory("L2.5")
+    assert memory.address == Address(2, 5)
+    assert "L2.5" in repr(memory)
+    assert "L2.5" in memory._repr_html_()
+    assert "tiny:opt" in study._repr_html_()
+    with pytest.raises(FfmemError, match="values-agreement"):
+        study.chart("nothing")
+    (study.folder / "analyses" / "causal.json").rename(study.folder / "causal.json")
+    try:
+        with pytest.raises(StoreError, match="--only causal"):
+            open_study(study.folder).result("causal")
+    finally:
+        (study.folder / "causal.json").rename(study.folder / "analyses" / "causal.json")
