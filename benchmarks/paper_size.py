@@ -35,6 +35,8 @@ from ffmem.corpus.tokenised import Reading
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.pipeline import ScanPlan, scan
+from ffmem.runs import finishing, local
+from ffmem.runs.reading import Reader
 from ffmem.scan.scanner import Scanner
 from ffmem.scan.settings import ScanSettings
 
@@ -137,13 +139,13 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
     with Stages() as stages:
         stages.iterator(pipeline, "work", "waiting for text")
         stages.method(Scanner, "read", "host side of the passes")
-        stages.method(pipeline.ScanRun, "keep", "keeping sentences")
-        stages.method(pipeline.ScanRun, "save", "checkpoints, keeping included")
+        stages.method(Reader, "snapshot", "keeping sentences")
+        stages.method(local.ScanRun, "save", "checkpoints, keeping included")
         stages.function(pipeline, "scan_key", "digests of weights and corpus")
-        stages.function(pipeline, "finish", "the store, all of it")
-        stages.function(pipeline, "value_columns", "the store: projecting values")
+        stages.function(pipeline, "write_store", "the store, all of it")
+        stages.function(finishing, "value_columns", "the store: projecting values")
         for name in ("state", "kept", "endings", "vocabulary", "table"):
-            stages.function(pipeline, f"write_{name}", f"the store: writing {name}")
+            stages.function(finishing, f"write_{name}", f"the store: writing {name}")
         began = time.perf_counter()
         store = scan(model, plan, out)
         took = time.perf_counter() - began

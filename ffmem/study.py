@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ffmem.corpus.sources import Source
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import ScanPlan, Watch, scan
+from ffmem.pipeline import Cluster, ScanPlan, Watch, scan
 from ffmem.report.writing import write_report
 from ffmem.studies.running import Event, run_stages
 from ffmem.studies.running import Watch as StageWatch
@@ -28,6 +28,7 @@ class StudyPlan:
     valid: Source | None = None  # None: the demo's own, or the scanned text
     only: tuple[str, ...] = tuple(STAGES)
     seed: int = 0
+    cluster: Cluster | None = None  # where the scan runs; None: in this process
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def study(
 
     Returns the study and how each stage ended: a stage that failed leaves the others.
     """
-    store = scan(model, plan.scan, out, watches.scan)
+    store = scan(model, plan.scan, out, watches.scan, plan.cluster)
     subject = Subject(model, store, plan.sizes, plan.valid, plan.seed)
     events = run_stages(subject, plan.only, out, again, watches.stages)
     found = open_study(out)

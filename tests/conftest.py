@@ -38,6 +38,27 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", only_here)
 
 
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[str]:
+    """A real Ray on this machine, with two CPUs and little memory; gives its address."""
+    reason = "ray is not installed; `pip install ffmem[ray]`"
+    pytest.importorskip("ray", reason=reason)
+    from ffmem.scaleout.ray_executor import ray  # with its settings
+
+    context = ray.init(
+        address="local",
+        num_cpus=2,
+        num_gpus=0,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+    )
+    yield context.address_info["address"]
+    ray.shutdown()
+
+
 @pytest.fixture(scope="session", params=KINDS)
 def toy(request: pytest.FixtureRequest) -> LanguageModel:
     """One toy after the other: ReLU, GELU, gated, parallel, sandwich norms, scaled, fused."""

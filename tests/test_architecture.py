@@ -8,13 +8,15 @@ from pathlib import Path
 import ffmem
 
 PACKAGE = Path(ffmem.__file__).parent
-FOUNDATIONS = {"address", "demo", "errors", "version"}
+FOUNDATIONS = {"address", "demo", "errors", "location", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "corpus": set(),
     "memories": {"models"},
     "scan": {"memories", "models", "corpus"},
     "store": {"scan", "corpus"},
+    "scaleout": set(),
+    "runs": {"models", "memories", "corpus", "scan", "store", "scaleout"},
     "analyses": {"models", "memories", "corpus", "scan", "store"},
     "annotations": {"analyses", "models", "memories", "corpus", "store"},
     "figures": {"analyses", "store"},
@@ -46,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "corpus",
         "scan",
         "store",
+        "scaleout",
         "pipeline",
         "studies",
         "study",
@@ -63,6 +66,8 @@ DOORS = {
     "triton": {"scan"},
     "duckdb": {"store"},
     "sqlalchemy": {"annotations"},
+    "ray": {"scaleout"},
+    "upath": set(),  # location.py alone
     "pyarrow": {"store", "corpus"},
     "altair": {"figures"},
     "vl_convert": {"figures"},

@@ -12,6 +12,7 @@ from ffmem.analyses.controls import random_rows, shuffled
 from ffmem.analyses.intervals import Interval, wilson
 from ffmem.analyses.sample_reading import SampleReading
 from ffmem.analyses.stop_words import FUNCTION_WORDS
+from ffmem.memories.projection import CHUNK_BYTES
 from ffmem.models.language_model import LanguageModel
 
 SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # how near counts as near, as a share
@@ -175,14 +176,21 @@ def distance(one: str, other: str) -> int:
 
 def nearness(model: LanguageModel, one: Tensor, other: Tensor) -> Tensor:
     """Share of the vocabulary that is nearer to `one` than `other` is, by cosine of embeddings."""
-    embedding = torch.nn.functional.normalize(model.head.embedding[: model.words].float(), dim=1)
-    found = []
-    for a, b in zip(one.split(256), other.split(256), strict=True):
-        a, b = a.to(embedding.device), b.to(embedding.device)
-        cosine = embedding[a] @ embedding.T
-        cosine.scatter_(1, a[:, None], -2)  # a token is no neighbour of its own
-        found.append((cosine > cosine.gather(1, b[:, None])).double().mean(dim=1).cpu())
-    return torch.cat(found) if found else torch.zeros(0)
+    embedding = model.head.embedding[: model.words]
+    a, b = (unit(embedding[tokens.to(embedding.device)]) for tokens in (one, other))
+    limit = (a * b).sum(dim=1)
+    nearer = torch.zeros(len(one), dtype=torch.long, device=embedding.device)
+    numbers = torch.arange(model.words, device=embedding.device)
+    rows = max(1, CHUNK_BYTES // (4 * max(len(one), embedding.shape[1])))
+    for some, part in zip(numbers.split(rows), embedding.split(rows), strict=True):
+        pair = (some == one.to(some.device)[:, None]) | (some == other.to(some.device)[:, None])
+        nearer += ((a @ unit(part).T > limit[:, None]) & ~pair).sum(dim=1)
+    return nearer.double().cpu() / model.words
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length one, in float32."""
+    return torch.nn.functional.normalize(vectors.float(), dim=1)
 
 
 def calibrated(model: LanguageModel, one: Tensor, other: Tensor) -> float:

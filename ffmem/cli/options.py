@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
+    from ffmem.scaleout.cluster import Cluster
+
+
+def location_of(_context: Any, _parameter: Any, value: str) -> Path:
+    """Read a folder, here or behind a URL, from an option or argument."""
+    from ffmem.location import location
+
+    return location(value)
 
 
 class ModelOptions(TypedDict):
@@ -40,6 +49,42 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --ray, --workers, --gpus-per-worker and --cpus-per-worker to a command."""
+    for option in (
+        click.option(
+            "--cpus-per-worker", type=int, help="With --ray: CPU threads a worker; all by default."
+        ),
+        click.option(
+            "--gpus-per-worker",
+            type=float,
+            help="With --ray: 1 by default where there are GPUs; more spread one model over them.",
+        ),
+        click.option("--workers", type=int, help="With --ray: by default as many as fit."),
+        click.option(
+            "--ray",
+            "address",
+            is_flag=False,
+            flag_value="",
+            metavar="[ADDRESS]",
+            help="Scan on Ray: at ADDRESS, or on this machine's cluster, or all of this machine.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def cluster_of(options: dict[str, Any]) -> Cluster | None:
+    """Take the cluster out of a command's options; None means this process alone."""
+    from ffmem.scaleout.cluster import Cluster
+
+    address = options.pop("address")
+    wanted = {n: options.pop(n) for n in ("workers", "gpus_per_worker", "cpus_per_worker")}
+    if address is None and any(number is not None for number in wanted.values()):
+        raise click.UsageError("workers and what they get are for a scan on Ray; add --ray")
+    return None if address is None else Cluster(address or None, **wanted)
 
 
 def loaded(name: str, options: ModelOptions) -> LanguageModel:

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import (
+    ModelOptions,
+    cluster_of,
+    cluster_options,
+    loaded,
+    location_of,
+    model_options,
+)
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
     from ffmem.pipeline import ScanPlan, Watch
+    from ffmem.scaleout.cluster import Cluster
     from ffmem.store.checkpoint import Progress
+    from ffmem.store.scan_store import ScanStore
 
 
 def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +51,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("model")
 @click.argument("corpus")
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to fill.")
+@click.option("-o", "--out", callback=location_of, required=True, help="Folder or URL to fill.")
 @click.option("-k", "--top", default=50, show_default=True, help="Triggers kept per memory.")
 @click.option("--sample", default=32, show_default=True, help="Random triggers kept per memory.")
 @click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default.")
@@ -65,28 +74,30 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--seed", default=0, show_default=True, help="Draws the random triggers.")
 @click.option("--budget", type=int, help="Tokens a batch; by default what suits the device.")
 @corpus_options
+@cluster_options
 @model_options
 def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     r"""Find the texts of CORPUS that trigger each memory of MODEL most.
 
     CORPUS is a file (.txt: a document a line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
     glob of such files, a Hugging Face dataset id, - for standard input, or demo (demo:valid), the
-    embedded text. A scan that was stopped goes on where it was when the same command is run again.
+    embedded text. Files and folders may lie behind a URL (s3://, gs://). A scan that was stopped
+    goes on where it was when the same command is run again.
 
     \b
-    Example:
+    Examples:
         ffmem scan demo demo --max-sentences 2000 -o out/scan
+        ffmem scan MODEL s3://bucket/text -o s3://bucket/scan --ray --workers 8
     """
-    from ffmem import pipeline
-
     model_choice: ModelOptions = {
         name: options.pop(name)
         for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
     }
-    language_model = loaded(model, model_choice)
-    plan = plan_of(language_model, corpus, **options)
-    with progress_line(language_model, plan) as watch:
-        store = pipeline.scan(language_model, plan, out, watch)
+    cluster = cluster_of(options)
+    if cluster is None:
+        store = scan_here(model, model_choice, corpus, out, options)
+    else:
+        store = scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
     counts = store.manifest.counts
     click.echo(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
@@ -95,8 +106,32 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     )
 
 
+def scan_here(
+    model: str, choice: ModelOptions, corpus: str, out: Path, options: dict[str, Any]
+) -> ScanStore:
+    """Scan in this process."""
+    from ffmem import pipeline
+
+    language_model = loaded(model, choice)
+    plan = plan_of(language_model, corpus, **options)
+    chosen = len(plan.layers) if plan.layers is not None else len(language_model.layers)
+    with progress_line(f"{chosen} layers, {language_model.memories:,} memories", plan) as watch:
+        return pipeline.scan(language_model, plan, out, watch)
+
+
+def scan_there(
+    cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
+) -> ScanStore:
+    """Scan on Ray; the model is loaded by the workers and not here."""
+    from ffmem import pipeline
+
+    chosen = pipeline.ModelChoice(model, **choice)
+    with progress_line("all workers", plan) as watch:
+        return pipeline.scan_on(cluster, chosen, plan, out, watch)
+
+
 def plan_of(  # noqa: PLR0913 - one parameter an option
-    model: LanguageModel,
+    model: LanguageModel | None,
     corpus: str,
     *,
     column: str,
@@ -111,7 +146,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
     budget: int | None,
     **settings: Any,
 ) -> ScanPlan:
-    """The plan that a command's options describe."""
+    """The plan that a command's options describe; without a model its layers count as plain."""
     from ffmem import demo
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
@@ -121,7 +156,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
 
     return ScanPlan(
         source=Source(demo.corpus(corpus), column, split, errors),
-        settings=ScanSettings(signed=model.gated, **settings),
+        settings=ScanSettings(signed=model is not None and model.gated, **settings),
         sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
         layers=None if layers is None else layer_numbers(layers),
         max_sentences=max_sentences,
@@ -141,13 +176,11 @@ def layer_numbers(text: str) -> list[int]:
 
 
 @contextmanager
-def progress_line(model: LanguageModel, plan: ScanPlan) -> Iterator[Watch]:
+def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
     """One line that says how fast the scan is and how long it will take."""
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Line
 
-    chosen = len(plan.layers) if plan.layers is not None else len(model.layers)
-    what = f"{chosen} layers, {model.memories:,} memories"
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import (
+    ModelOptions,
+    cluster_of,
+    cluster_options,
+    loaded,
+    model_options,
+)
 from ffmem.cli.scan import corpus_options, plan_of
 
 if TYPE_CHECKING:
@@ -36,6 +42,7 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 @click.option("--seed", default=0, show_default=True, help="Draws prefixes, memories, shuffles.")
 @click.option("--budget", type=int, help="Tokens a batch; by default what suits the device.")
 @corpus_options
+@cluster_options
 @model_options
 def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> None:
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
@@ -90,6 +97,7 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
 
     valid, size = options.pop("valid"), options.pop("size")
     only, seed = chosen(options.pop("only")), options.pop("seed")
+    cluster = cluster_of(options)
     if model.name == "demo" and options["max_sentences"] is None:
         options["max_sentences"] = DEMO_SENTENCES
     if size == "auto":
@@ -100,6 +108,7 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
         valid=None if valid is None else Source(demo.corpus(valid)),
         only=only,
         seed=seed,
+        cluster=cluster,
     )
 
 

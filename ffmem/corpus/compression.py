@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ffmem.errors import CorpusError
+from ffmem.location import is_remote
 
 COMPRESSED = (".gz", ".xz", ".zst")
 
@@ -82,6 +83,31 @@ class _Metered(io.FileIO):
         return size
 
 
+class _MeteredRemote(io.RawIOBase):
+    """The same for a file behind a URL."""
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        self._file = path.open("rb")
+        self._meter = meter
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._meter.read += len(data)
+        return len(data)
+
+
+def _raw(path: Path, meter: Meter) -> io.RawIOBase:
+    return _MeteredRemote(path, meter) if is_remote(path) else _Metered(path, meter)
+
+
 def _decompressed(path: Path, raw: IO[bytes]) -> Any:
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
@@ -107,7 +133,7 @@ def opened(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
     try:
         with (
-            io.BufferedReader(_Metered(path, meter or Meter()), 1 << 16) as raw,
+            io.BufferedReader(_raw(path, meter or Meter()), 1 << 16) as raw,
             _decompressed(path, raw) as file,
         ):
             yield file

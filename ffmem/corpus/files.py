@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 from ffmem.corpus.compression import COMPRESSED, Meter, opened
 from ffmem.errors import CorpusError
+from ffmem.location import is_remote
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 
@@ -128,7 +130,9 @@ def _parquet_rows(path: Path, column: str) -> Iterator[str]:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise CorpusError(f"{path} needs a package: run `pip install pyarrow`") from error
-    with _from_arrow(path, lambda: ParquetFile(path)) as table:
+    with ExitStack() as files:
+        file = files.enter_context(path.open("rb")) if is_remote(path) else path
+        table = files.enter_context(_from_arrow(path, lambda: ParquetFile(file)))
         if column not in table.schema_arrow.names:
             raise missing_column(str(path), column, table.schema_arrow.names)
         batches = table.iter_batches(batch_size=1024, columns=[column])

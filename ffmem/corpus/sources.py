@@ -1,7 +1,7 @@
 """Where a corpus lies, and the stream of its documents.
 
-A corpus is a file, a folder, a glob, standard input (`-`) or a Hugging Face dataset. Nothing here
-holds more of it than one document and the reader's buffer.
+A corpus is a file, a folder, a glob, each of them here or behind a URL, standard input (`-`) or a
+Hugging Face dataset. Nothing here holds more of it than one document and the reader's buffer.
 """
 
 import glob
@@ -23,6 +23,7 @@ from ffmem.corpus.files import (
     text_lines,
 )
 from ffmem.errors import CorpusError
+from ffmem.location import is_remote, is_url, location
 
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
@@ -33,7 +34,8 @@ _FILE_SUFFIXES = (".txt", ".tokens", ".parquet", ".csv", ".tsv", ".md", *JSON_LI
 class Source:
     """Where text is and how it is read.
 
-    `path` is a file, folder or glob, `-` for standard input, or a dataset id (`owner/name`, with
+    `path` is a file, folder or glob (also behind a URL that fsspec knows: s3://, gs://, file://),
+    `-` for standard input, or a dataset id (`owner/name`, with
     a configuration as `owner/name:config`). `column` is for JSON lines, Parquet and datasets,
     `split` for datasets alone.
     """
@@ -106,37 +108,47 @@ def _standard_input(source: Source) -> Iterator[str]:
 
 def _files(source: Source) -> list[tuple[str, Path]]:
     """The files of a path, as (name relative to the folder or glob, path), in order of the name."""
-    root = Path(source.path).expanduser()
+    root = location(source.path)
     if source.split is not None:
         raise CorpusError(
             f"a split ({source.split!r}) is for Hugging Face datasets, and {source.path!r} is "
             "not one; leave `--split` out"
         )
     if root.is_dir():
-        inside = [(path.relative_to(root), path) for path in root.rglob("*")]
+        base, inside = root, list(root.rglob("*"))
     elif root.exists():
         return [(root.name, root)]
     else:
-        matches = glob.glob(str(root), recursive=True) if glob.has_magic(str(root)) else []
-        base = _fixed_part(root)
-        inside = [(Path(match).relative_to(base), Path(match)) for match in matches]
-    files = [(name.as_posix(), path) for name, path in inside if path.is_file()]
+        base, inside = _matches(root)
+    files = [(_name_below(base, path), path) for path in inside if path.is_file()]
     visible = [(name, path) for name, path in files if "/." not in f"/{name}"]
     if not visible:
         raise CorpusError(f"no such file, or no files there: {source.path!r}; check the path")
     return sorted(visible)
 
 
-def _fixed_part(pattern: Path) -> Path:
-    """The folder of a glob above its first wild card."""
-    fixed = [part for part in pattern.parts]
-    wild = next((i for i, part in enumerate(fixed) if glob.has_magic(part)), len(fixed))
-    return Path(*fixed[:wild])
+def _matches(pattern: Path) -> tuple[Path, list[Path]]:
+    """The folder of a glob above its first wild card, and the paths that match."""
+    base, above = pattern, list(pattern.parents)
+    while glob.has_magic(str(base)) and above:
+        base = above.pop(0)
+    if not glob.has_magic(str(pattern)):
+        return base, []
+    if is_remote(pattern):
+        return base, list(base.glob(_name_below(base, pattern)))
+    return base, [Path(match) for match in glob.glob(str(pattern), recursive=True)]
+
+
+def _name_below(folder: Path, path: Path) -> str:
+    """The path inside a folder, with forward slashes on every machine."""
+    return path.as_posix()[len(folder.as_posix().rstrip("/")) + 1 :]
 
 
 def _is_dataset(source: Source) -> bool:
     """Whether a path can only be a dataset id: it names no file and looks like one."""
     path = source.path
+    if is_url(path):
+        return False
     if Path(path).expanduser().exists() or path.lower().endswith(_FILE_SUFFIXES):
         return False
     return _DATASET_ID.fullmatch(path) is not None

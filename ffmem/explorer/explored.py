@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from ffmem.annotations.database import Annotations
+from ffmem.explorer.agreement import agreements
 from ffmem.explorer.live import LiveModel
 from ffmem.store.lookup import Found, Lookup
 from ffmem.store.scan_store import ScanStore
@@ -72,6 +73,8 @@ def explore(
     """
     study, beside = open_study(folder), tuple(map(open_study, others))
     lookup = Lookup.open(study.store, watch)
+    lookup.warm()
+    agreements(study.folder, lookup.cells)  # read once, before the first page waits for it
     return Explored(study, lookup, LiveModel(study.store, model), database, beside)
 
 

@@ -40,7 +40,7 @@ def answer_failures(app: FastAPI) -> None:
 
 def failure(request: Request, status: int, message: str, headers: object = None) -> Response:
     """One sentence, in the form that the asker reads."""
-    if request.url.path.startswith("/api"):
+    if request.scope["path"].startswith("/api"):
         extra = dict(headers) if isinstance(headers, dict) else None
         return JSONResponse({"detail": message}, status, extra)
     title = TITLES.get(status, "That did not work")

@@ -32,29 +32,20 @@ def stripes(shares: Sequence[float]) -> list[tuple[int, str]]:
 def bars(distribution: Sequence[Bar]) -> Markup:
     """How many of the sampled prefixes have a coefficient of about so much."""
     most, step = max(bar.count for bar in distribution), WIDTH / len(distribution)
-    boxes = Markup("").join(
-        Markup(
-            '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
-            "<title>{:.2f} to {:.2f}: {}</title></rect>"
-        ).format(
-            place * step + 1,
-            HEIGHT * (1 - bar.count / most),
-            step - 2,
-            HEIGHT * bar.count / most,
-            bar.low,
-            bar.high,
-            bar.count,
-        )
+    boxes = "".join(
+        f'<rect x="{place * step + 1:.1f}" y="{HEIGHT * (1 - bar.count / most):.1f}" '
+        f'width="{step - 2:.1f}" height="{HEIGHT * bar.count / most:.1f}">'
+        f"<title>{bar.low:.2f} to {bar.high:.2f}: {bar.count}</title></rect>"
         for place, bar in enumerate(distribution)
+        if bar.count
     )
-    return Markup(
-        '<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="Distribution of coefficients '
-        'from 0 to {:.2f}">{}<text x="0" y="{}">0</text><text x="{}" y="{}" text-anchor="end">'
-        "{:.2f}</text></svg>"
-    ).format(
-        WIDTH, HEIGHT + 16, distribution[-1].high, boxes, HEIGHT + 13, WIDTH, HEIGHT + 13,
-        distribution[-1].high,
-    )  # fmt: skip
+    end, below = f"{distribution[-1].high:.2f}", HEIGHT + 13
+    return Markup(  # numbers only, so that nothing needs escaping
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {HEIGHT + 16}" role="img" '
+        f'aria-label="Distribution of coefficients from 0 to {end}">{boxes}'
+        f'<text x="0" y="{below}">0</text>'
+        f'<text x="{WIDTH}" y="{below}" text-anchor="end">{end}</text></svg>'
+    )
 
 
 def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any) -> str:
@@ -69,6 +60,3 @@ def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any)
         "first": first or None,
     }
     return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"
-
-
-PICTURES = {"stripes": stripes, "bars": bars, "link": link}

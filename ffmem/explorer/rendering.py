@@ -9,7 +9,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ffmem.explorer.pictures import PICTURES
+from ffmem.explorer.long_lists import hit_rows, token_items, trigger_items
+from ffmem.explorer.pictures import bars, link, stripes
+from ffmem.explorer.shown import shown_number, shown_token
 from ffmem.version import VERSION
 
 HERE = Path(__file__).parent
@@ -27,7 +29,9 @@ def templates(navigation: list[Link]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(navigation=navigation, version=VERSION, **PICTURES)
+    environment.globals.update(navigation=navigation, version=VERSION)
+    for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
+        environment.globals[made.__name__] = made
     environment.filters.update(token=shown_token, number=shown_number)
     return environment
 
@@ -36,17 +40,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
     """A template, filled."""
     environment: Environment = request.app.state.templates
     study = request.app.state.explored.name
-    text = environment.get_template(template).render(path=request.url.path, study=study, **values)
+    text = environment.get_template(template).render(
+        path=request.scope["path"], study=study, **values
+    )
     return HTMLResponse(text, status)
-
-
-def shown_token(text: str) -> str:
-    """A token with its spaces and control characters visible."""
-    return repr(text)[1:-1].replace(" ", "·") or "∅"
-
-
-def shown_number(value: float) -> str:
-    """A number with as many digits as one reads."""
-    if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hmac
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,16 +24,17 @@ COOKIE = "ffmem-token"
 LONGEST_BODY = 256 * 1024  # bytes
 LONGEST_QUERY = 32 * 1024  # a prompt of 3,000 characters, each written as up to nine
 READING = {"GET", "HEAD", "OPTIONS"}
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
 
 
 class Guard:
@@ -55,7 +56,7 @@ class Guard:
 
     def refusal(self, request: Request) -> Response | None:
         """Why this request is not let through, or None."""
-        if len(request.url.query) > LONGEST_QUERY or too_long(request.headers):
+        if len(request.scope["query_string"]) > LONGEST_QUERY or too_long(request.headers):
             return PlainTextResponse("the request is too long", 413)
         if is_cross_site(request):
             return PlainTextResponse("requests from other sites are refused", 403)
@@ -103,7 +104,7 @@ def is_cross_site(request: Request) -> bool:
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False
     link = headers.get("sec-fetch-mode") == "navigate" and request.method in READING
-    return not (link and not request.url.path.startswith("/api"))
+    return not link or request.scope["path"].startswith("/api")
 
 
 def too_long(headers: Headers) -> bool:
@@ -128,13 +129,11 @@ def limited(receive: Receive) -> Receive:
 
 
 def with_headers(send: Send) -> Send:
-    """Send an answer with the headers that bind the browser; a page may set its own."""
+    """Send an answer with the headers that bind the browser."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
+            message["headers"] = [*message["headers"], *HEADERS]
         await send(message)
 
     return sent

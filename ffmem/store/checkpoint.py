@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from ffmem.corpus.kept import KeptSentences
 from ffmem.errors import StoreError
+from ffmem.location import local_copy
 from ffmem.scan.layer_scan import LayerState
 from ffmem.scan.sample import Sample
 from ffmem.scan.scanner import ScanState
@@ -39,17 +43,30 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class ShardCounts:
+    """What one whole shard had."""
+
+    sentences: int
+    tokens: int
+    cut: int
+
+
+@dataclass(frozen=True)
 class Checkpoint:
-    """A scan under way: what it has found, the sentences that points at, and how far it is."""
+    """A scan under way: what it has found, the sentences that points at, and how far it is.
+
+    Several processes read whole shards in any order, and name those that each has read.
+    """
 
     key: str  # digest of the scan's key
     progress: Progress
     state: ScanState
     kept: KeptSentences
+    shards: dict[int, ShardCounts] = field(default_factory=dict)
 
 
-def save_checkpoint(folder: ScanFolder, checkpoint: Checkpoint) -> None:
-    """Replace the folder's checkpoint by this one in one step."""
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint at `path` in one step, in the place of one that is there."""
     tensors = {f"kept.{name}": torch.from_numpy(getattr(checkpoint.kept, name)) for name in KEPT}
     counts = {}
     for number, layer in checkpoint.state.items():
@@ -59,9 +76,10 @@ def save_checkpoint(folder: ScanFolder, checkpoint: Checkpoint) -> None:
         "key": checkpoint.key,
         "progress": json.dumps(asdict(checkpoint.progress)),
         "counts": json.dumps(counts),
+        "shards": json.dumps({number: astuple(c) for number, c in checkpoint.shards.items()}),
     }
     apart = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_whole(folder.checkpoint, lambda part: save_file(apart, part, metadata=notes))
+    write_whole(path, lambda part: save_file(apart, part, metadata=notes))
 
 
 def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
@@ -82,24 +100,47 @@ def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
 
 def load_checkpoint(folder: ScanFolder) -> Checkpoint | None:
     """The checkpoint of an unfinished scan, or None where there is none."""
-    if not folder.checkpoint.exists():
-        return None
-    try:
-        return _read(folder.checkpoint)
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise StoreError(
-            f"{folder.checkpoint} is damaged ({error}); delete it to start the scan again"
-        ) from None
+    return read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
 
 
-def _read(path: Path) -> Checkpoint:
-    with safe_open(path, framework="pt") as file:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """All of a checkpoint."""
+    with damage(path), local_copy(path) as here, safe_open(here, framework="pt") as file:
         notes = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
-    kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in KEPT))
-    state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}
-    return Checkpoint(notes["key"], Progress(**json.loads(notes["progress"])), state, kept)
+        counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
+        kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in KEPT))
+        state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}
+        return replace(_noted(notes), state=state, kept=kept)
+
+
+def read_notes(path: Path) -> Checkpoint:
+    """A checkpoint without its state and sentences: quick, whatever its size."""
+    with damage(path), path.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))  # the safetensors format begins with its header
+        return _noted(json.loads(file.read(size))["__metadata__"])
+
+
+def _noted(notes: dict[str, str]) -> Checkpoint:
+    shards = json.loads(notes.get("shards", "{}"))
+    return Checkpoint(
+        notes["key"],
+        Progress(**json.loads(notes["progress"])),
+        {},
+        KeptSentences.empty(),
+        {int(number): ShardCounts(*counts) for number, counts in shards.items()},
+    )
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """Turn what a broken file raises into one sentence."""
+    try:
+        yield
+    except (SafetensorError, KeyError, ValueError, TypeError, struct.error) as error:
+        raise StoreError(
+            f"{path} is damaged ({error}); delete it to start the scan again"
+        ) from None
 
 
 def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> LayerState:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.errors import StoreError
+from ffmem.location import is_remote, put
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class ScanFolder:
     def checkpoint(self) -> Path:
         """The state of a scan that is not finished."""
         return self.root / "checkpoint.safetensors"
+
+    @property
+    def parts(self) -> Path:
+        """What the processes of a scan on several of them have found so far."""
+        return self.root / "parts"
+
+    def part(self, name: str) -> Path:
+        """The state of one such process, or of some merged."""
+        return self.parts / f"{name}.safetensors"
 
     def array(self, name: str) -> Path:
         """One memory-mapped array."""
@@ -46,6 +57,9 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     A killed run leaves the old file or the new one, never half of one. A disk that is full, or a
     folder that cannot be written, is a StoreError, and the part is removed.
     """
+    if is_remote(path):
+        write_remote(path, write)
+        return
     part = path.with_name(path.name + ".part")
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +71,24 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+def write_remote(path: Path, write: Callable[[Path], object]) -> None:
+    """Fill a file of this machine, then copy it to where `path` is."""
+    with disk_trouble(path), tempfile.TemporaryDirectory(prefix="ffmem-") as folder:
+        here = Path(folder) / path.name
+        write(here)
+        put(here, path)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder and the files in it, if it is there."""
+    if not folder.exists():
+        return
+    for file in list(folder.iterdir()):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # where storage has no folders they go with their files
+        folder.rmdir()
 
 
 @contextmanager

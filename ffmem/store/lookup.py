@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
+from ffmem.corpus.kept import flat_indices
 from ffmem.scan.tallies import UNIT
-from ffmem.store.prepared import Arrays, prepared, read_column
+from ffmem.store.prepared import Arrays, cell_rows, prepared, read_column
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search import TokenPush
 from ffmem.store.trigger_words import folded, word_spans
@@ -21,20 +22,37 @@ from ffmem.store.trigger_words import folded, word_spans
 End = Literal["promoted", "suppressed"]
 Rows = NDArray[np.int64]
 OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
+MOST_COUNTED = 100_000  # triggers that a question of several words looks at
 STATISTICS = ("fires", "mean", "largest", "probability")
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Cells that answer a question, by their rows in the store, each with a number; best first."""
+    """Cells that answer a question, by their rows in the store, each with a number; best first.
+
+    `total` is how many there are, where only the first are here. `looked_at` is the share of the
+    places that were counted, 1 unless there were too many.
+    """
 
     rows: Rows
     scores: NDArray[Any]
+    total: int
+    looked_at: float = 1.0
+
+    @classmethod
+    def of(cls, rows: Rows, scores: NDArray[Any], looked_at: float = 1.0) -> Found:
+        """Every cell there is."""
+        return cls(rows, scores, len(rows), looked_at)
+
+    def by_score(self) -> Found:
+        """The same with the highest scores first; quick for scores of one byte."""
+        order = np.argsort(self.scores.max(initial=0) - self.scores, kind="stable")
+        return replace(self, rows=self.rows[order], scores=self.scores[order])
 
     @classmethod
     def nothing(cls) -> Found:
         """No cell."""
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +68,12 @@ class Lookup:
         """Open the arrays, or make them: seconds for a small store, a minute for a large one."""
         arrays = prepared(store, watch)
         return cls(store, arrays, tuple(map(str, read_column(store, "vocabulary", "text"))))
+
+    def warm(self) -> None:
+        """Count now what the first questions would wait for; a second for a million cells."""
+        self.token_ids("")
+        for name in STATISTICS:
+            self.order(name)
 
     @cached_property
     def _ids(self) -> dict[str, list[int]]:
@@ -73,13 +97,6 @@ class Lookup:
     def cells(self) -> int:
         """Cells in all layers."""
         return int(self._layers[1].sum()) * (2 if self.store.manifest.signed else 1)
-
-    def cell_rows(self, memories: NDArray[Any], negative: bool) -> Rows:
-        """The rows of one sign's cells of memories counted over all layers."""
-        _, sizes, first_memory, first_cell = self._layers
-        layer = np.searchsorted(first_memory, memories, side="right") - 1
-        rows = first_cell[layer] + memories - first_memory[layer]
-        return rows + sizes[layer] if negative else rows
 
     def addresses(self, rows: Rows) -> list[Address]:
         """The addresses of cells."""
@@ -117,19 +134,10 @@ class Lookup:
 
     def pushing(self, token: int, end: End = "promoted") -> Found:
         """The cells that have a token among those they promote (or suppress), by its rank."""
-        rows, ranks = self._pushing(token, end, negative=False)
-        if self.store.manifest.signed:
-            others, more = self._pushing(token, OTHER[end], negative=True)
-            rows, ranks = np.concatenate([rows, others]), np.concatenate([ranks, more])
-            order = np.argsort(ranks, kind="stable")
-            rows, ranks = rows[order], ranks[order]
-        return Found(rows, ranks)
-
-    def _pushing(self, token: int, end: End, negative: bool) -> tuple[Rows, Rows]:
-        starts = self.arrays[f"{end}_starts"]
-        places = self.arrays[f"{end}_places"][int(starts[token]) : int(starts[token + 1])]
-        memories, ranks = np.divmod(places.astype(np.int64), self.arrays[end].shape[1])
-        return self.cell_rows(memories, negative), ranks
+        kind = "promoting" if end == "promoted" else "suppressing"
+        start, stop = self.arrays[f"{kind}_starts"][token : token + 2].tolist()
+        rows, ranks = self.arrays[f"{kind}_rows"], self.arrays[f"{kind}_ranks"]
+        return Found.of(rows[start:stop], ranks[start:stop])
 
     @lru_cache(maxsize=16)  # noqa: B019 - one lookup lives as long as its process
     def statistic(self, name: str) -> NDArray[Any]:
@@ -140,12 +148,12 @@ class Lookup:
                 fires, totals = store.array("fires"), store.array("totals")
                 return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)
             case "probability":
-                memories = np.arange(len(self.arrays["probability"]))
                 found = np.empty(self.cells, dtype=np.float32)
-                found[self.cell_rows(memories, negative=False)] = self.arrays["probability"]
+                found[cell_rows(store, "+" if store.manifest.signed else "")] = self.arrays[
+                    "probability"
+                ]
                 if store.manifest.signed:
-                    other = self.arrays["suppressed_probability"]
-                    found[self.cell_rows(memories, negative=True)] = other
+                    found[cell_rows(store, "-")] = self.arrays["suppressed_probability"]
                 return found
             case _:
                 return np.asarray(store.array(name))
@@ -167,38 +175,62 @@ class Lookup:
         return place if place < count and name(place) == wanted else None
 
     def with_words(self, phrase: str) -> Found:
-        """The cells with most triggers (of the 25 strongest) that hold all words of a phrase."""
+        """The cells with most triggers (of the 25 strongest) that hold all words of a phrase.
+
+        Of a word that is in more than COMMON triggers, cells with one such trigger are left out;
+        of several words that are common together, only the first triggers are counted.
+        """
         raw = np.frombuffer(phrase.encode(), dtype=np.uint8)
         starts, ends = word_spans(raw, np.array([0, len(raw)]))
         names = [bytes(raw[a:b]).decode() for a, b in zip(starts, ends, strict=True)]
-        return self._with_words(tuple(sorted({name.lower() for name in names})))
-
-    @lru_cache(maxsize=256)  # noqa: B019
-    def _with_words(self, names: Sequence[str]) -> Found:
-        numbers = [self.word_number(name) for name in names]
+        numbers = [self.word_number(name) for name in sorted({name.lower() for name in names})]
         if not numbers or None in numbers:
             return Found.nothing()
+        if len(numbers) == 1 and (counted := self._common(numbers[0] or 0)) is not None:
+            return counted
         sentences, read = self._sentences_with([number for number in numbers if number is not None])
+        many, sentences, read = len(sentences), sentences[:MOST_COUNTED], read[:MOST_COUNTED]
         firsts = self.arrays["sentence_starts"]
         starts, sizes = firsts[sentences], firsts[sentences + 1] - firsts[sentences]
-        where = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-        whole = self.arrays["sentence_read"][where] >= np.repeat(read, sizes)
-        counts = np.bincount(self.arrays["sentence_cells"][where[whole]], minlength=1)
+        few = int(np.searchsorted(np.cumsum(sizes), MOST_COUNTED, side="right"))
+        share = few / max(many, 1) if few < many else 1.0
+        where = flat_indices(starts[:few], sizes[:few])
+        whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
+        cells = self.arrays["sentence_cells"][where[whole]]
+        counts = np.bincount(cells, minlength=1).astype(np.uint8)  # 25 triggers at most
         rows = np.flatnonzero(counts)
-        order = np.argsort(-counts[rows], kind="stable")
-        return Found(rows[order], counts[rows][order])
+        return Found.of(rows, counts[rows], share).by_score()
 
-    def _sentences_with(self, numbers: Sequence[int]) -> tuple[Rows, Rows]:
+    def _common(self, number: int) -> Found | None:
+        """What was counted in advance for a common word, or None for another."""
+        common = self.arrays["common_words"]
+        place = int(np.searchsorted(common, number))
+        if place == len(common) or common[place] != number:
+            return None
+        starts = self.arrays["common_starts"]
+        part = slice(int(starts[place]), int(starts[place + 1]))
+        return Found.of(self.arrays["common_cells"][part], self.arrays["common_counts"][part])
+
+    def _sentences_with(
+        self, numbers: Sequence[int]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """Sentences that hold every word, and the tokens read when the last one is whole."""
         starts = self.arrays["word_starts"]
-        sentences, read = None, np.zeros(0, np.int64)
-        for number in sorted(numbers, key=lambda n: int(starts[n + 1] - starts[n])):
-            part = slice(int(starts[number]), int(starts[number + 1]))
-            these = self.arrays["word_sentences"][part].astype(np.int64)
-            until = self.arrays["word_read"][part].astype(np.int64)
-            if sentences is None:
-                sentences, read = these, until
-                continue
-            both, mine, theirs = np.intersect1d(sentences, these, True, True)
-            sentences, read = both, np.maximum(read[mine], until[theirs])
-        return np.zeros(0, np.int64) if sentences is None else sentences, read
+        rarest, *others = sorted(
+            numbers, key=lambda number: int(starts[number + 1] - starts[number])
+        )
+        sentences, read = self._postings(rarest)
+        until = np.zeros(len(self.arrays["sentence_starts"]) - 1, dtype=np.uint16)
+        for number in others:
+            these, when = self._postings(number)
+            until[:] = 0
+            until[these] = when  # at least 1 where the word is
+            here = until[sentences]
+            sentences, read = sentences[here > 0], np.maximum(read, here)[here > 0]
+        return sentences, read
+
+    def _postings(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+        """The sentences that hold a word, and the tokens read when it is whole."""
+        starts = self.arrays["word_starts"]
+        part = slice(int(starts[number]), int(starts[number + 1]))
+        return self.arrays["word_sentences"][part], self.arrays["word_read"][part]

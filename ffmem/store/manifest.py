@@ -82,7 +82,7 @@ def read_manifest(folder: ScanFolder) -> Manifest:
 
 def no_scan(folder: ScanFolder) -> str:
     """Why a folder cannot be opened as a scan."""
-    if folder.checkpoint.exists():
+    if folder.checkpoint.exists() or folder.parts.exists():
         return (
             f"the scan in {folder.root} is not finished; run the same `ffmem scan` command again "
             "and it goes on where it was"

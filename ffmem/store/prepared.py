@@ -5,7 +5,8 @@
 | promoted, promoted_logits    | [memory, rank]: the tokens that a value promotes most             |
 | suppressed, ..._logits       | the same for its other end                                        |
 | probability, suppressed_...  | [memory]: of the end's first token                                |
-| promoted_places, ..._starts  | where each token stands in `promoted`: best rank, then surest     |
+| promoting_starts, _rows, ... | of every token the cells that promote it: best rank, then surest  |
+| suppressing_...              | the same for cells that suppress it                               |
 | word_*, sentence_*           | which triggers a word is in (trigger_words.py)                    |
 """
 
@@ -19,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ffmem.address import Address, Sign
 from ffmem.errors import StoreError
-from ffmem.store.folder import ScanFolder, write_whole
+from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.trigger_words import word_arrays
 
-FORMAT = 1  # raised when the arrays change
+FORMAT = 3  # raised when the arrays change
 ENDS = ("promoted", "suppressed")
 Arrays = dict[str, NDArray[Any]]
 
@@ -36,6 +38,7 @@ def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None
     """
     if not is_made(store):
         try:
+            clear(store.folder)
             for name, array in made(store, watch):
                 save(store.folder, name, array)
             note = json.dumps(mark(store))
@@ -43,7 +46,8 @@ def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None
         except StoreError:
             return dict(made(store, watch))
     folder = store.folder.prepared("made.json").parent
-    return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
+    files = sorted(folder.glob("*.npy"))
+    return {path.stem: np.load(path, mmap_mode="r").view(np.ndarray) for path in files}
 
 
 def mark(store: ScanStore) -> dict[str, Any]:
@@ -65,6 +69,13 @@ def is_made(store: ScanStore) -> bool:
     return bool(found == mark(store))
 
 
+def clear(folder: ScanFolder) -> None:
+    """Remove what an earlier version, or an interrupted run, has left."""
+    with disk_trouble(folder.prepared("")):
+        for path in [folder.prepared("made.json"), *folder.prepared("").glob("*.npy")]:
+            path.unlink(missing_ok=True)
+
+
 def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> None:
     """One array, ready to be memory-mapped."""
 
@@ -77,18 +88,23 @@ def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> None:
 
 def made(store: ScanStore, watch: Callable[[str], None]) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every array by its name, one after the other, so that few are in memory at once."""
-    words = len(read_column(store, "vocabulary", "id"))
+    watch("the ends of all values")
+    ends = {}
     for end, sure in zip(ENDS, ("probability", "suppressed_probability"), strict=True):
-        watch(f"tokens that values {'promote' if end == 'promoted' else 'suppress'}")
         tokens = read_column(store, "values", end).astype(np.int32)
         certain = read_column(store, "values", sure).astype(np.float32)
+        ends[end] = (tokens, certain)
         yield end, tokens
         yield sure, certain
         yield f"{end}_logits", read_column(store, "values", f"{end}_logits").astype(np.float32)
-        places, starts = by_token(tokens, certain, words)
-        yield f"{end}_places", places
-        yield f"{end}_starts", starts
-    watch("words of triggers")
+    words = len(read_column(store, "vocabulary", "id"))
+    for name, order in (("promoting", ENDS), ("suppressing", ENDS[::-1])):
+        watch(f"the memories {name} every token")
+        starts, rows, ranks = by_token(store, [ends[end] for end in order], words)
+        yield f"{name}_starts", starts
+        yield f"{name}_rows", rows
+        yield f"{name}_ranks", ranks
+    watch("the words of triggers")
     yield from word_arrays(store)
 
 
@@ -109,13 +125,29 @@ def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
 
 
 def by_token(
-    tokens: NDArray[np.int32], certain: NDArray[np.float32], words: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Flat places of `tokens` [memory, rank] in order of token, rank, certainty; and each start."""
-    memories, ranks = tokens.shape
-    surest = np.argsort(-certain, kind="stable").astype(np.int32)
-    by_rank = (surest[None, :] * ranks + np.arange(ranks, dtype=np.int32)[:, None]).reshape(-1)
-    order = np.argsort(tokens.reshape(-1)[by_rank], kind="stable")
-    counts = np.bincount(tokens.reshape(-1), minlength=words)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return by_rank[order].astype(np.int32), starts
+    store: ScanStore, ends: list[tuple[NDArray[np.int32], NDArray[np.float32]]], words: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+    """The cells of every token by rank and certainty: where each token starts, rows, ranks.
+
+    `ends` is what + cells push, then what - cells push; other models have + cells only.
+    """
+    signed = store.manifest.signed
+    tokens = np.concatenate([part for part, _ in ends[: 2 if signed else 1]])
+    certain = np.concatenate([part for _, part in ends[: 2 if signed else 1]])
+    rows = np.concatenate([cell_rows(store, sign) for sign in (("+", "-") if signed else ("",))])
+    surest = np.argsort(-certain, kind="stable")
+    in_rank_order = tokens[surest].T.reshape(-1)  # all of rank 0, surest first, then rank 1 ...
+    order = np.argsort(in_rank_order, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(in_rank_order, minlength=words))])
+    ranks, places = np.divmod(order, len(surest))
+    return starts.astype(np.int64), rows[surest[places]].astype(np.int32), ranks.astype(np.uint8)
+
+
+def cell_rows(store: ScanStore, sign: Sign) -> NDArray[np.int64]:
+    """The rows of one sign's cells, memory by memory over all layers."""
+    return np.concatenate(
+        [
+            store.row(Address(number, 0, sign)) + np.arange(memories)
+            for number, memories in store.memories.items()
+        ]
+    )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.corpus.kept import KeptSentences
 from ffmem.errors import AddressError, StoreError
+from ffmem.location import fetched, is_remote, location
 from ffmem.scan.tallies import UNIT
 from ffmem.store.folder import ScanFolder
 from ffmem.store.manifest import Manifest, read_manifest
@@ -52,15 +53,22 @@ class ScanStore:
 
     @classmethod
     def open(cls, path: str | Path) -> ScanStore:
-        """Open the scan in a folder; refuses one that is unfinished, damaged or newer."""
-        folder = ScanFolder(Path(path))
-        return cls(folder, read_manifest(folder))
+        """Open the scan in a folder; refuses one that is unfinished, damaged or newer.
+
+        One behind a URL is copied to this machine first, once.
+        """
+        folder = ScanFolder(location(path))
+        manifest = read_manifest(folder)
+        if is_remote(folder.root):
+            folder = ScanFolder(fetched(folder.root, folder.manifest.read_bytes()))
+        return cls(folder, manifest)
 
     def array(self, name: str) -> NDArray[Any]:
         """One of the store's arrays, memory-mapped; rows are cells."""
         if name not in self._arrays:
             try:
-                self._arrays[name] = np.load(self.folder.array(name), mmap_mode="r")
+                mapped = np.load(self.folder.array(name), mmap_mode="r")
+                self._arrays[name] = mapped.view(np.ndarray)  # the same bytes, quicker to index
             except (OSError, ValueError, EOFError) as error:
                 raise StoreError(
                     f"{self.folder.array(name)} cannot be read ({error}); scan again"

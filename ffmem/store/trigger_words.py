@@ -7,6 +7,7 @@ the prefix that was read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,23 @@ from ffmem.corpus.kept import flat_indices, starts_of
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.writing import NO_SENTENCE
 
+CELLS = 1 << 15  # counted at a time
+COMMON = 20_000  # triggers from which on a word's memories are counted in advance
 TOP = 25  # a cell's strongest triggers are indexed, as many as the paper shows to people
 SEPARATORS = ((0xC2, 0x80, 0xBF), (0xE2, 0x80, 0x81), (0xE3, 0x80, 0x80))  # lead, then second byte
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """Every word of every sentence once, in order of sentences, with the tokens read by then."""
+
+    words: NDArray[np.int64]
+    sentences: NDArray[np.int64]
+    read: NDArray[np.int64]
+
+
 def word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The index as arrays: words, their sentences, and the triggers of every sentence."""
+    """The index as arrays: words, their sentences, the triggers of sentences, common words."""
     kept = store.kept
     text = np.asarray(kept.text)
     starts, ends = word_spans(text, np.asarray(kept.text_starts))
@@ -29,13 +41,19 @@ def word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     rows = np.searchsorted(kept.text_starts, starts, side="right") - 1
     read = tokens_read(text, ends, rows, store)
     first = first_of_each(which, rows)
-    order = first[np.argsort(which[first], kind="stable")]
+    spoken = Spoken(which[first], rows[first], read[first])
+    order = np.argsort(spoken.words, kind="stable")
     yield "word_text", np.frombuffer(b"".join(names), dtype=np.uint8)
     yield "word_text_starts", starts_of(np.array([len(name) for name in names], dtype=np.int64))
-    yield "word_starts", starts_of(np.bincount(which[first], minlength=len(names)))
-    yield "word_sentences", rows[order].astype(np.int32)
-    yield "word_read", read[order].astype(np.uint16)
-    yield from sentence_triggers(store)
+    word_starts = starts_of(np.bincount(spoken.words, minlength=len(names)))
+    yield "word_starts", word_starts
+    yield "word_sentences", spoken.sentences[order].astype(np.int32)
+    yield "word_read", spoken.read[order].astype(np.uint16)
+    triggers = dict(sentence_triggers(store))
+    yield from triggers.items()
+    per_sentence = np.diff(triggers["sentence_starts"])
+    totals = np.bincount(spoken.words, per_sentence[spoken.sentences], minlength=len(names))
+    yield from common_words(store, spoken, np.flatnonzero(totals > COMMON))
 
 
 def word_spans(
@@ -118,3 +136,41 @@ def sentence_triggers(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     yield "sentence_starts", starts_of(np.bincount(rows, minlength=len(store.kept)))
     yield "sentence_cells", cells[order].astype(np.int32)
     yield "sentence_read", positions[cells, slots][order]
+
+
+def common_words(
+    store: ScanStore, spoken: Spoken, common: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """For every common word the cells with two or more triggers that hold it, most first."""
+    place = np.full(int(spoken.words.max(initial=0)) + 1, -1)
+    place[common] = np.arange(len(common))
+    kept = place[spoken.words] >= 0
+    few = Spoken(place[spoken.words[kept]], spoken.sentences[kept], spoken.read[kept])
+    starts = starts_of(np.bincount(few.sentences, minlength=len(store.kept)))
+    parts = [
+        counted(store, few, starts, slice(first, first + CELLS))
+        for first in range(0, len(store.array("fires")), CELLS)
+    ]
+    words, cells, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((cells, -counts, words))
+    yield "common_words", common
+    yield "common_starts", starts_of(np.bincount(words, minlength=len(common)))
+    yield "common_cells", cells[order].astype(np.int32)
+    yield "common_counts", counts[order].astype(np.uint8)
+
+
+def counted(
+    store: ScanStore, few: Spoken, starts: NDArray[np.int64], rows: slice
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(word, cell, triggers) of some cells, where two or more triggers hold the word."""
+    numbers = np.asarray(store.array("trigger_sentences")[rows, :TOP])
+    positions = np.asarray(store.array("trigger_positions")[rows, :TOP])
+    cells, slots = np.nonzero(numbers != NO_SENTENCE)
+    sentences = np.searchsorted(store.kept.numbers, numbers[cells, slots])
+    sizes = starts[sentences + 1] - starts[sentences]
+    where = flat_indices(starts[sentences], sizes)
+    whole = few.read[where] <= np.repeat(positions[cells, slots], sizes)
+    pairs = few.words[where[whole]] * CELLS + np.repeat(cells, sizes)[whole]
+    found, counts = np.unique(pairs, return_counts=True)
+    found, counts = found[counts > 1], counts[counts > 1]
+    return found // CELLS, found % CELLS + rows.start, counts

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from ffmem import pipeline
 from ffmem.address import Address
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
@@ -24,6 +23,7 @@ from ffmem.errors import CorpusError, StoreError
 from ffmem.memories.reading import read
 from ffmem.models.language_model import LanguageModel
 from ffmem.pipeline import ScanPlan, scan
+from ffmem.runs import local
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search import Search
@@ -175,8 +175,8 @@ def test_a_cap_on_sentences_survives_a_stop(
     plan = plan_for(relu, corpus, max_sentences=97)
     whole = scan(relu, plan, tmp_path / "whole")
     assert whole.manifest.counts["sentences"] == 97
-    monkeypatch.setattr(pipeline, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(pipeline, "SAVE_SHARE", 0)
+    monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(local, "SAVE_SHARE", 0)
     count = 0
 
     def crash(_progress: object, _share: object) -> None:
@@ -196,7 +196,7 @@ def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
     path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
     code = (
         "import sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
-        "from ffmem import pipeline; pipeline.SAVE_EVERY = 0.05; pipeline.SAVE_SHARE = 0\n"
+        "from ffmem.runs import local; local.SAVE_EVERY = 0.05; local.SAVE_SHARE = 0\n"
         "from ffmem.cli.main import main; main()\n"
     )
 
@@ -236,8 +236,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
 ) -> None:
     plan, out = plan_for(relu, corpus), tmp_path / "out"
     scan(relu, plan, tmp_path / "whole")
-    monkeypatch.setattr(pipeline, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(pipeline, "SAVE_SHARE", 0)
+    monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(local, "SAVE_SHARE", 0)
     real, writes = Path.replace, 0
 
     def full(self: Path, target: Path) -> Path:

@@ -19,6 +19,7 @@ from ffmem.store.lookup import Found
 LINK = ("Search", "/search")
 PAGE = 50  # memories on a page
 PHRASES = 8  # whose meaning is kept
+# Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
 
 
@@ -70,7 +71,7 @@ async def found_for(explored: Explored, question: Question, first: int, count: i
     firing = None
     if question.by == "meaning":
         firing = await firing_memories(explored, question.text)
-    return await run_in_threadpool(answer, explored, question, first, count, firing)
+    return answer(explored, question, first, count, firing)
 
 
 async def firing_memories(explored: Explored, phrase: str) -> Found:

@@ -31,7 +31,7 @@ def firing_on(model: LanguageModel, explored: Explored, phrase: str) -> Found:
     shares = coefficients / np.where(largest > 0, largest, np.maximum(coefficients, 1e-12))
     rows = np.flatnonzero(coefficients > 0)
     order = np.argsort(-shares[rows], kind="stable")
-    return Found(rows[order], shares[rows][order])
+    return Found.of(rows[order], shares[rows][order])
 
 
 def cells(m: Tensor, signed: bool) -> Tensor:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffmem.address import Address
+from ffmem.explorer.agreement import Agreement, agreements
 from ffmem.explorer.explored import Explored
-from ffmem.explorer.queries.agreement import Agreement, agreements
 from ffmem.explorer.queries.found_patterns import ShownPattern, found_patterns, shown_saying
 from ffmem.store.lookup import End
 
@@ -145,11 +145,10 @@ def distribution(explored: Explored, row: int) -> tuple[Bar, ...]:
     sample = sample[sample > 0]
     if not len(sample):
         return ()
-    counts, edges = np.histogram(sample, bins=BARS, range=(0.0, float(sample.max())))
-    edge = edges.tolist()
+    step = float(sample.max()) / BARS
+    counts = np.bincount(np.minimum(sample / step, BARS - 1).astype(np.int64), minlength=BARS)
     return tuple(
-        Bar(low, high, count)
-        for low, high, count in zip(edge, edge[1:], counts.tolist(), strict=False)
+        Bar(place * step, (place + 1) * step, count) for place, count in enumerate(counts.tolist())
     )
 
 

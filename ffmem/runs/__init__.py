@@ -1,0 +1,1 @@
+"""One scan under way, in one process or in many."""

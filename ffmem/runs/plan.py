@@ -1,0 +1,64 @@
+"""What to scan and how, and the key that tells two scans apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source, digest
+from ffmem.models.digest import tokenizer_digest, weights_digest
+from ffmem.models.language_model import LanguageModel
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.manifest import ScanKey
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What to scan, and how; all but `budget` decides the answer."""
+
+    source: Source
+    settings: ScanSettings
+    sentences: SentenceSettings
+    layers: Sequence[int] | None = None
+    max_sentences: int | None = None
+    budget: int | None = None  # tokens a batch; None takes what suits the device
+
+
+def token_budget(model: LanguageModel, plan: ScanPlan) -> int:
+    """Tokens a batch: what was asked for, or what suits the device."""
+    return plan.budget or (65_536 if model.device.type == "cuda" else 4_096)
+
+
+def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:
+    """The plan's settings with no sentence longer than the model can read."""
+    room = model.longest - (0 if model.bos is None else 1)
+    return replace(plan.sentences, max_tokens=min(plan.sentences.max_tokens, room))
+
+
+def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = None) -> ScanKey:
+    """All that decides what this scan finds, as plain values.
+
+    A process that cannot reach the corpus is told its digest.
+    """
+    return ScanKey(
+        model={
+            "name": model.name,
+            "revision": model.revision,
+            "type": model.kind,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "weights": weights_digest(model.model),
+            "tokenizer": tokenizer_digest(model.tokenizer),
+            "bos": model.bos,
+        },
+        corpus={
+            **asdict(plan.source),
+            "digest": corpus_digest or digest(plan.source),
+            **asdict(sentence_settings(model, plan)),
+            "max_sentences": plan.max_sentences,
+        },
+        settings={
+            **asdict(plan.settings),
+            "layers": None if plan.layers is None else sorted(plan.layers),
+        },
+    )

@@ -1,0 +1,1 @@
+"""How work is spread over processes and machines; knows nothing of memories."""

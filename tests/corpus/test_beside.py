@@ -1,0 +1,40 @@
+"""A process beside this one tokenises shards as this one would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ffmem.corpus.beside import Beside
+from ffmem.corpus.sentences import SentenceSettings, tokenise
+from ffmem.corpus.shards import Shard
+from ffmem.errors import CorpusError
+
+
+def test_the_same_sentences_and_the_same_errors(tokenizer: Any) -> None:
+    settings = SentenceSettings(splitter="line", max_tokens=5)
+    beside = Beside(tokenizer, settings)
+    try:
+        for number, text in ((3, "I love dogs\nthe cat sat"), (4, "Zoë möchte 日本語")):
+            shard = Shard(number, [text])
+            expected, found = tokenise(shard, tokenizer, settings), beside.tokenise(shard)
+            assert found.texts == expected.texts
+            for name in ("numbers", "tokens", "starts", "token_ends"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        with pytest.raises(AttributeError):
+            beside.tokenise(None)  # type: ignore[arg-type]
+        assert len(beside.tokenise(Shard(5, ["river"]))) == len(
+            tokenise(Shard(5, ["river"]), tokenizer, settings)
+        )
+    finally:
+        beside.close()
+
+
+def test_a_process_that_dies_is_one_sentence(tokenizer: Any) -> None:
+    beside = Beside(tokenizer, SentenceSettings())
+    beside._process.kill()
+    with pytest.raises(CorpusError, match="ended early"):
+        beside.tokenise(Shard(0, ["river"]))
+    beside.close()

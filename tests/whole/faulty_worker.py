@@ -1,0 +1,51 @@
+"""A worker of a scan that meets faults; in a module that Ray's processes can import."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+
+from ffmem.corpus.batches import Batch
+from ffmem.runs.jobs import Read
+from ffmem.runs.reading import Work
+from ffmem.runs.worker import ScanWorker
+from ffmem.scaleout.executor import Done
+
+
+class FaultyWorker(ScanWorker):
+    """Saves after every second shard; a file `faults/kill-3` strikes it once, inside shard 3."""
+
+    def _read(self, job: Read) -> Done:
+        self._next_save = 0.0 if len(self._unsaved) else time.monotonic() + 60
+        faults = sorted((self._brief.folder.root / "faults").glob(f"*-{job.number}"))
+        if faults:
+            inner = self._reader.read
+
+            def read(work: Work) -> Iterator[Batch]:
+                for batch in inner(work):
+                    yield batch
+                    faults[0].unlink()
+                    strike(faults[0].name.split("-")[0])
+
+            self._reader.read = read  # type: ignore[method-assign]
+        return super()._read(job)
+
+
+class SlowWorker(FaultyWorker):
+    """Takes its time over every shard."""
+
+    def _read(self, job: Read) -> Done:
+        time.sleep(0.3)
+        return super()._read(job)
+
+
+def strike(fault: str) -> None:
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115
+    room = pages * os.sysconf("SC_PAGE_SIZE") + 2**26
+    resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    bytearray(2**30)  # more than there is

@@ -1,0 +1,238 @@
+"""The scan by several workers: the store of one process, to the byte, whatever is lost."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ffmem.errors import CorpusError, ScanError, StoreError
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.pipeline import Cluster, ModelChoice, ScanPlan, scan, scan_by, scan_on
+from ffmem.runs.ledger import Ledger
+from ffmem.scaleout.executor import Local
+from ffmem.store.checkpoint import read_notes
+from ffmem.store.folder import ScanFolder
+from ffmem.store.scan_store import ScanStore
+from tests.whole.faulty_worker import FaultyWorker
+from tests.whole.test_scan import plan_for, same_store, sentences
+
+MODEL = ModelChoice("tiny:llama")
+ONE_THREAD = partial(Cluster, cpus_per_worker=1)
+
+
+@pytest.fixture(scope="module")
+def llama() -> LanguageModel:
+    return load("tiny:llama")
+
+
+@pytest.fixture(autouse=True)
+def many_small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("\n".join(sentences(600)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def plan(llama: LanguageModel, corpus: Path) -> ScanPlan:
+    return plan_for(llama, corpus)
+
+
+@pytest.fixture
+def expected(llama: LanguageModel, plan: ScanPlan, tmp_path: Path) -> Path:
+    """The store that one process makes."""
+    store = scan(llama, plan, tmp_path / "expected")
+    assert store.manifest.counts["sentences"] == 660
+    return tmp_path / "expected"
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffmem.runs.spread.ScanWorker", FaultyWorker)
+
+
+def test_local_and_two_workers_agree_to_the_byte(
+    ray_cluster: str, expected: Path, plan: ScanPlan, tmp_path: Path
+) -> None:
+    """One worker is compared below, after its driver was killed: a start takes seconds."""
+    shards: list[int] = []
+    scan_by(Local, MODEL, plan, tmp_path / "local")
+    same_store(expected, tmp_path / "local")
+    watch = lambda progress, _share: shards.append(progress.shards)  # noqa: E731
+    scan_on(ONE_THREAD(workers=2), MODEL, plan, tmp_path / "ray", watch)
+    same_store(expected, tmp_path / "ray")
+    assert shards == list(range(1, len(shards) + 1))
+    assert len(shards) > 6
+
+
+def test_a_killed_worker_and_one_out_of_memory_lose_nothing_and_count_nothing_twice(
+    ray_cluster: str, faulty: None, expected: Path, plan: ScanPlan, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    (out / "faults").mkdir(parents=True)
+    for fault in ("kill-3", "memory-6"):
+        (out / "faults" / fault).touch()
+    scan_on(ONE_THREAD(workers=2), MODEL, plan, out)
+    (out / "faults").rmdir()  # both have struck
+    same_store(expected, out)
+
+
+def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
+    ray_cluster: str, faulty: None, expected: Path, plan: ScanPlan, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    code = (
+        "import pickle, sys\n"
+        "import ffmem.corpus.shards, ffmem.runs.spread\n"
+        "from ffmem.pipeline import Cluster, ModelChoice, scan_on\n"
+        "from tests.whole.faulty_worker import SlowWorker\n"
+        "ffmem.corpus.shards.SHARD_BYTES = 2000\n"
+        "ffmem.runs.spread.ScanWorker = SlowWorker\n"
+        "address, plan, out = pickle.load(sys.stdin.buffer)\n"
+        "scan_on(Cluster(address, 1, 0, 1), ModelChoice('tiny:llama'), plan, out)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    assert driver.stdin is not None
+    driver.stdin.write(pickle.dumps((ray_cluster, plan, out)))
+    driver.stdin.close()
+    folder, waited = ScanFolder(out), time.monotonic() + 120
+    while not saved_shards(folder) and driver.poll() is None and time.monotonic() < waited:
+        time.sleep(0.02)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert saved_shards(folder)
+    with pytest.raises(StoreError, match="not finished"):
+        ScanStore.open(out)
+    began: list[int] = []
+    scan_on(ONE_THREAD(workers=1), MODEL, plan, out, lambda p, _: began.append(p.shards))
+    assert began[0] > 2  # what was saved counts at once
+    same_store(expected, out)
+
+
+def saved_shards(folder: ScanFolder) -> set[int]:
+    """Without changing anything: the driver may be alive."""
+    try:
+        return {s for path in folder.parts.glob("*.safetensors") for s in shards_in(path)}
+    except FileNotFoundError:
+        return set()
+
+
+def shards_in(path: Path) -> set[int]:
+    return set(read_notes(path).shards)
+
+
+def test_a_broken_file_stops_the_scan_after_all_before_it_and_mended_it_goes_on(
+    faulty: None, llama: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.corpus.sources._EDGE", 100)  # so the break is in the middle
+    folder, out = tmp_path / "text", tmp_path / "out"
+    folder.mkdir()
+    for number in range(3):
+        lines = sentences(150, seed=number)
+        (folder / f"{number}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    plan, middle = plan_for(llama, folder), folder / "1.txt"
+    whole = middle.read_bytes()
+    scan(llama, plan, tmp_path / "expected")
+    middle.write_bytes(whole[:2000] + b"\xff" + whole[2001:])
+    with pytest.raises(CorpusError, match=r"1\.txt line \d+ is not valid UTF-8"):
+        scan_by(Local, MODEL, plan, out)
+    before = Ledger.open(ScanFolder(out)).saved
+    assert before == set(range(len(before)))
+    assert len(before) >= 2
+    middle.write_bytes(whole)
+    scan_by(Local, MODEL, plan, out)
+    same_store(tmp_path / "expected", out)
+
+
+def test_stopped_by_hand_it_saves_and_goes_on(
+    expected: Path, plan: ScanPlan, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def stop(progress: object, _share: object) -> None:
+        if progress.shards == 3:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scan_by(Local, MODEL, plan, out, stop)
+    assert Ledger.open(ScanFolder(out)).saved == {0, 1, 2}
+    scan_by(Local, MODEL, plan, out)
+    same_store(expected, out)
+
+
+def test_a_cap_on_sentences_is_the_same_cap(
+    llama: LanguageModel, plan: ScanPlan, corpus: Path, tmp_path: Path
+) -> None:
+    capped = plan_for(llama, corpus, max_sentences=301)
+    scan(llama, capped, tmp_path / "expected")
+
+    def stop(progress: object, _share: object) -> None:
+        if progress.shards == 2:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scan_by(Local, MODEL, capped, tmp_path / "out", stop)
+    store = scan_by(Local, MODEL, capped, tmp_path / "out")
+    assert store.manifest.counts["sentences"] == 301
+    same_store(tmp_path / "expected", tmp_path / "out")
+
+
+def test_overlapping_parts_are_never_counted_together(
+    faulty: None, expected: Path, plan: ScanPlan, tmp_path: Path
+) -> None:
+    """A lost worker may have written a part that nobody heard of, or two drivers the same shard."""
+    out = tmp_path / "out"
+
+    def stop(progress: object, _share: object) -> None:
+        if progress.shards == 4:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    for name in ("one", "other"):
+        with pytest.raises(KeyboardInterrupt):
+            scan_by(Local, MODEL, plan, tmp_path / name, stop)
+        (part,) = (tmp_path / name / "parts").glob("*.safetensors")
+        (out / "parts").mkdir(parents=True, exist_ok=True)
+        part.rename(out / "parts" / f"{name}.safetensors")
+    assert len(Ledger.open(ScanFolder(out)).parts) == 1
+    scan_by(Local, MODEL, plan, out)
+    same_store(expected, out)
+
+
+def test_what_is_already_there_is_opened_or_refused(
+    llama: LanguageModel, expected: Path, plan: ScanPlan, corpus: Path, tmp_path: Path
+) -> None:
+    stamp = (expected / "manifest.json").stat().st_mtime_ns
+    scan_by(Local, MODEL, plan, expected)
+    assert (expected / "manifest.json").stat().st_mtime_ns == stamp
+    another = plan_for(llama, corpus, max_sentences=50)
+    with pytest.raises(StoreError, match=r"another scan \(it differs in corpus\.max_sentences\)"):
+        scan_by(Local, MODEL, another, expected)
+
+    def stop(_progress: object, _share: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scan_by(Local, MODEL, plan, tmp_path / "many", stop)
+    with pytest.raises(StoreError, match="unfinished scan of something else"):
+        scan_by(Local, MODEL, another, tmp_path / "many")
+    with pytest.raises(StoreError, match="several processes began"):
+        scan(llama, plan, tmp_path / "many")
+    with pytest.raises(KeyboardInterrupt):
+        scan(llama, plan, tmp_path / "one", stop)
+    with pytest.raises(StoreError, match="one process began"):
+        scan_by(Local, MODEL, plan, tmp_path / "one")
+    with pytest.raises(ScanError, match="standard input"):
+        scan_by(Local, MODEL, plan_for(llama, Path("-")), tmp_path / "stdin")
