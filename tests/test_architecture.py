@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "annotations",
         "figures",
         "studies",
+        "report",
     },
     "cli": {
         "models",

@@ -22,8 +22,9 @@ class AnsweredStudy:
 
 
 def answered_study(sayings: Sequence[Saying], annotator: str) -> AnsweredStudy:
-    """Fig 2 from the newest answers of one annotator."""
-    mine = [saying for saying in sayings if saying.annotator == annotator]
+    """Fig 2 from the newest answers of one annotator; keys that somebody picked are left out."""
+    drawn = [saying for saying in sayings if not saying.sheet.chosen]
+    mine = [saying for saying in drawn if saying.annotator == annotator]
     keys = [saying.annotated() for saying in mine if saying.sheet.key is not None]
     if not keys:
         known = ", ".join(sorted({saying.annotator for saying in sayings})) or "nobody yet"

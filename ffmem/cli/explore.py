@@ -10,6 +10,13 @@ import click
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Another study to compare with. Repeatable.",
+)
 @click.option("--port", default=8600, show_default=True, type=click.IntRange(0, 65535))
 @click.option(
     "--host",
@@ -20,9 +27,21 @@ import click
 @click.option(
     "--token", help="Whoever opens the explorer must bring it; made up where one is needed."
 )
+@click.option(
+    "--database",
+    help="Of annotations: a file, or a URL such as postgresql://user@host/name; by default "
+    "FOLDER/annotations.sqlite.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def explore(  # noqa: PLR0913 - one parameter an option
-    folder: Path, model: str | None, port: int, host: str, token: str | None, no_browser: bool
+    folder: Path,
+    model: str | None,
+    others: tuple[Path, ...],
+    port: int,
+    host: str,
+    token: str | None,
+    database: str | None,
+    no_browser: bool,
 ) -> None:
     r"""Browse, search and question the study in FOLDER in a web browser.
 
@@ -38,7 +57,9 @@ def explore(  # noqa: PLR0913 - one parameter an option
     from ffmem.explorer.serving import Place, serve
 
     place = Place.chosen(host, port, token)
-    study = opened(folder, model, lambda part: click.echo(f"preparing: {part} ..."))
+    study = opened(
+        folder, model, lambda part: click.echo(f"preparing: {part} ..."), database, others
+    )
     app = create_app(study, place.token)
     serve(
         app, place, lambda: click.echo(f"{folder} at {place.url}   (Ctrl-C stops)"), not no_browser

@@ -9,13 +9,33 @@ from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.failures import answer_failures
-from ffmem.explorer.pages import api, figures, live_memory, memory, overview, search
+from ffmem.explorer.pages import (
+    annotate,
+    api,
+    compare,
+    figures,
+    live_memory,
+    memory,
+    overview,
+    prompt,
+    search,
+)
 from ffmem.explorer.rendering import STATIC, templates
 from ffmem.explorer.safety import Guard
 from ffmem.version import VERSION
 
 # Each has a `router`, and a `LINK` (title, address) if it stands in the navigation.
-PAGES: tuple[ModuleType, ...] = (overview, figures, memory, live_memory, search, api)
+PAGES: tuple[ModuleType, ...] = (
+    overview,
+    figures,
+    memory,
+    live_memory,
+    search,
+    prompt,
+    annotate,
+    compare,
+    api,
+)
 
 
 def create_app(explored: Explored, token: str | None = None) -> FastAPI:

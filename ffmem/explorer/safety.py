@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "::1"}
 COOKIE = "ffmem-token"
 LONGEST_BODY = 256 * 1024  # bytes
-LONGEST_QUERY = 8 * 1024
+LONGEST_QUERY = 32 * 1024  # a prompt of 3,000 characters, each written as up to nine
 READING = {"GET", "HEAD", "OPTIONS"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

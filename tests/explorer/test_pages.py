@@ -10,7 +10,15 @@ from fastapi.testclient import TestClient
 from ffmem.explorer.explored import Explored
 from tests.explorer.conftest import HOSTILE
 
-PAGES = ["/", "/memory/L2.7", "/search", "/search?by=any&sort=fires", "/search?by=dead", "/api"]
+PAGES = [
+    "/",
+    "/memory/L2.7",
+    "/search",
+    "/search?by=any&sort=fires",
+    "/search?by=dead",
+    "/prompt",
+    "/api",
+]
 
 
 @pytest.mark.parametrize("path", PAGES)

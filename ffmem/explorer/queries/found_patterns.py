@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.address import Address
+from ffmem.annotations.records import Saying
 
 LOOKED_AT = 25  # triggers that an annotator sees
 
@@ -34,6 +35,16 @@ class FoundPatterns:
     def of(self, address: str) -> tuple[ShownPattern, ...]:
         """The patterns of one memory."""
         return self.by_address.get(address, ())
+
+
+def shown_saying(saying: Saying) -> list[ShownPattern]:
+    """What an annotator has said of a sheet, in the same form."""
+    return [
+        ShownPattern(
+            said.description, said.kind, said.ranks, saying.annotator, len(said.ranks) / LOOKED_AT
+        )
+        for said in saying.said
+    ]
 
 
 def found_patterns(folder: Path) -> FoundPatterns:

@@ -9,7 +9,7 @@ import numpy as np
 from ffmem.address import Address
 from ffmem.explorer.agreement import Agreement, agreements
 from ffmem.explorer.explored import Explored
-from ffmem.explorer.queries.found_patterns import ShownPattern, found_patterns
+from ffmem.explorer.queries.found_patterns import ShownPattern, found_patterns, shown_saying
 from ffmem.store.lookup import End
 
 SHOWN = 25  # triggers on a page, as many as the paper shows to people
@@ -98,11 +98,27 @@ def memory_view(explored: Explored, cell: Address, shown: int = SHOWN) -> Memory
         stored_triggers=stored,
         distribution=distribution(explored, row),
         agreement=None if known is None else known.of(row),
-        patterns=found_patterns(explored.folder).of(str(cell)),
+        patterns=known_patterns(explored, str(cell)),
         previous=neighbour(explored, cell, -1),
         next=neighbour(explored, cell, +1),
         opposite=str(opposite(cell)) if cell.sign else None,
     )
+
+
+def known_patterns(explored: Explored, address: str) -> tuple[ShownPattern, ...]:
+    """Patterns that analyses have left, and those that people have given on pages or sheets."""
+    found = found_patterns(explored.folder).of(address)
+    if not explored.is_annotated:
+        return found
+    scan = explored.store.manifest.key.digest
+    known = {(pattern.annotator, pattern.description) for pattern in found}
+    said = [
+        pattern
+        for saying in explored.annotations.sayings(scan, address)
+        for pattern in shown_saying(saying)
+        if (pattern.annotator, pattern.description) not in known
+    ]
+    return tuple(sorted([*found, *said], key=lambda pattern: -pattern.covered))
 
 
 def shown_tokens(explored: Explored, cell: Address, end: End) -> tuple[ShownToken, ...]:
