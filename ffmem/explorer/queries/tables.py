@@ -13,8 +13,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run text that 
 
 def as_csv(rows: Sequence[Any]) -> str:
     """Dataclasses as CSV, a column a field; lists are joined by spaces."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # lines end as the format wants, so that breaks in text are quoted
     for number, row in enumerate(rows):
         if not is_dataclass(row) or isinstance(row, type):
             raise TypeError(f"{row!r} is no dataclass")
