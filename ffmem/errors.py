@@ -7,7 +7,8 @@ FfmemError
 ├── CorpusError     text that cannot be found or read
 ├── ScanError       a scan that cannot start or go on
 ├── StoreError      a folder of results that cannot be opened or written
-└── AnnotatorError  a language model that cannot be asked for patterns
+├── AnnotatorError  a language model that cannot be asked for patterns
+└── LiveError       a question that the explorer's model cannot take now
 
 Each message is one sentence: what is wrong, which one, and what to do now. The command line
 prints it and exits with code 2; anything else that escapes is a bug and keeps its traceback.
@@ -44,3 +45,7 @@ class StoreError(FfmemError):
 
 class AnnotatorError(FfmemError):
     """A language model cannot be asked for patterns."""
+
+
+class LiveError(FfmemError):
+    """A question to the explorer's live model cannot be taken now."""

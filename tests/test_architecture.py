@@ -31,6 +31,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "figures",
     },
     "report": {"analyses", "figures", "store", "studies"},
+    "explorer": {
+        "models",
+        "memories",
+        "corpus",
+        "store",
+        "analyses",
+        "annotations",
+        "figures",
+        "studies",
+        "report",
+    },
     "cli": {
         "models",
         "memories",
@@ -45,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "analyses",
         "annotations",
         "figures",
+        "explorer",
     },
 }
 DOORS = {
@@ -60,7 +72,10 @@ DOORS = {
     "pyarrow": {"store", "corpus"},
     "altair": {"figures"},
     "vl_convert": {"figures"},
-    "jinja2": {"report"},
+    "fastapi": {"explorer"},
+    "starlette": {"explorer"},
+    "uvicorn": {"explorer"},
+    "jinja2": {"explorer", "report"},
 }
 
 

@@ -45,7 +45,8 @@ class Agreement:
 
 
 def agreement(sayings: Sequence[Saying]) -> Agreement:
-    """Compare everybody's newest answers."""
+    """Compare everybody's newest answers; keys that somebody picked are left out."""
+    sayings = [saying for saying in sayings if not saying.sheet.chosen]
     labels: dict[tuple[str, str, int], dict[str, str]] = {}
     for saying in sayings:
         if saying.sheet.key is not None:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     create_engine,
+    event,
     func,
     insert,
     select,
@@ -72,6 +73,8 @@ class Annotations:
         options: dict[str, Any] = {"timeout": 30} if where.startswith("sqlite") else {}
         try:
             engine = create_engine(where, connect_args=options)
+            if where.startswith("sqlite"):
+                event.listen(engine, "connect", _written_through)
             with engine.begin() as connection:
                 TABLES.create_all(connection)
         except (SQLAlchemyError, ArgumentError, ModuleNotFoundError) as error:
@@ -98,12 +101,25 @@ class Annotations:
 
     def add_sheets(self, sheets: Sequence[Sheet]) -> int:
         """Add the sheets that are not there yet; how many that were."""
-        known = {sheet.name for sheet in self.sheets()}
-        new = [sheet for sheet in sheets if sheet.name not in known]
-        if new:
-            with self._writing() as connection:
-                connection.execute(insert(SHEETS), [_sheet_row(sheet) for sheet in new])
-        return len(new)
+        for _ in range(TRIES):
+            known = set(self.names())
+            new = [sheet for sheet in sheets if sheet.name not in known]
+            if not new:
+                return 0
+            try:
+                with self._writing() as connection:
+                    connection.execute(insert(SHEETS), [_sheet_row(sheet) for sheet in new])
+            except IntegrityError:
+                continue  # somebody added some of them meanwhile: look again
+            return len(new)
+        raise StoreError("these sheets are being added by others; run the same command again")
+
+    def names(self, scan: str | None = None) -> list[str]:
+        """The names of all sheets, or of one scan's, in order."""
+        question = select(SHEETS.c.name).order_by(SHEETS.c.name)
+        question = question if scan is None else question.where(SHEETS.c.scan == scan)
+        with self._engine.connect() as connection:
+            return [str(name) for (name,) in connection.execute(question).all()]
 
     def kept(self, sheets: Sequence[Sheet]) -> list[Sheet]:
         """Add the sheets that are not there yet; all of them, as the database has them.
@@ -119,6 +135,27 @@ class Annotations:
         with self._engine.connect() as connection:
             rows = connection.execute(select(SHEETS).order_by(SHEETS.c.name)).all()
         return [_sheet(row._mapping) for row in rows]
+
+    def sheet(self, name: str) -> Sheet | None:
+        """One sheet, or None where there is none of this name."""
+        with self._engine.connect() as connection:
+            row = connection.execute(select(SHEETS).where(SHEETS.c.name == name)).first()
+        return None if row is None else _sheet(row._mapping)
+
+    def answered(self, scan: str) -> dict[str, set[str]]:
+        """Which sheets of a scan each annotator has answered."""
+        question = (
+            select(ANSWERS.c.annotator, ANSWERS.c.sheet)
+            .join(SHEETS, ANSWERS.c.sheet == SHEETS.c.name)
+            .where(SHEETS.c.scan == scan)
+            .distinct()
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(question).all()
+        found: dict[str, set[str]] = {}
+        for annotator, sheet in rows:
+            found.setdefault(str(annotator), set()).add(str(sheet))
+        return found
 
     def answer(self, sheet: Sheet, annotator: str, said: Sequence[Said]) -> bool:
         """Save an answer as the annotator's newest; False where it is the one already there."""
@@ -158,8 +195,11 @@ class Annotations:
             found = connection.execute(question).first()
         return None if found is None else (int(found[0]), str(found[1]))
 
-    def sayings(self) -> list[Saying]:
-        """What every annotator last said of every sheet, by sheet and annotator."""
+    def sayings(self, scan: str | None = None, key: str | None = None) -> list[Saying]:
+        """What every annotator last said of every sheet, by sheet and annotator.
+
+        With `scan`, or `key` too, only of the sheets of that scan, or of that key of it.
+        """
         newest = (
             select(ANSWERS.c.sheet, ANSWERS.c.annotator, func.max(ANSWERS.c.revision).label("last"))
             .group_by(ANSWERS.c.sheet, ANSWERS.c.annotator)
@@ -176,6 +216,8 @@ class Annotations:
             )
             .order_by(SHEETS.c.name, ANSWERS.c.annotator)
         )
+        question = question if scan is None else question.where(SHEETS.c.scan == scan)
+        question = question if key is None else question.where(SHEETS.c.key == key)
         with self._engine.connect() as connection:
             rows = [row._mapping for row in connection.execute(question).all()]
         return [Saying(_sheet(row), str(row["annotator"]), _said(row["said"])) for row in rows]
@@ -193,6 +235,12 @@ class Annotations:
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
+
+
+def _written_through(connection: Any, _record: object) -> None:
+    """What was saved is on the disk before it is said to be saved; people may read meanwhile."""
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _sheet_row(sheet: Sheet) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
+from ffmem.address import Address
 from ffmem.analyses.drawn_keys import drawn_keys
 from ffmem.analyses.pattern_study import POOL, PURPOSE
 from ffmem.analyses.patterns import LEAST, SHOWN
 from ffmem.analyses.prefixes import Prefix, PseudoKeys, random_prefixes, trigger_prefixes
-from ffmem.annotations.records import Sheet, ShownPrefix
+from ffmem.annotations.records import CHOSEN, Sheet, ShownPrefix
+from ffmem.errors import StoreError
 from ffmem.store.scan_store import ScanStore
 
 
@@ -38,6 +40,18 @@ def drawn_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int 
                 shown = _shown(list(control.shown))
                 found.append(Sheet(name, digest, layer, None, control.kind, shown))
     return sorted(found, key=lambda sheet: sheet.name)
+
+
+def chosen_sheet(store: ScanStore, key: Address) -> Sheet:
+    """A sheet for one key that somebody has picked; refuses a key with too few triggers."""
+    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)][:SHOWN]
+    if len(triggers) < LEAST:
+        raise StoreError(
+            f"{key} has {len(triggers)} triggers, and a pattern needs {LEAST}; choose another key"
+        )
+    digest = store.manifest.key.digest
+    name = CHOSEN + _blind(digest, 0, str(key))
+    return Sheet(name, digest, key.layer, str(key), None, _shown(triggers))
 
 
 def _blind(digest: str, seed: int, what: str) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ffmem.address import Address
 from ffmem.analyses.patterns import AnnotatedKey, Kind, Label, Pattern, trigger_labels
 
+CHOSEN = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
+
 
 @dataclass(frozen=True)
 class ShownPrefix:
@@ -27,6 +29,11 @@ class Sheet:
     key: str | None  # the address, or None for a control key
     control: str | None  # "random" or "matched", or None for a real key
     prefixes: tuple[ShownPrefix, ...]
+
+    @property
+    def chosen(self) -> bool:
+        """Whether its key was picked, not drawn: then it is no part of a study of random keys."""
+        return self.name.startswith(CHOSEN)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,12 @@ def answered_study(
     embed: Callable[[], Callable[[Background], Embedding]],
     seed: int = 0,
 ) -> AnsweredStudy:
-    """Fig 2 from the newest answers of one annotator; `embed` is called once there are any."""
-    mine = [saying for saying in sayings if saying.annotator == annotator]
+    """Fig 2 from the newest answers of one annotator; keys that somebody picked are left out.
+
+    `embed` is called once there are any answers.
+    """
+    drawn = [saying for saying in sayings if not saying.sheet.chosen]
+    mine = [saying for saying in drawn if saying.annotator == annotator]
     keys = [saying.annotated() for saying in mine if saying.sheet.key is not None]
     if not keys:
         if mine:

@@ -10,6 +10,7 @@ import click
 from ffmem.cli.analyse import analyse
 from ffmem.cli.annotate import annotate
 from ffmem.cli.compare import compare
+from ffmem.cli.explore import explore
 from ffmem.cli.inspect import inspect
 from ffmem.cli.models import models
 from ffmem.cli.patterns import patterns
@@ -38,6 +39,7 @@ for command in (
     analyse,
     annotate,
     compare,
+    explore,
     inspect,
     models,
     patterns,

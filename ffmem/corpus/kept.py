@@ -112,9 +112,11 @@ class KeptSentences:
     def around(self, row: int, position: int) -> tuple[str, str, str, str]:
         """The text at a place, in four: before the last token, it, the next one, the rest."""
         text = self.sentence(row)
-        ends = np.concatenate([[0], self.token_ends[self.starts[row] : self.starts[row + 1]]])
-        last = ends[max(position - 1, 0)]
-        here, after = ends[position], ends[min(position + 1, len(ends) - 1)]
+        start, stop = self.starts[row : row + 2].tolist()
+        # Where the tokens from the one before the last to the next one end; a sentence starts at 0.
+        around = self.token_ends[start + max(position - 2, 0) : min(start + position + 1, stop)]
+        ends = [0] * max(2 - position, 0) + around.tolist()
+        last, here, after = ends[0], ends[1], ends[-1]
         return text[:last], text[last:here], text[here:after], text[after:]
 
     def _rows(self, rows: NDArray[Any]) -> KeptSentences:

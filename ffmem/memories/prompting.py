@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ffmem.errors import FfmemError
 from ffmem.memories.projection import logits
-from ffmem.memories.reading import read
+from ffmem.memories.reading import LayerReading, read
 from ffmem.memories.steps import Step, step_at
 from ffmem.models.language_model import LanguageModel
 
@@ -22,6 +22,7 @@ class PromptView:
     prefix: str
     steps: tuple[Step, ...]
     distribution: Tensor = field(repr=False)  # [token], adds up to one
+    readings: tuple[LayerReading, ...] = field(repr=False)  # h, r, a, m, y, o here: [1, ...] each
 
     def likeliest(self, count: int) -> list[int]:
         """The most probable next tokens, best first."""
@@ -50,13 +51,35 @@ def look(
             f"the text has positions 1 to {length}, not {position}; choose one of them"
         )
     column = wanted - 1 + lead
-    readings = read(model, tokens, "ramyo")
-    final = logits(model, readings[-1].o[0, column], "state")
+    readings = read(model, tokens, "hramyo", at=torch.tensor([column]))
+    final = logits(model, readings[-1].o[0], "state")
     return PromptView(
         position=wanted,
         prefix=""
         if model.tokenizer is None
         else model.tokenizer.decode(tokens[0, lead : column + 1]),
-        steps=tuple(step_at(model, reading, column, strongest) for reading in readings),
+        steps=tuple(step_at(model, reading, strongest) for reading in readings),
         distribution=final.softmax(dim=-1).cpu(),
+        readings=readings,
     )
+
+
+@torch.no_grad()
+def continued(model: LanguageModel, text: str, position: int, count: int) -> str:
+    """What the model writes after the first `position` tokens of `text`, the likeliest each time.
+
+    At most `count` tokens; under `edited` this is the edited model's.
+    """
+    lead = 0 if model.bos is None else 1
+    tokens = model.encode(text)[:, : position + lead]
+    room = model.longest - tokens.shape[1]
+    if min(count, room) < 1 or model.tokenizer is None:
+        return ""
+    whole = model.model.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=min(count, room),
+        do_sample=False,
+        pad_token_id=model.tokenizer.eos_token_id,
+    )
+    return str(model.tokenizer.decode(whole[0, tokens.shape[1] :]))

@@ -12,6 +12,7 @@ from ffmem.address import Address, Sign
 from ffmem.memories.projection import PAPER, Lens, top_tokens
 from ffmem.memories.reading import LayerReading
 from ffmem.memories.values import value_vectors
+from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
 Winner = Literal["residual", "agreement", "composition", "ffn"]
@@ -49,19 +50,19 @@ def winner(residual: int, feedforward: int, output: int) -> Winner:
 
 @torch.no_grad()
 def step_at(
-    model: LanguageModel, reading: LayerReading, column: int, strongest: int, lens: Lens = PAPER
+    model: LanguageModel, reading: LayerReading, strongest: int, lens: Lens = PAPER
 ) -> Step:
-    """Describe one layer of a reading with quantities r, a, m, y, o at a column of row 0."""
+    """Describe one layer of a reading with quantities r, a, m, y, o at one place: [1, ...] each."""
     layer = reading.layer
     tops = {
-        name: int(top_tokens(model, vector[0, column, None], kind, 1, lens).tokens)  # type: ignore[arg-type]
+        name: int(top_tokens(model, vector, kind, 1, lens).tokens)  # type: ignore[arg-type]
         for name, vector, kind in (
             ("r", reading.r, "state"),
             ("y", reading.y, "piece"),
             ("o", reading.o, "state"),
         )
     }
-    fired = (reading.a if layer.gated else reading.m)[0, column] > 0
+    fired = (reading.a if layer.gated else reading.m)[0] > 0
     return Step(
         layer=layer.number,
         residual=model.token(tops["r"]),
@@ -69,7 +70,7 @@ def step_at(
         output=model.token(tops["o"]),
         winner=winner(tops["r"], tops["y"], tops["o"]),
         active=int(fired.sum()),
-        strongest=strong_memories(model, reading, reading.m[0, column], strongest, lens),
+        strongest=strong_memories(model, reading, reading.m[0], strongest, lens),
     )
 
 
@@ -87,7 +88,7 @@ def strong_memories(
     tokens = top_tokens(model, vectors, "piece", 5, lens).tokens.tolist()
     return tuple(
         StrongMemory(
-            address=Address(layer.number, index, _sign(float(m[index]), layer.gated)),
+            address=cell_address(layer, index, float(m[index])),
             coefficient=float(m[index]),
             strength=float(strength[index]),
             tokens=tuple(model.token(token) for token in row),
@@ -96,5 +97,7 @@ def strong_memories(
     )
 
 
-def _sign(coefficient: float, gated: bool) -> Sign:
-    return "" if not gated else "-" if coefficient < 0 else "+"
+def cell_address(layer: FeedForward, index: int, coefficient: float) -> Address:
+    """The cell that a coefficient belongs to: in a gated layer its sign is part of the address."""
+    sign: Sign = "" if not layer.gated else "-" if coefficient < 0 else "+"
+    return Address(layer.number, index, sign)

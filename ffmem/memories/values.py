@@ -10,7 +10,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.memories.projection import PAPER, Lens, TopTokens, in_chunks, top_tokens
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.head import linear_norm
+from ffmem.models.head import LinearNorm, linear_norm
 from ffmem.models.language_model import LanguageModel
 
 
@@ -22,13 +22,18 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
     (its positive division changes no ranking); a residual multiplier is folded in too. Where
     neither is there this is a view of the weights.
     """
-    values = layer.values[indices]
-    if layer.after is not None:
-        generator = torch.Generator().manual_seed(0)
-        probe = torch.randn(1, 4, values.shape[1], generator=generator)
-        norm = linear_norm(layer.after, probe.to(values))
-        values = values if norm is None else norm.fold(values)
+    values, norm = layer.values[indices], norm_after(layer)
+    values = values if norm is None else norm.fold(values)
     return values if layer.scale == 1.0 else values * layer.scale
+
+
+def norm_after(layer: FeedForward) -> LinearNorm | None:
+    """The linear part of the norm that a layer's sum passes before it is added, if there is one."""
+    if layer.after is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(1, 4, layer.values.shape[1], generator=generator)
+    return linear_norm(layer.after, probe.to(layer.values))
 
 
 def value_tokens(

@@ -46,6 +46,10 @@ class ScanFolder:
         """One Parquet table."""
         return self.root / f"{name}.parquet"
 
+    def prepared(self, name: str) -> Path:
+        """One file made from the others, to search them quickly; it can be deleted at any time."""
+        return self.root / "prepared" / name
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then put it in place in one step.

@@ -108,13 +108,17 @@ def embedded_validation(store: ScanStore) -> Source | None:
     return Source(str(demo.VALID)) if of_demo else None
 
 
-def model_of(store: ScanStore, device: str = "auto") -> LanguageModel:
-    """Load the model that a store was made with; refuses one whose weights have changed."""
+def model_of(store: ScanStore, device: str = "auto", name: str | None = None) -> LanguageModel:
+    """Load the model that a store was made with; refuses one whose weights have changed.
+
+    `name` says where it is found now, if not under its own name.
+    """
     key = store.manifest.key.model
-    model = load(key["name"], revision=key["revision"], dtype=key["dtype"], device=device)
+    revision = key["revision"] if name is None else None
+    model = load(name or key["name"], revision=revision, dtype=key["dtype"], device=device)
     if weights_digest(model.model) != key["weights"]:
         raise StoreError(
-            f"the weights of {key['name']} are not those that {store.folder.root} was scanned "
-            "with; scan again"
+            f"the weights of {model.name} are not those that {store.folder.root} was scanned "
+            "with; give the model that was scanned, or scan again"
         )
     return model

@@ -1,0 +1,140 @@
+"""A store of any size without a model: random triggers, values and sentences, to measure with.
+
+    python -m benchmarks.synthetic_store --into FOLDER --layers 32 --memories 14336 --signed
+
+Words follow Zipf's law, so that a few tokens are promoted, and a few words read, very often. The
+files are those of a real scan; only what they say is random.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.corpus.kept import KeptSentences, flat_indices, starts_of
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import Manifest, ScanKey
+from ffmem.store.writing import write_array, write_kept, write_table, write_vocabulary
+
+TOP, SAMPLE, ENDS = 50, 32, 20
+SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+
+
+def main() -> None:
+    """Make the folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--into", required=True, type=Path)
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--memories", type=int, default=14_336, help="a layer")
+    parser.add_argument("--signed", action="store_true", help="two cells a memory")
+    parser.add_argument("--sentences", type=int, default=300_000)
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    options = parser.parse_args()
+    folder = ScanFolder(options.into)
+    words = vocabulary(options.vocabulary)
+    kept = sentences(words, options.sentences)
+    cells = options.layers * options.memories * (2 if options.signed else 1)
+    write_vocabulary(folder, words)
+    write_kept(folder, kept)
+    write_cells(folder, cells, kept)
+    write_values(folder, options.layers, options.memories, len(words))
+    no_endings = {name: np.zeros(0, np.int32) for name in ("layer", "cell", "token", "count")}
+    write_table(folder, "endings", no_endings, 65_536)
+    manifest(options, kept).write(folder)
+    print(f"{options.layers * options.memories:,} memories, {cells:,} cells -> {options.into}")
+
+
+def vocabulary(count: int) -> list[str]:
+    """Pronounceable words, each with the space in front that a tokenizer gives it."""
+    draw = np.random.default_rng(1)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        word = "".join(draw.choice(SYLLABLES, draw.integers(1, 5)))
+        found[" " + word] = None
+    return list(found)
+
+
+def zipf(draw: np.random.Generator, most: int, size: tuple[int, ...]) -> NDArray[np.int32]:
+    """Numbers from 0 up, each about as frequent as one over its place."""
+    chances = 1 / np.arange(10, most + 10)
+    edges = np.cumsum(chances / chances.sum())
+    return np.minimum(np.searchsorted(edges, draw.random(size)), most - 1).astype(np.int32)
+
+
+def sentences(words: list[str], count: int) -> KeptSentences:
+    """Sentences of 5 to 40 words; a token is a word."""
+    draw = np.random.default_rng(2)
+    lengths = draw.integers(5, 41, count)
+    tokens = zipf(draw, len(words), (int(lengths.sum()),))
+    letters = np.frombuffer("".join(words).encode(), dtype=np.uint8)
+    sizes = np.array([len(word) for word in words], dtype=np.int64)
+    text = letters[flat_indices(starts_of(sizes)[tokens], sizes[tokens])]
+    starts, ends = starts_of(lengths), np.cumsum(sizes[tokens])
+    text_starts = np.concatenate([[0], ends[starts[1:] - 1]])
+    token_ends = ends - np.repeat(text_starts[:-1], lengths)
+    return KeptSentences(
+        np.arange(count, dtype=np.int64),
+        starts,
+        tokens,
+        token_ends.astype(np.int32),
+        text_starts.astype(np.int64),
+        text,
+    )
+
+
+def write_cells(folder: ScanFolder, cells: int, kept: KeptSentences) -> None:
+    """Triggers, sample and counts of every cell; one in a thousand is dead."""
+    draw = np.random.default_rng(3)
+    lengths = np.diff(kept.starts)
+    alive = draw.random(cells) > 0.001
+    for kind, slots in (("trigger", TOP), ("sample", SAMPLE)):
+        rows = draw.integers(0, len(kept), (cells, slots), dtype=np.uint32)
+        positions = 1 + (draw.random((cells, slots), dtype=np.float32) * (lengths[rows] - 1))
+        strength = draw.gamma(2, 0.5, (cells, slots)).astype(np.float32)
+        strength = -np.sort(-strength, axis=1) if kind == "trigger" else strength
+        rows[~alive] = np.iinfo(np.uint32).max
+        write_array(folder, f"{kind}_sentences", rows)
+        write_array(folder, f"{kind}_positions", positions.astype(np.uint16))
+        write_array(folder, f"{kind}_coefficients", np.where(alive[:, None], strength, 0))
+    fires = np.where(alive, draw.integers(1, 1_000_000, cells), 0)
+    write_array(folder, "fires", fires)
+    write_array(folder, "totals", fires * draw.integers(1 << 20, 1 << 25, cells))
+    write_array(folder, "largest", np.where(alive, draw.gamma(4, 1, cells), 0).astype(np.float32))
+
+
+def write_values(folder: ScanFolder, layers: int, memories: int, words: int) -> None:
+    """Both ends of every value's ranking."""
+    draw = np.random.default_rng(4)
+    count = layers * memories
+    columns: dict[str, Any] = {
+        "layer": np.repeat(np.arange(1, layers + 1, dtype=np.int32), memories),
+        "memory": np.tile(np.arange(memories, dtype=np.int32), layers),
+    }
+    for end, sign in (("promoted", -1), ("suppressed", 1)):
+        columns[end] = list(zipf(draw, words, (count, ENDS)))
+        logits = sign * np.sort(sign * draw.gamma(2, 1, (count, ENDS)), axis=1)
+        columns[f"{end}_logits"] = list((-sign * logits).astype(np.float32))
+    columns["probability"] = draw.random(count, dtype=np.float32)
+    columns["suppressed_probability"] = draw.random(count, dtype=np.float32)
+    write_table(folder, "values", columns, 8192)
+
+
+def manifest(options: argparse.Namespace, kept: KeptSentences) -> Manifest:
+    """What a scan would say of itself."""
+    names = dict.fromkeys(("revision", "dtype", "weights", "tokenizer", "bos"))
+    key = ScanKey(
+        model={**names, "name": "synthetic", "type": "none"},
+        corpus={"path": "synthetic", "digest": "none"},
+        settings={"top": TOP, "sample": SAMPLE, "signed": options.signed},
+    )
+    counts = {"sentences": len(kept), "tokens": len(kept.tokens), "prefixes": len(kept.tokens)}
+    layers = [(number, options.memories) for number in range(1, options.layers + 1)]
+    return Manifest(key, layers, options.signed, counts, 0.0, {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The app: pages, static files and the safety in front of them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+
+from ffmem.explorer.explored import Explored
+from ffmem.explorer.failures import answer_failures
+from ffmem.explorer.pages import (
+    annotate,
+    api,
+    compare,
+    figures,
+    live_memory,
+    memory,
+    overview,
+    prompt,
+    search,
+)
+from ffmem.explorer.rendering import STATIC, templates
+from ffmem.explorer.safety import Guard
+from ffmem.version import VERSION
+
+# Each has a `router`, and a `LINK` (title, address) if it stands in the navigation.
+PAGES: tuple[ModuleType, ...] = (
+    overview,
+    figures,
+    memory,
+    live_memory,
+    search,
+    prompt,
+    annotate,
+    compare,
+    api,
+)
+
+
+def create_app(explored: Explored, token: str | None = None) -> FastAPI:
+    """The whole explorer for one study. With a `token`, whoever does not bring it sees nothing."""
+    app = FastAPI(
+        title="ffmem explorer",
+        version=VERSION,
+        summary="What a language model's feed-forward layers remember, over HTTP.",
+        docs_url=None,  # the stock page fetches scripts from elsewhere; /api lists the routes
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.explored = explored
+    app.state.templates = templates([part.LINK for part in PAGES if hasattr(part, "LINK")])
+    for part in PAGES:
+        app.include_router(part.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    answer_failures(app)
+    app.add_middleware(Guard, token=token)
+    return app

@@ -1,0 +1,1 @@
+"""One file per group of pages: its routes, as HTML and as JSON."""

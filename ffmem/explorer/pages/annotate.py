@@ -1,0 +1,177 @@
+"""The paper's protocol as pages: read a key's triggers, say what repeats, saved as you go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import BaseModel, Field
+
+from ffmem.analyses.patterns import LEAST, SHOWN
+from ffmem.annotations.checking import LONGEST_NAME, checked_answer, checked_name
+from ffmem.annotations.records import Said, Sheet
+from ffmem.explorer.explored import Explored, TheStudy
+from ffmem.explorer.pages.memory import AddressText
+from ffmem.explorer.queries.annotating import (
+    AgreementView,
+    Sheets,
+    SheetView,
+    agreement_view,
+    draw,
+    sheet_named,
+    sheet_of_memory,
+    sheet_view,
+    sheets_of,
+)
+from ffmem.explorer.rendering import page
+
+LINK = ("Annotate", "/annotate")
+router = APIRouter()
+SheetName = Annotated[str, Path(pattern="^[a-z0-9-]{1,16}$")]
+Annotator = Annotated[str, Query(max_length=LONGEST_NAME, description="Whose answers.")]
+
+
+class Given(BaseModel):
+    """One pattern as the page sends it."""
+
+    description: str = Field(min_length=1, max_length=500)
+    kind: Literal["shallow", "semantic"]
+    ranks: list[Annotated[int, Field(ge=1, le=SHOWN)]] = Field(min_length=LEAST, max_length=SHOWN)
+
+
+class GivenAnswer(BaseModel):
+    """All that an annotator says of a sheet; no pattern says that nothing repeats."""
+
+    annotator: str = Field(min_length=1, max_length=LONGEST_NAME)
+    patterns: list[Given] = Field(max_length=SHOWN)
+
+
+class Saved(BaseModel):
+    """An answer is on the disk; `new` is False where it was there already."""
+
+    sheet: str
+    new: bool
+
+
+class Draw(BaseModel):
+    """How many keys of each layer, and how many controls of each kind, are drawn."""
+
+    keys: int = Field(default=10, ge=1, le=200)
+    controls: int = Field(default=1, ge=0, le=50)
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+
+
+class Drawn(BaseModel):
+    """How many sheets are new."""
+
+    new: int
+
+
+@router.get("/annotate", include_in_schema=False)
+def annotate_page(request: Request, explored: TheStudy, annotator: Annotator = "") -> HTMLResponse:
+    """Who are you, how far have you come, and how far the others."""
+    name = checked_name(annotator) if annotator else ""
+    found = sheets_of(explored, name)
+    return page(request, "annotate.html.j2", found=found, annotator=name)
+
+
+@router.get("/annotate/next", include_in_schema=False)
+def next_sheet(explored: TheStudy, annotator: Annotator) -> RedirectResponse:
+    """Lead to the first sheet that this annotator has not answered."""
+    name = checked_name(annotator)
+    wanted = sheets_of(explored, name).next
+    path = "/annotate" if wanted is None else f"/annotate/{wanted}"
+    return RedirectResponse(f"{path}?{urlencode({'annotator': name})}", 303)
+
+
+@router.get("/annotate/agreement", include_in_schema=False)
+def agreement_page(request: Request, explored: TheStudy) -> HTMLResponse:
+    """How far annotators agree, and where they do not."""
+    return page(request, "agreement.html.j2", view=agreement_view(explored))
+
+
+@router.get("/annotate/memory/{address}", include_in_schema=False)
+def memory_sheet_page(
+    request: Request, explored: TheStudy, address: AddressText, annotator: Annotator = ""
+) -> HTMLResponse:
+    """A memory that somebody picked, as a sheet."""
+    sheet = sheet_of_memory(explored, address)
+    return shown_sheet(request, explored, sheet, f"/api/memories/{sheet.key}/answer", annotator)
+
+
+@router.get("/annotate/{name}", include_in_schema=False)
+def sheet_page(
+    request: Request, explored: TheStudy, name: SheetName, annotator: Annotator = ""
+) -> HTMLResponse:
+    """One drawn sheet."""
+    sheet = sheet_named(explored, name)
+    return shown_sheet(request, explored, sheet, f"/api/sheets/{name}/answer", annotator)
+
+
+def shown_sheet(
+    request: Request, explored: Explored, sheet: Sheet, saved_at: str, annotator: str
+) -> HTMLResponse:
+    """The sheet's page; what was said is fetched by the page itself."""
+    name = checked_name(annotator) if annotator else ""
+    view = sheet_view(explored, sheet, "")
+    return page(request, "sheet.html.j2", view=view, annotator=name, saved_at=saved_at, least=LEAST)
+
+
+@router.get("/api/sheets", tags=["annotations"])
+def sheets_data(explored: TheStudy, annotator: Annotator = "") -> Sheets:
+    """All drawn sheets, which of them an annotator has answered, and everybody's progress."""
+    return sheets_of(explored, annotator)
+
+
+@router.post("/api/sheets", tags=["annotations"])
+def draw_sheets(explored: TheStudy, wanted: Draw) -> Drawn:
+    """Draw random keys of every layer, with control keys among them, under blind names."""
+    return Drawn(new=draw(explored, wanted.keys, wanted.controls, wanted.seed))
+
+
+@router.get("/api/sheets/{name}/answer", tags=["annotations"])
+def sheet_data(explored: TheStudy, name: SheetName, annotator: Annotator = "") -> SheetView:
+    """A sheet's prefixes, and what an annotator last said of it."""
+    return sheet_view(explored, sheet_named(explored, name), annotator)
+
+
+@router.put("/api/sheets/{name}/answer", tags=["annotations"])
+def answer_sheet(explored: TheStudy, name: SheetName, given: GivenAnswer) -> Saved:
+    """Save an answer; it counts from now on, and older ones are kept."""
+    return saved(explored, sheet_named(explored, name), given)
+
+
+@router.get("/api/agreement", tags=["annotations"])
+def agreement_data(explored: TheStudy) -> AgreementView:
+    """How far annotators agree; this names the keys behind the sheets."""
+    return agreement_view(explored)
+
+
+@router.get("/api/memories/{address}/answer", tags=["annotations"])
+def memory_sheet_data(
+    explored: TheStudy, address: AddressText, annotator: Annotator = ""
+) -> SheetView:
+    """The same for a memory that somebody picked."""
+    return sheet_view(explored, sheet_of_memory(explored, address), annotator)
+
+
+@router.put("/api/memories/{address}/answer", tags=["annotations"])
+def answer_memory(explored: TheStudy, address: AddressText, given: GivenAnswer) -> Saved:
+    """Save patterns of a memory that somebody picked; left out of studies of random keys."""
+    return saved(explored, sheet_of_memory(explored, address), given)
+
+
+def saved(explored: Explored, sheet: Sheet, given: GivenAnswer) -> Saved:
+    """Check an answer, and save it, with its sheet where that is new."""
+    name = checked_name(given.annotator)
+    said = checked_answer(sheet, as_said(given))
+    if sheet.chosen:
+        explored.annotations.add_sheets([sheet])
+    return Saved(sheet=sheet.name, new=explored.annotations.answer(sheet, name, said))
+
+
+def as_said(given: GivenAnswer) -> list[Said]:
+    """The patterns as records."""
+    return [Said(each.description, each.kind, tuple(each.ranks)) for each in given.patterns]

@@ -1,0 +1,49 @@
+"""The figures of a study: as files, and as charts that answer the mouse."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Request
+from fastapi.responses import FileResponse, HTMLResponse, Response
+
+from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.queries.drawn_figures import drawn_figures, figure_path
+from ffmem.explorer.rendering import page
+from ffmem.figures.browser import javascript, specification
+
+router = APIRouter()
+Name = Annotated[str, Path(max_length=80, pattern=r"^[\w-]+$", examples=["values-agreement"])]
+
+
+@router.get("/figures/{name}.{ending}", include_in_schema=False)
+def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
+    """One figure as it lies in the study's folder."""
+    path = figure_path(explored, name, ending)
+    if path is None:
+        raise HTTPException(404, f"there is no figure {name}.{ending} in this study")
+    return FileResponse(path)
+
+
+@router.get("/figure/{name}", include_in_schema=False)
+def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLResponse:
+    """One figure, large."""
+    found = [figure for figure in drawn_figures(explored) if figure.name == name]
+    if not found:
+        raise HTTPException(404, f"there is no figure {name} in this study")
+    return page(request, "figure.html.j2", figure=found[0])
+
+
+@router.get("/api/figures/{name}", tags=["study"])
+def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
+    """One figure as a Vega-Lite specification, with its numbers."""
+    if name not in explored.study.charts:
+        raise HTTPException(404, f"there is no figure {name} in this study")
+    return specification(explored.study.chart(name))
+
+
+@router.get("/vega.js", include_in_schema=False)
+def vega() -> Response:
+    """The library that draws figures; it lies in the installed package, not elsewhere."""
+    headers = {"Cache-Control": "max-age=86400"}
+    return Response(javascript(), media_type="text/javascript", headers=headers)

@@ -1,0 +1,25 @@
+"""The study at a glance: what was scanned, its layers as a map, its figures."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.queries.overview import Overview, overview
+from ffmem.explorer.rendering import page
+
+LINK = ("Overview", "/")
+router = APIRouter()
+
+
+@router.get("/", include_in_schema=False)
+def overview_page(request: Request, explored: TheStudy) -> HTMLResponse:
+    """The first page."""
+    return page(request, "overview.html.j2", view=overview(explored))
+
+
+@router.get("/api/overview", tags=["study"])
+def overview_data(explored: TheStudy) -> Overview:
+    """What was scanned, every layer in a line, and which analyses and figures there are."""
+    return overview(explored)

@@ -1,0 +1,57 @@
+"""The prompt under the lens: a form whose answer the page fetches, so that a link says it all."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.queries.prompt import (
+    LONGEST_TEXT,
+    MOST_EDITS,
+    MOST_TOKENS,
+    MOST_WRITTEN,
+    PromptAnswer,
+    PromptQuestion,
+    prompt_answer,
+)
+from ffmem.explorer.rendering import page
+
+LINK = ("Prompt", "/prompt")
+router = APIRouter()
+EditText = Annotated[str, Query(max_length=64)]
+
+
+@router.get("/prompt", include_in_schema=False)
+def prompt_page(request: Request, explored: TheStudy) -> HTMLResponse:
+    """The form; what stands in the address is asked at once, by the page itself."""
+    limits = {"text": LONGEST_TEXT, "tokens": MOST_TOKENS, "written": MOST_WRITTEN}
+    live = explored.live
+    return page(request, "prompt.html.j2", limits=limits, model=live.name, loaded=live.loaded)
+
+
+@router.get("/api/prompt", tags=["live"])
+async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
+    explored: TheStudy,
+    text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
+    position: Annotated[
+        int | None,
+        Query(description="Tokens read, from 1; negative counts from the end.", ge=-512, le=512),
+    ] = None,
+    token: Annotated[
+        int | None, Query(ge=0, le=10_000_000, description="Whose logit is explained.")
+    ] = None,
+    word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
+    edit: Annotated[
+        list[EditText] | None,
+        Query(description="`L7.1034=0`, `L7.1034*2`; repeatable.", max_length=MOST_EDITS),
+    ] = None,
+    write: Annotated[
+        int, Query(ge=0, le=MOST_WRITTEN, description="Tokens of a continuation.")
+    ] = 0,
+) -> PromptAnswer:
+    """Layer by layer what the model predicts, which memories make it, and what changes do."""
+    question = PromptQuestion(text, position, token, word, tuple(edit or ()), write)
+    return await explored.live.ask(lambda model: prompt_answer(model, question))

@@ -1,0 +1,94 @@
+"""Find memories: the form with its table, the same as JSON and as CSV."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, PlainTextResponse
+
+from ffmem.errors import AddressError
+from ffmem.explorer.explored import Explored, TheStudy
+from ffmem.explorer.queries.meaning import firing_on
+from ffmem.explorer.queries.search import MOST, Answer, By, Question, Sort, answer
+from ffmem.explorer.queries.tables import as_csv
+from ffmem.explorer.rendering import page
+from ffmem.store.lookup import Found
+
+LINK = ("Search", "/search")
+PAGE = 50  # memories on a page
+PHRASES = 8  # whose meaning is kept
+# Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
+router = APIRouter()
+
+
+async def asked(
+    by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
+    q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
+    layer: Annotated[int | None, Query(ge=1, le=10_000)] = None,
+    sort: Annotated[Sort, Query()] = "score",
+    reverse: Annotated[bool, Query()] = False,
+) -> Question:
+    """The question in a request's query."""
+    return Question(by, q, layer, sort, reverse)
+
+
+Asked = Annotated[Question, Depends(asked)]
+First = Annotated[int, Query(ge=0, le=MOST, description="Number of the first hit, from 0.")]
+Count = Annotated[int, Query(ge=1, le=500, description="Hits in the answer, at most.")]
+
+
+@router.get("/api/search", tags=["memories"])
+async def search_data(
+    explored: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
+) -> Answer:
+    """Memories that answer a question, with their statistics."""
+    return await found_for(explored, question, first, count)
+
+
+@router.get("/search", include_in_schema=False)
+async def search_page(
+    request: Request, explored: TheStudy, question: Asked, first: First = 0
+) -> HTMLResponse:
+    """The form, and the table of what is found."""
+    found = await found_for(explored, question, first, PAGE)
+    return page(request, "search.html.j2", found=found, asked=question, most=MOST, size=PAGE)
+
+
+@router.get("/search.csv", include_in_schema=False)
+async def search_file(explored: TheStudy, question: Asked) -> PlainTextResponse:
+    """All that is found, up to ten thousand memories, as a table to download."""
+    found = await found_for(explored, question, 0, MOST)
+    text = await run_in_threadpool(as_csv, found.hits)
+    headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
+    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+
+async def found_for(explored: Explored, question: Question, first: int, count: int) -> Answer:
+    """The answer, by the tables or, for the meaning of a phrase, by the model."""
+    refuse_unknown_layer(explored, question)
+    firing = None
+    if question.by == "meaning":
+        firing = await firing_memories(explored, question.text)
+    return answer(explored, question, first, count, firing)
+
+
+async def firing_memories(explored: Explored, phrase: str) -> Found:
+    """What the model says of a phrase; asked once, then kept, so that pages of it are quick."""
+    known = explored.firing
+    if not phrase.strip():
+        return Found.nothing()
+    if phrase not in known:
+        found = await explored.live.ask(lambda model: firing_on(model, explored, phrase))
+        while len(known) >= PHRASES:
+            known.pop(next(iter(known)))
+        known[phrase] = found
+    return known[phrase]
+
+
+def refuse_unknown_layer(explored: Explored, question: Question) -> None:
+    """A layer that is not there finds nothing, and a person should know why."""
+    if question.layer is not None and question.layer not in explored.store.memories:
+        known = ", ".join(map(str, explored.store.memories))
+        raise AddressError(f"the scan has no layer {question.layer}; its layers are {known}")

@@ -1,0 +1,214 @@
+"""What only the model can say of one memory: what its key needs, what is near it, what it does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.analyses.causal import other_memories, trigger_places
+from ffmem.analyses.next_tokens import next_log_probabilities
+from ffmem.analyses.removal import saliency
+from ffmem.errors import AddressError
+from ffmem.memories.edits import Edit
+from ffmem.memories.values import value_vectors
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.writing import NO_SENTENCE
+
+WATCHED = 5  # next tokens shown before and after
+
+
+@dataclass(frozen=True)
+class Needed:
+    """A token of a trigger, and how the coefficient changes without it, in percent."""
+
+    token: str
+    change: float | None
+
+
+@dataclass(frozen=True)
+class TriggerSaliency:
+    """Every token of one trigger; empty where it has but one token."""
+
+    rank: int
+    tokens: tuple[Needed, ...]
+
+
+def trigger_saliency(
+    model: LanguageModel, store: ScanStore, cell: Address, rank: int
+) -> TriggerSaliency:
+    """Remove each token of a cell's trigger (rank from 1) in turn and read the key again."""
+    row = store.row(cell)
+    sentences = store.array("trigger_sentences")[row]
+    filled = sentences != NO_SENTENCE
+    if not 1 <= rank <= int(filled.sum()):
+        raise AddressError(f"{cell} has {int(filled.sum())} stored triggers, no trigger {rank}")
+    number = int(sentences[filled][rank - 1])
+    position = int(store.array("trigger_positions")[row][filled][rank - 1])
+    if position < 2:
+        return TriggerSaliency(rank, ())
+    kept = store.kept
+    where = kept.row(number)
+    found = saliency(model, cell, kept.token_ids(where)[:position].tolist())
+    ends = [0, *kept.token_ends[kept.starts[where] :][:position].tolist()]
+    text = kept.sentence(where)
+    pieces = [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return TriggerSaliency(
+        rank,
+        tuple(
+            Needed(piece, None if math.isnan(change) else round(change, 2))
+            for piece, change in zip(pieces, found.changes, strict=True)
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Near:
+    """Another memory, and the cosine between the two."""
+
+    address: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The memories nearest to one, by key and by value, of all layers; itself left out."""
+
+    by_key: tuple[Near, ...]
+    by_value: tuple[Near, ...]
+
+
+@torch.no_grad()
+def nearest(model: LanguageModel, store: ScanStore, cell: Address, count: int = 8) -> Nearest:
+    """Compare one memory's key and value with those of all memories in the scan.
+
+    A gated memory's key has two halves; the cosine of keys is the mean over both.
+    """
+    home = model.check(cell)
+    keys, values = [], []
+    for number in store.memories:
+        layer = model.layer(number)
+        both = [(layer.keys, home.keys[cell.index])]
+        if layer.gate_keys is not None and home.gate_keys is not None:
+            both.append((layer.gate_keys, home.gate_keys[cell.index]))
+        keys.append(torch.stack([cosines(rows, one) for rows, one in both]).mean(dim=0))
+        values.append(cosines(value_vectors(layer), value_vectors(home, [cell.index])[0]))
+    return Nearest(ranked(store, keys, cell, count), ranked(store, values, cell, count))
+
+
+def cosines(rows: Tensor, one: Tensor) -> Tensor:
+    """The cosine of each row with one vector, on the CPU."""
+    return torch.nn.functional.cosine_similarity(rows.float(), one.float()[None], dim=1).cpu()
+
+
+def ranked(store: ScanStore, by_layer: list[Tensor], cell: Address, count: int) -> tuple[Near, ...]:
+    """The largest cosines of all layers."""
+    places = [Address(layer, 0, cell.sign) for layer in store.memories]
+    found = []
+    for first, cosine in zip(places, by_layer, strict=True):
+        top = cosine.topk(min(count + 1, len(cosine)))
+        for value, index in zip(top.values.tolist(), top.indices.tolist(), strict=True):
+            found.append((value, Address(first.layer, index, cell.sign)))
+    found.sort(key=lambda pair: (-pair[0], pair[1]))
+    others = [(value, address) for value, address in found if address != cell]
+    return tuple(Near(str(address), round(value, 4)) for value, address in others[:count])
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A next token with its probability before and after."""
+
+    token: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class SilencedTrigger:
+    """One trigger: how the next-token distribution moves, in nats, and its likeliest tokens."""
+
+    rank: int
+    next: str | None  # the token that really follows
+    next_before: float | None
+    next_after: float | None
+    kl: float
+    chances: tuple[Chance, ...]
+
+
+@dataclass(frozen=True)
+class Silenced:
+    """The strongest triggers with the memory silenced at their last token.
+
+    `control_kl` is the mean divergence when another memory that fires there is silenced instead.
+    """
+
+    kl: float
+    control_kl: float
+    value_before: float  # probability of the value's top tokens together, mean over triggers
+    value_after: float
+    triggers: tuple[SilencedTrigger, ...]
+
+
+@torch.no_grad()
+def silenced(
+    model: LanguageModel, store: ScanStore, cell: Address, watched: list[int], count: int = 5
+) -> Silenced | None:
+    """Set a coefficient to zero at the end of the strongest triggers; None for a dead memory.
+
+    `watched` are the tokens that the value promotes most.
+    """
+    places = trigger_places(store, [cell], count)
+    if not places.prefixes:
+        return None
+    before = next_log_probabilities(model, places.prefixes)
+    silence = [Edit(cell, "set", 0.0)] * len(places.prefixes)
+    after = next_log_probabilities(model, places.prefixes, silence)
+    generator = torch.Generator().manual_seed(0)
+    others = other_memories(model, [cell], places, generator)
+    control = next_log_probabilities(model, places.prefixes, others)
+    moved = divergence(before, after)
+    triggers = [
+        silenced_trigger(model, rank, (before[rank], after[rank]), int(token))
+        for rank, token in enumerate(places.following)
+    ]
+    return Silenced(
+        kl=float(moved.mean()),
+        control_kl=float(divergence(before, control).mean()),
+        value_before=float(before[:, watched].exp().sum(dim=1).mean()),
+        value_after=float(after[:, watched].exp().sum(dim=1).mean()),
+        triggers=tuple(triggers),
+    )
+
+
+def divergence(before: Tensor, after: Tensor) -> Tensor:
+    """KL(before || after) of each row of log-probabilities, in nats."""
+    return (before.exp() * (before - after)).sum(dim=-1).clamp(min=0)
+
+
+def silenced_trigger(
+    model: LanguageModel, place: int, pair: tuple[Tensor, Tensor], following: int
+) -> SilencedTrigger:
+    """One trigger before and after."""
+    before, after = pair[0].exp(), pair[1].exp()
+    shown = list(dict.fromkeys([*top(before), *top(after)]))
+    known = following >= 0
+    return SilencedTrigger(
+        rank=place + 1,
+        next=model.token(following) if known else None,
+        next_before=float(before[following]) if known else None,
+        next_after=float(after[following]) if known else None,
+        kl=float(divergence(pair[0], pair[1])),
+        chances=tuple(
+            Chance(model.token(token), float(before[token]), float(after[token]))
+            for token in sorted(shown, key=lambda token: -float(before[token]))
+        ),
+    )
+
+
+def top(chances: Tensor) -> list[int]:
+    """The likeliest tokens."""
+    return [int(token) for token in chances.topk(min(WATCHED, len(chances))).indices]

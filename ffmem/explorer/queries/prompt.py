@@ -1,0 +1,270 @@
+"""A prompt under the lens: layer by layer, memory by memory, as it is and with changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ffmem.corpus.token_ends import tokens_and_ends
+from ffmem.errors import EditError, FfmemError, ModelError
+from ffmem.memories.contributions import contributions
+from ffmem.memories.edits import Edit, edited
+from ffmem.memories.projection import top_tokens
+from ffmem.memories.prompting import PromptView, continued, look
+from ffmem.memories.steps import Step, Winner
+from ffmem.memories.values import value_vectors
+from ffmem.models.language_model import LanguageModel
+
+LONGEST_TEXT = 3_000  # characters
+MOST_TOKENS = 512  # of a prompt
+MOST_WRITTEN = 64  # tokens of a continuation
+MOST_EDITS = 32
+LARGEST = 1e6  # number in an edit
+STRONGEST = 3  # memories of each layer
+LISTED = 10  # next tokens
+EXPLAINED = 16  # memories with the largest terms of a logit
+PROMOTED = 4  # tokens that a memory promotes, shown beside it
+
+
+@dataclass(frozen=True)
+class PromptQuestion:
+    """What to look at; the token is given by its number, or as a text that begins with it."""
+
+    text: str
+    position: int | None = None
+    token: int | None = None
+    word: str = ""
+    edits: tuple[str, ...] = ()
+    write: int = 0
+
+
+@dataclass(frozen=True)
+class NamedToken:
+    """A token and the text it stands for."""
+
+    id: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A next token's probability, as the model is and with the changes."""
+
+    id: int
+    text: str
+    plain: float
+    edited: float | None
+
+
+@dataclass(frozen=True)
+class ShownMemory:
+    """A memory at this place; `amount` is its strength, or its term of the explained logit.
+
+    `promotes` is in the direction in which it is added.
+    """
+
+    address: str
+    coefficient: float
+    amount: float
+    promotes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """One layer: top tokens of residual, layer and output, and who made the output's."""
+
+    layer: int
+    residual: str
+    feedforward: str
+    output: str
+    winner: Winner
+    active: int
+    strongest: tuple[ShownMemory, ...]
+
+
+@dataclass(frozen=True)
+class ShownTerms:
+    """One layer's terms of the explained logit."""
+
+    layer: int
+    attention: float
+    memories: float
+    bias: float
+    rest: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A logit and the terms that sum to it; `total` is that sum, `logit` what the model says."""
+
+    logit: float
+    total: float
+    start: float
+    constant: float
+    layers: tuple[ShownTerms, ...]
+    strongest: tuple[ShownMemory, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run of the model, as it is or changed."""
+
+    steps: tuple[ShownStep, ...]
+    explanation: Explanation | None  # None where a logit is no sum, see `PromptAnswer.why_not`
+    continuation: str
+
+
+@dataclass(frozen=True)
+class PromptAnswer:
+    """Everything that the page shows."""
+
+    model: str
+    tokens: tuple[str, ...]  # of the text, in order
+    position: int  # how many of them have been read, from 1
+    token: NamedToken  # whose logit is explained
+    edits: tuple[str, ...]
+    chances: tuple[Chance, ...]
+    plain: Seen
+    edited: Seen | None
+    moved: float | None  # nats, KL of the changed distribution from the plain one
+    why_not: str | None
+
+
+def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswer:
+    """Look at a prompt as the model is, and, where there are edits, with them."""
+    pieces, edits = token_texts(model, question.text), checked_edits(question.edits)
+    plain = look(model, question.text, question.position, STRONGEST)
+    token = wanted_token(model, question, plain)
+    before, why_not = seen(model, question, plain, token)
+    changed = after = None
+    if edits:
+        with edited(model, edits):
+            changed = look(model, question.text, plain.position, STRONGEST)
+            if not bool(torch.isfinite(changed.distribution).all()):
+                raise EditError("these changes make numbers overflow; use smaller ones")
+            after, _ = seen(model, question, changed, token)
+    return PromptAnswer(
+        model=model.name,
+        tokens=pieces,
+        position=plain.position,
+        token=NamedToken(token, model.token(token)),
+        edits=tuple(map(str, edits)),
+        chances=chances(model, plain, changed, token),
+        plain=before,
+        edited=after,
+        moved=None if changed is None else changed.divergence_from(plain),
+        why_not=why_not,
+    )
+
+
+def token_texts(model: LanguageModel, text: str) -> tuple[str, ...]:
+    """The text cut into its tokens; refuses one that is empty or too long."""
+    if model.tokenizer is None:
+        raise ModelError(f"{model.name} comes without a tokenizer, so it cannot read text")
+    ids = model.tokenizer.encode(text, add_special_tokens=False)
+    most = min(MOST_TOKENS, model.longest - 1)
+    if not 1 <= len(ids) <= most:
+        raise FfmemError(f"the text has {len(ids):,} tokens; give between 1 and {most}")
+    backend = getattr(model.tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tuple(map(model.token, ids))
+    ends = [0, *tokens_and_ends([text], backend)[2].tolist()]
+    if len(ends) != len(ids) + 1:
+        return tuple(map(model.token, ids))
+    return tuple(text[start:end] for start, end in zip(ends, ends[1:], strict=False))
+
+
+def checked_edits(texts: tuple[str, ...]) -> list[Edit]:
+    """Edits that are understood and not absurdly large."""
+    edits = [Edit.parse(text) for text in texts]
+    for edit in edits:
+        if abs(edit.amount) > LARGEST:
+            raise EditError(f"the number in {edit} is too large; at most {LARGEST:,.0f}")
+    return edits
+
+
+def wanted_token(model: LanguageModel, question: PromptQuestion, plain: PromptView) -> int:
+    """The token whose logit is explained: by number, by text, or the likeliest."""
+    if question.token is not None:
+        if not 0 <= question.token < model.words:
+            raise FfmemError(f"there is no token {question.token}; there are {model.words:,}")
+        return question.token
+    if question.word and model.tokenizer is not None:
+        ids = model.tokenizer.encode(question.word, add_special_tokens=False)
+        if not ids or ids[0] >= model.words:
+            raise FfmemError(f"{question.word!r} does not begin with a token of {model.name}")
+        return int(ids[0])
+    return plain.likeliest(1)[0]
+
+
+def seen(
+    model: LanguageModel, question: PromptQuestion, view: PromptView, token: int
+) -> tuple[Seen, str | None]:
+    """One run in the form that is shown, and why a logit is not explained where it is not."""
+    explained, why_not = None, None
+    try:
+        explained = explanation(model, view, token)
+    except ModelError as error:
+        why_not = str(error)
+    written = continued(model, question.text, view.position, question.write)
+    return Seen(tuple(map(shown_step, view.steps)), explained, written), why_not
+
+
+def shown_step(step: Step) -> ShownStep:
+    """A layer's step with addresses as text."""
+    return ShownStep(
+        layer=step.layer,
+        residual=step.residual,
+        feedforward=step.feedforward,
+        output=step.output,
+        winner=step.winner,
+        active=step.active,
+        strongest=tuple(
+            ShownMemory(str(m.address), m.coefficient, m.strength, m.tokens[:PROMOTED])
+            for m in step.strongest
+        ),
+    )
+
+
+def explanation(model: LanguageModel, view: PromptView, token: int) -> Explanation:
+    """The token's logit as a sum."""
+    found = contributions(model, view.readings, token, EXPLAINED)
+    strongest = []
+    for memory in found.strongest(EXPLAINED):
+        value = value_vectors(model.layer(memory.address.layer), [memory.address.index]).float()
+        added = value if memory.coefficient >= 0 else -value
+        ids = top_tokens(model, added, "piece", PROMOTED).tokens[0].tolist()
+        promoted = tuple(map(model.token, ids))
+        strongest.append(
+            ShownMemory(str(memory.address), memory.coefficient, memory.amount, promoted)
+        )
+    return Explanation(
+        logit=found.logit,
+        total=found.total,
+        start=found.start,
+        constant=found.constant,
+        layers=tuple(
+            ShownTerms(part.layer, part.attention, part.memories, part.bias, part.rest)
+            for part in found.layers
+        ),
+        strongest=tuple(strongest),
+    )
+
+
+def chances(
+    model: LanguageModel, plain: PromptView, changed: PromptView | None, token: int
+) -> tuple[Chance, ...]:
+    """The likeliest next tokens of either run, and the explained one."""
+    views = [plain] if changed is None else [plain, changed]
+    ids = {token, *(one for view in views for one in view.likeliest(LISTED))}
+    found = [
+        Chance(
+            one,
+            model.token(one),
+            float(plain.distribution[one]),
+            None if changed is None else float(changed.distribution[one]),
+        )
+        for one in ids
+    ]
+    return tuple(sorted(found, key=lambda chance: -max(chance.plain, chance.edited or 0.0)))

@@ -1,0 +1,226 @@
+"""Memories by what they promote, by words of their triggers, by pattern, or by a statistic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.address import Address
+from ffmem.explorer.agreement import agreements
+from ffmem.explorer.explored import Explored
+from ffmem.explorer.queries.found_patterns import found_patterns
+from ffmem.store.lookup import STATISTICS, End, Found
+
+By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
+Sort = Literal["score", "address", "fires", "mean", "largest", "probability", "agreement"]
+BY: tuple[By, ...] = get_args(By)
+SORTS: tuple[Sort, ...] = get_args(Sort)
+TOKENS = 5  # that a value promotes, shown of each memory
+MOST = 10_000  # memories of one answer that can be paged through or downloaded
+SCORES: dict[By, str] = {
+    "promotes": "Rank",
+    "suppresses": "Rank",
+    "words": "Triggers of 25",
+    "pattern": "Covered",
+    "meaning": "Of its largest",
+    "any": "",
+    "dead": "",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is searched for; `text` is a token, words, part of a pattern, or a phrase.
+
+    Scores come best first, addresses in order, statistics largest first; `reverse` turns it round.
+    """
+
+    by: By
+    text: str = ""
+    layer: int | None = None
+    sort: Sort = "score"
+    reverse: bool = False
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One memory in a table of them."""
+
+    address: str
+    score: float | None
+    promotes: tuple[str, ...]
+    fires: int
+    mean: float
+    largest: float
+    probability: float
+    agreement: float | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A page of hits, and how many there are in all."""
+
+    question: Question
+    score: str  # what the score is
+    total: int
+    looked_at: float  # share of the triggers that were counted, 1 unless they are too many
+    first: int  # number of the first hit on this page, from 0
+    hits: tuple[Hit, ...]
+
+
+def answer(
+    explored: Explored, question: Question, first: int, count: int, firing: Found | None = None
+) -> Answer:
+    """One page of what is found; `firing` is what the model said of a meaning."""
+    found = ordered(explored, question, firing)
+    shown = slice(first, first + count)
+    return Answer(
+        question=question,
+        score=SCORES[question.by],
+        total=found.total,
+        looked_at=found.looked_at,
+        first=first,
+        hits=hits(explored, found.rows[shown], found.scores[shown], question.by),
+    )
+
+
+@lru_cache(maxsize=256)
+def ordered(explored: Explored, question: Question, firing: Found | None = None) -> Found:
+    """The first MOST memories in the order asked for."""
+    if question.by == "any":
+        return any_memories(explored, question)
+    as_found = question.sort == "score" and question.layer is None and not question.reverse
+    found = firing or candidates(explored, question)
+    rows, scores, total = found.rows, found.scores, found.total
+    if question.layer is not None:
+        inside = explored.lookup.layer_rows(question.layer)
+        here = (rows >= inside.start) & (rows < inside.stop)
+        rows, scores = rows[here], scores[here]
+        total = len(rows)
+    if not as_found:
+        first = first_places(explored, rows, question)
+        rows, scores = rows[first], scores[first]
+    return Found(rows[:MOST].astype(np.int64), scores[:MOST].copy(), total, found.looked_at)
+
+
+def any_memories(explored: Explored, question: Question) -> Found:
+    """All memories, or all of a layer, in the order asked for."""
+    lookup = explored.lookup
+    order: NDArray[Any]
+    if question.layer is None and question.sort in STATISTICS:
+        order = lookup.order(question.sort)
+        order = order[::-1] if question.reverse else order
+        total = len(order)
+    else:
+        cells = slice(0, lookup.cells)
+        inside = cells if question.layer is None else lookup.layer_rows(question.layer)
+        rows = np.arange(inside.start, inside.stop)
+        order, total = rows[first_places(explored, rows, question)], len(rows)
+    return Found(order[:MOST].astype(np.int64), np.zeros(min(total, MOST)), total)
+
+
+def first_places(explored: Explored, rows: NDArray[Any], question: Question) -> NDArray[np.intp]:
+    """Places of the first MOST of `rows` in the order asked for; nearly all work is left undone."""
+    if question.sort in ("score", "address"):
+        order = (
+            np.argsort(rows, kind="stable") if question.sort == "address" else np.arange(len(rows))
+        )
+        return (order[::-1] if question.reverse else order)[:MOST]
+    numbers = statistic(explored, question.sort)[rows]
+    numbers = numbers if question.reverse else -numbers
+    few = np.argpartition(numbers, MOST)[:MOST] if len(rows) > 2 * MOST else np.arange(len(rows))
+    return few[np.lexsort((rows[few], numbers[few]))]
+
+
+def candidates(explored: Explored, question: Question) -> Found:
+    """The memories that fit, best first, before layer and order are looked at."""
+    lookup = explored.lookup
+    match question.by:
+        case "promotes" | "suppresses":
+            end: End = "promoted" if question.by == "promotes" else "suppressed"
+            tokens = lookup.token_ids(question.text)
+            return joined([lookup.pushing(token, end) for token in tokens])
+        case "words":
+            return lookup.with_words(question.text)
+        case "pattern":
+            return with_pattern(explored, question.text)
+        case "dead":
+            rows = np.flatnonzero(lookup.statistic("fires") == 0)
+            return Found.of(rows, np.zeros(len(rows)))
+        case _:
+            return Found.nothing()
+
+
+def joined(parts: list[Found]) -> Found:
+    """Several answers as one; lower scores (ranks) first."""
+    if len(parts) < 2:
+        return parts[0] if parts else Found.nothing()
+    rows = np.concatenate([part.rows for part in parts])
+    scores = np.concatenate([part.scores for part in parts])
+    order = np.argsort(scores, kind="stable")
+    return Found(rows[order], scores[order], sum(part.total for part in parts))
+
+
+def with_pattern(explored: Explored, text: str) -> Found:
+    """Memories that have a pattern with these letters in its description or kind."""
+    wanted, best = text.casefold(), {}
+    for address, patterns in found_patterns(explored.folder).by_address.items():
+        covered = [
+            pattern.covered
+            for pattern in patterns
+            if wanted in f"{pattern.description} {pattern.kind}".casefold()
+        ]
+        if covered:
+            best[address] = max(covered)
+    rows = [explored.store.row(Address.parse(address)) for address in best]
+    scores = np.array(list(best.values()), dtype=np.float64)
+    return Found.of(np.array(rows, dtype=np.int64), scores).by_score()
+
+
+def order_of(explored: Explored, rows: NDArray[Any], question: Question) -> NDArray[Any]:
+    """Places of `rows` as the question wants them sorted, not yet reversed."""
+    match question.sort:
+        case "score":
+            return np.arange(len(rows))
+        case "address":
+            return np.argsort(rows, kind="stable")
+        case name:
+            return np.argsort(-statistic(explored, name)[rows], kind="stable")
+
+
+def statistic(explored: Explored, name: str) -> NDArray[Any]:
+    """One number for every cell."""
+    if name != "agreement":
+        return explored.lookup.statistic(name)
+    known = agreements(explored.folder, explored.lookup.cells)
+    return np.zeros(explored.lookup.cells) if known is None else known.share
+
+
+def hits(
+    explored: Explored, rows: NDArray[np.int64], numbers: NDArray[Any], by: By
+) -> tuple[Hit, ...]:
+    """The rows of a table."""
+    lookup = explored.lookup
+    known = agreements(explored.folder, lookup.cells)
+    columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
+    agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
+    scores = [None] * len(rows) if not SCORES[by] else numbers.tolist()
+    return tuple(
+        Hit(
+            address=str(cell),
+            score=score,
+            promotes=tuple(push.text for push in lookup.pushes(cell, count=TOKENS)),
+            fires=fires,
+            mean=mean,
+            largest=largest,
+            probability=probability,
+            agreement=agreement,
+        )
+        for cell, score, agreement, fires, mean, largest, probability in zip(
+            lookup.addresses(rows), scores, agreeing, *columns, strict=True
+        )
+    )

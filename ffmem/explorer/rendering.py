@@ -1,0 +1,46 @@
+"""Templates: every text that enters one is escaped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ffmem.explorer.long_lists import hit_rows, token_items, trigger_items
+from ffmem.explorer.pictures import bars, link, stripes
+from ffmem.explorer.shown import shown_number, shown_token
+from ffmem.version import VERSION
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+Link = tuple[str, str]  # what it says, where it leads
+
+
+def templates(navigation: list[Link]) -> Environment:
+    """The environment that all pages are made with."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(navigation=navigation, version=VERSION)
+    for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
+        environment.globals[made.__name__] = made
+    environment.filters.update(token=shown_token, number=shown_number)
+    return environment
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A template, filled."""
+    environment: Environment = request.app.state.templates
+    study = request.app.state.explored.name
+    text = environment.get_template(template).render(
+        path=request.scope["path"], study=study, **values
+    )
+    return HTMLResponse(text, status)

@@ -1,0 +1,139 @@
+"""Who may ask, and how much: checked before any page is reached.
+
+| threat                                   | what holds against it                              |
+|------------------------------------------|----------------------------------------------------|
+| another machine                          | a token, where the server is not bound to loopback |
+| another site's page that writes or asks  | Sec-Fetch-Site and Origin                          |
+| a name that is rebound to 127.0.0.1      | the Host must be a loopback name, or bring a token |
+| corpus text that is HTML                 | escaped templates; no inline script may run        |
+| a request without end                    | the body is cut at a limit                         |
+"""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "::1"}
+COOKIE = "ffmem-token"
+LONGEST_BODY = 256 * 1024  # bytes
+LONGEST_QUERY = 32 * 1024  # a prompt of 3,000 characters, each written as up to nine
+READING = {"GET", "HEAD", "OPTIONS"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+class Guard:
+    """ASGI middleware: refuses what is not allowed, and adds the headers that bind the browser."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it here."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refused = self.refusal(Request(scope))
+        if refused is not None:
+            await refused(scope, receive, with_headers(send))
+            return
+        await self.app(scope, limited(receive), with_headers(send))
+
+    def refusal(self, request: Request) -> Response | None:
+        """Why this request is not let through, or None."""
+        if len(request.scope["query_string"]) > LONGEST_QUERY or too_long(request.headers):
+            return PlainTextResponse("the request is too long", 413)
+        if is_cross_site(request):
+            return PlainTextResponse("requests from other sites are refused", 403)
+        if self.token is not None:
+            return self.unknown(request, self.token)
+        if host_of(request.headers.get("host", "")) not in LOOPBACK:
+            return PlainTextResponse("this host name is not served here", 403)
+        return None
+
+    def unknown(self, request: Request, token: str) -> Response | None:
+        """Ask for the token; a link that carries it leaves it in a cookie."""
+        offered = request.query_params.get("token")
+        if offered is not None and request.method == "GET" and same(offered, token):
+            rest = [pair for pair in parse_qsl(request.url.query) if pair[0] != "token"]
+            path = "/" + request.url.path.lstrip("/")  # never //elsewhere
+            answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return answer
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and same(bearer, token):
+            return None
+        if same(request.cookies.get(COOKIE, ""), token):
+            return None
+        text = "a token is needed: open the address that `ffmem explore` printed"
+        return PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})
+
+
+def same(offered: str, token: str) -> bool:
+    """Compare in a time that tells nothing."""
+    return hmac.compare_digest(offered.encode(), token.encode())
+
+
+def host_of(netloc: str) -> str:
+    """The name in `name:port`, in lower case."""
+    name, _, port = netloc.rpartition(":")
+    return (name if name and port.isdigit() else netloc).lower()
+
+
+def is_cross_site(request: Request) -> bool:
+    """Whether another site's page makes this request, other than by a plain link to a page."""
+    headers = request.headers
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        return True
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return False
+    link = headers.get("sec-fetch-mode") == "navigate" and request.method in READING
+    return not link or request.scope["path"].startswith("/api")
+
+
+def too_long(headers: Headers) -> bool:
+    """Whether a request announces more than may be sent."""
+    length = headers.get("content-length", "0")
+    return not length.isdigit() or int(length) > LONGEST_BODY
+
+
+def limited(receive: Receive) -> Receive:
+    """The same body, cut off where it grows past the limit (a chunked one announces no length)."""
+    read = 0
+
+    async def counted() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > LONGEST_BODY:
+            return {"type": "http.disconnect"}
+        return message
+
+    return counted
+
+
+def with_headers(send: Send) -> Send:
+    """Send an answer with the headers that bind the browser."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *HEADERS]
+        await send(message)
+
+    return sent

@@ -1,0 +1,106 @@
+import { ask, element, shownToken } from "./ask.js";
+import { follow, onKeys, toSearch } from "./keys.js";
+
+const address = document.querySelector("#memory").dataset.address;
+const api = `/api/memories/${encodeURIComponent(address)}`;
+
+onKeys({
+  ArrowLeft: follow("a[rel=prev]"),
+  ArrowRight: follow("a[rel=next]"),
+  r: follow("#random"),
+  "/": toSearch,
+});
+
+// A pattern marks the triggers that it covers.
+for (const button of document.querySelectorAll(".pattern")) {
+  const ranks = new Set(button.dataset.ranks.split(" "));
+  button.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    for (const other of document.querySelectorAll(".pattern")) other.setAttribute("aria-pressed", "false");
+    button.setAttribute("aria-pressed", String(on));
+    for (const line of document.querySelectorAll("#triggers li")) {
+      line.classList.toggle("apart", on && !ranks.has(line.dataset.rank));
+    }
+  });
+}
+
+// Shading: each token of a trigger is removed in turn; the more of the coefficient goes, the darker.
+const shade = document.querySelector("#shade");
+const said = document.querySelector("#shade-said");
+shade?.addEventListener("click", async () => {
+  const on = shade.getAttribute("aria-pressed") !== "true";
+  shade.setAttribute("aria-pressed", String(on));
+  document.querySelector("#triggers").classList.toggle("plain", !on);
+  if (!on) return;
+  try {
+    for (const line of document.querySelectorAll("#triggers li:not(.shaded)")) {
+      said.textContent = `Reading trigger ${line.dataset.rank} …`;
+      const { tokens } = await ask(`${api}/saliency?trigger=${line.dataset.rank}`);
+      if (tokens.length) line.querySelector(".read").replaceChildren(...tokens.map(shaded));
+      line.classList.add("shaded");
+      if (shade.getAttribute("aria-pressed") !== "true") break;
+    }
+    said.textContent = "Red: without this token the coefficient falls. Blue: it grows.";
+  } catch (error) {
+    said.textContent = error.message;
+  }
+});
+
+function shaded({ token, change }, place, all) {
+  const made = element("span", { textContent: token, className: "shade" });
+  if (place === all.length - 1) made.classList.add("final");
+  if (change !== null && Math.abs(change) >= 5) {
+    const strength = Math.min(Math.abs(change), 100);
+    made.style.setProperty("--strength", `${Math.round(strength * 0.6)}%`);
+    made.classList.add(change < 0 ? "loss" : "gain");
+    made.title = `without it the coefficient changes by ${change.toFixed(0)} %`;
+  }
+  return made;
+}
+
+// The rest is asked for by a button, because it runs the model.
+function onRequest(id, show) {
+  const card = document.querySelector(id);
+  const button = card.querySelector("button");
+  const place = card.querySelector(".answer");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
+    try {
+      place.replaceChildren(...show(await ask(api + button.dataset.path)));
+      button.remove();
+    } catch (error) {
+      place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
+      button.disabled = false;
+    }
+  });
+}
+
+function near(title, list) {
+  const row = ({ address: other, cosine }) =>
+    element("tr", {}, element("th", { scope: "row" }, element("a", { href: `/memory/${encodeURIComponent(other)}`, textContent: other })),
+      element("td", { className: "n", textContent: cosine.toFixed(3) }));
+  return element("div", {}, element("h3", { textContent: title }), element("table", {}, element("tbody", {}, ...list.map(row))));
+}
+
+onRequest("#nearest", ({ by_key, by_value }) => [
+  element("div", { className: "pair" }, near("By key", by_key), near("By value", by_value)),
+]);
+
+const percent = (share) => (share === null ? "–" : `${(100 * share).toPrecision(3)} %`);
+
+function silencedTrigger(found) {
+  const cells = found.chances.map(({ token, before, after }) =>
+    element("tr", {}, element("th", { scope: "row" }, element("span", { className: "token", textContent: shownToken(token) })),
+      element("td", { className: "n", textContent: percent(before) }), element("td", { className: "n", textContent: percent(after) })));
+  const head = element("tr", {}, ...["Next token", "As it is", "Silenced"].map((name, place) =>
+    element("th", { scope: "col", textContent: name, className: place ? "n" : "" })));
+  const really = found.next === null ? "" : `; ${shownToken(found.next)} follows: ${percent(found.next_before)} → ${percent(found.next_after)}`;
+  return element("details", {}, element("summary", { textContent: `Trigger ${found.rank}: moves ${found.kl.toPrecision(2)} nats${really}` }),
+    element("table", {}, element("thead", {}, head), element("tbody", {}, ...cells)));
+}
+
+onRequest("#silenced", (found) => [
+  element("p", { textContent: `The next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; silencing another memory that fires there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)}.` }),
+  ...found.triggers.map(silencedTrigger),
+]);

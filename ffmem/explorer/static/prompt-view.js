@@ -1,0 +1,185 @@
+// What the API says of a prompt, as elements; every text stays text.
+import { element, shownToken } from "./ask.js";
+
+const part = (id) => document.querySelector(`#${id}`);
+const signed = (number) => (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3);
+const percent = (share) => (share < 0.00005 ? "0" : (100 * share).toFixed(2)) + " %";
+const token = (text) => element("span", { className: "token" }, shownToken(text));
+const cell = (className, ...children) => element("td", { className }, ...children);
+const row = (...cells) => element("tr", {}, ...cells);
+const heading = (text, className = "") => element("th", { scope: "col", className }, text);
+
+function head(...cells) {
+  return element("thead", {}, row(...cells));
+}
+
+// A number with a bar to the left or right of a middle line.
+function bar(number, largest) {
+  const fill = element("span", { className: number < 0 ? "fill down" : "fill up" });
+  const half = largest ? (50 * Math.abs(number)) / largest : 0;
+  fill.style.width = `${half}%`;
+  fill.style.left = number < 0 ? `${50 - half}%` : "50%";
+  return element("span", { className: "bar", ariaHidden: "true" }, fill);
+}
+
+// What was, and what is where it has changed.
+function changed(before, after, made) {
+  if (after === undefined || after === before) return [made(before)];
+  return [element("del", {}, made(before)), " ", element("ins", {}, made(after))];
+}
+
+function button(text, label, act) {
+  const made = element("button", { type: "button", className: "small quiet", ariaLabel: label }, text);
+  made.addEventListener("click", act);
+  return made;
+}
+
+export function show(found, acts) {
+  showTokens(found, acts);
+  showChanges(found, acts);
+  showChances(found, acts);
+  showWritten(found);
+  showSum(found);
+  showMemories(found, acts);
+  showLayers(found);
+}
+
+function showTokens(found, acts) {
+  const buttons = found.tokens.map((text, number) => {
+    const made = element("button", { type: "button" }, shownToken(text));
+    made.className = number < found.position ? "read" : "unread";
+    made.ariaLabel = `position ${number + 1}: ${text}`;
+    made.ariaPressed = String(number + 1 === found.position);
+    made.addEventListener("click", () => acts.position(number + 1));
+    return made;
+  });
+  part("tokens").replaceChildren(...buttons);
+}
+
+function showChanges(found, acts) {
+  const chips = found.edits.map((edit) => {
+    const words = edit.endsWith("=0") ? `${edit.slice(0, -2)} silenced` : edit.replace("*", " × ").replace("=", " = ");
+    return element("li", {}, words, " ", button("✕", `undo ${edit}`, () => acts.remove(edit)));
+  });
+  part("changes").replaceChildren(...chips);
+}
+
+function showChances(found, acts) {
+  const two = found.edited !== null;
+  const largest = Math.max(...found.chances.map((one) => Math.max(one.plain, one.edited ?? 0)));
+  const rows = found.chances.map((one) => {
+    const name = button(shownToken(one.text), `explain ${shownToken(one.text)}`, () => acts.explain(one.id));
+    name.className = "token";
+    name.ariaPressed = String(one.id === found.token.id);
+    const fill = element("span", { className: "fill" });
+    const now = element("span", { className: "fill now" });
+    fill.style.width = `${(100 * one.plain) / largest}%`;
+    now.style.width = `${(100 * (one.edited ?? 0)) / largest}%`;
+    const bars = element("span", { className: "bar chance", ariaHidden: "true" }, fill, ...(two ? [now] : []));
+    const cells = [cell("", name), cell("wide", bars), cell("n", percent(one.plain))];
+    if (two) cells.push(cell("n", percent(one.edited)));
+    return row(...cells);
+  });
+  const titles = [heading("Token"), heading(""), heading(two ? "as it is" : "probability", "n")];
+  if (two) titles.push(heading("changed", "n"));
+  titles[1].append(element("span", { className: "hidden" }, "bar"));
+  part("chances").replaceChildren(head(...titles), element("tbody", {}, ...rows));
+  part("moved").textContent = two
+    ? `The changes move the distribution by ${found.moved.toFixed(4)} nats.`
+    : "Choose a token to see why it is as likely as it is.";
+}
+
+function showWritten(found) {
+  const before = found.tokens.slice(0, found.position).join("");
+  const lines = [["as it is", found.plain]].concat(found.edited ? [["changed", found.edited]] : []);
+  const short = before.length > 120 ? `…${before.slice(-120)}` : before;
+  part("written").replaceChildren(
+    ...lines.flatMap(([title, seen]) => [
+      element("h3", {}, title),
+      element("p", { className: "written" }, element("span", { className: "rest" }, short), element("span", { className: "new" }, seen.continuation)),
+    ]),
+  );
+  if (!found.plain.continuation) part("written").replaceChildren(element("p", { className: "note" }, "Ask for at least one token."));
+}
+
+function sentence(title, explained) {
+  const sum = (name) => explained.layers.reduce((all, one) => all + one[name], 0);
+  const terms = [["embedding", explained.start], ["attention", sum("attention")], ["memories", sum("memories")], ["biases", sum("bias") + explained.constant]];
+  if (Math.abs(sum("rest")) > 0.0005) terms.push(["norms and rounding", sum("rest")]);
+  const parts = terms.map(([name, number]) => element("div", {}, element("dt", {}, name), element("dd", {}, signed(number))));
+  const whole = element("div", { className: "whole" }, element("dt", {}, title), element("dd", {}, explained.logit.toFixed(3)));
+  const off = Math.abs(explained.total - explained.logit);
+  const check = `Check: the terms sum to ${explained.total.toFixed(5)}, the model says ${explained.logit.toFixed(5)}; they differ by ${off.toExponential(0)}.`;
+  return [element("dl", { className: "facts sum" }, whole, ...parts), element("p", { className: "note check" }, check)];
+}
+
+function showSum(found) {
+  part("why-title").replaceChildren("Why ", token(found.token.text), "?");
+  if (!found.plain.explanation) {
+    part("sum").replaceChildren(element("p", { className: "note" }, found.why_not ?? ""));
+    return;
+  }
+  const views = [...sentence(found.edited ? "logit as it is" : "logit", found.plain.explanation)];
+  if (found.edited) views.push(...sentence("logit changed", found.edited.explanation));
+  part("sum").replaceChildren(...views);
+}
+
+function memoryLink(address) {
+  return element("a", { href: `/memory/${encodeURIComponent(address)}` }, address);
+}
+
+function showMemories(found, acts) {
+  const explained = found.plain.explanation;
+  if (!explained) {
+    part("memories").replaceChildren();
+    return;
+  }
+  const largest = Math.max(...explained.strongest.map((one) => Math.abs(one.amount)));
+  const after = new Map((found.edited?.explanation.strongest ?? []).map((one) => [one.address, one.amount]));
+  const rows = explained.strongest.map((one) => {
+    const cells = [
+      element("th", { scope: "row" }, memoryLink(one.address)),
+      cell("term", bar(one.amount, largest), signed(one.amount)),
+      cell("n", one.coefficient.toFixed(2)),
+      cell("few", ...one.promotes.map(token)),
+      cell("acts", button("Silence", `silence ${one.address}`, () => acts.apply(`${one.address}=0`)), button("Change …", `change ${one.address}`, () => acts.choose(one.address))),
+    ];
+    if (found.edited) cells.splice(2, 0, cell("n", after.has(one.address) ? signed(after.get(one.address)) : "small"));
+    return row(...cells);
+  });
+  const titles = [heading("Memory"), heading(found.edited ? "adds, as it is" : "adds"), heading("coefficient", "n"), heading("it promotes"), heading("")];
+  if (found.edited) titles.splice(2, 0, heading("changed", "n"));
+  titles.at(-1).append(element("span", { className: "hidden" }, "Changes"));
+  part("memories").replaceChildren(head(...titles), element("tbody", {}, ...rows));
+}
+
+function showLayers(found) {
+  const terms = new Map((found.plain.explanation?.layers ?? []).map((one) => [one.layer, one]));
+  const sizes = [...terms.values()].flatMap((one) => [Math.abs(one.attention), Math.abs(one.memories)]);
+  const largest = Math.max(...sizes, 0);
+  const rows = found.plain.steps.map((step, place) => {
+    const now = found.edited?.steps[place];
+    const kind = (text) => element("span", { className: `kind ${text}` }, text);
+    const strong = step.strongest.map((one) =>
+      element("div", { className: "strong" }, memoryLink(one.address), element("small", {}, ` × ${one.coefficient.toFixed(2)}`), ...one.promotes.slice(0, 2).map(token)),
+    );
+    const term = terms.get(step.layer);
+    const numbers = term ? [term.attention, term.memories].map((number) => cell("term", bar(number, largest), element("small", {}, signed(number)))) : [];
+    return row(
+      element("th", { scope: "row" }, String(step.layer)),
+      cell("", ...changed(step.residual, now?.residual, token)),
+      cell("", ...changed(step.feedforward, now?.feedforward, token)),
+      cell("", ...changed(step.output, now?.output, token)),
+      cell("", ...changed(step.winner, now?.winner, kind)),
+      ...numbers,
+      cell("n", String(step.active)),
+      cell("", ...strong),
+    );
+  });
+  rows.reverse(); // the last layer on top, as on the map of layers
+  const name = shownToken(found.token.text);
+  const titles = ["Layer", "Residual", "Adds", "Output", "Step"].map((text) => heading(text));
+  if (terms.size) titles.push(heading(`Attention for ${name}`), heading(`Memories for ${name}`));
+  titles.push(heading("Active", "n"), heading("Strongest memories"));
+  part("layers").replaceChildren(head(...titles), element("tbody", {}, ...rows));
+}

@@ -1,0 +1,131 @@
+import { ask } from "./ask.js";
+import { show } from "./prompt-view.js";
+
+// The address of the page is the whole state: what is asked stands there, and nothing else does.
+const form = document.querySelector("#prompt");
+const change = document.querySelector("#change");
+const other = document.querySelector("#other");
+const said = document.querySelector("#said");
+const answer = document.querySelector("#answer");
+let turn = 0;
+
+function asked() {
+  return new URLSearchParams(location.search);
+}
+
+function go(edit) {
+  const wanted = asked();
+  edit(wanted);
+  history.pushState(null, "", `${location.pathname}?${wanted}`);
+  run();
+}
+
+async function run() {
+  const wanted = asked();
+  if (!wanted.get("text")) {
+    answer.hidden = true;
+    said.textContent = "";
+    return;
+  }
+  form.elements.text.value = wanted.get("text");
+  form.elements.write.value = wanted.get("write") ?? 0;
+  const mine = ++turn;
+  said.classList.remove("wrong");
+  said.textContent = form.dataset.loaded ? "Reading …" : "Loading the model …";
+  answer.setAttribute("aria-busy", "true");
+  try {
+    const found = await ask(`/api/prompt?${wanted}`);
+    if (mine !== turn) return;
+    show(found, { position, explain, apply, remove, choose });
+    said.textContent = "";
+    answer.hidden = false;
+    form.dataset.loaded = "yes";
+  } catch (error) {
+    if (mine !== turn) return;
+    said.classList.add("wrong");
+    said.textContent = error.message;
+  } finally {
+    if (mine === turn) answer.removeAttribute("aria-busy");
+  }
+}
+
+const position = (number) => go((wanted) => wanted.set("position", number));
+
+function explain(token) {
+  go((wanted) => {
+    wanted.delete("word");
+    wanted.set("token", token);
+  });
+}
+
+const place = (edit) => edit.split(/[=*]/)[0];
+
+function apply(edit) {
+  go((wanted) => {
+    const kept = wanted.getAll("edit").filter((one) => place(one) !== place(edit));
+    wanted.delete("edit");
+    for (const one of [...kept, edit]) wanted.append("edit", one);
+  });
+}
+
+function remove(edit) {
+  go((wanted) => {
+    const kept = wanted.getAll("edit").filter((one) => place(one) !== place(edit));
+    wanted.delete("edit");
+    for (const one of kept) wanted.append("edit", one);
+  });
+}
+
+// Bring a memory into the form of changes.
+function choose(address) {
+  change.elements.address.value = address;
+  change.scrollIntoView({ block: "center" });
+  change.elements.action.focus();
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const same = form.elements.text.value === asked().get("text");
+  go((wanted) => {
+    wanted.set("text", form.elements.text.value);
+    wanted.set("write", form.elements.write.value || 0);
+    if (!same) for (const name of ["position", "token", "word"]) wanted.delete(name);
+  });
+});
+
+form.elements.text.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+});
+
+change.elements.action.addEventListener("change", () => {
+  change.elements.amount.parentElement.hidden = change.elements.action.value === "silence";
+});
+
+change.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const { address, action, amount } = change.elements;
+  const where = address.value.startsWith("L") ? address.value : `L${address.value}`;
+  apply(action.value === "silence" ? `${where}=0` : `${where}${action.value}${amount.value || 0}`);
+});
+
+other.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const word = other.elements.word.value.replaceAll("·", " ");
+  if (!word) return;
+  go((wanted) => {
+    wanted.delete("token");
+    wanted.set("word", word);
+  });
+});
+
+document.querySelector("#share").addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    said.textContent = "The link is copied; it opens this very view.";
+  } catch {
+    said.textContent = `Copy this address: ${location.href}`;
+  }
+});
+
+addEventListener("popstate", run);
+run();

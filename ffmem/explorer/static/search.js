@@ -1,0 +1,3 @@
+import { onKeys } from "./keys.js";
+
+onKeys({ "/": () => document.querySelector("#search input").focus() });

@@ -1,0 +1,236 @@
+"""Quick answers from a store of any size: what a value promotes, and who promotes a token."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.address import Address
+from ffmem.corpus.kept import flat_indices
+from ffmem.scan.tallies import UNIT
+from ffmem.store.prepared import Arrays, cell_rows, prepared, read_column
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.search import TokenPush
+from ffmem.store.trigger_words import folded, word_spans
+
+End = Literal["promoted", "suppressed"]
+Rows = NDArray[np.int64]
+OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
+MOST_COUNTED = 100_000  # triggers that a question of several words looks at
+STATISTICS = ("fires", "mean", "largest", "probability")
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Cells that answer a question, by their rows in the store, each with a number; best first.
+
+    `total` is how many there are, where only the first are here. `looked_at` is the share of the
+    places that were counted, 1 unless there were too many.
+    """
+
+    rows: Rows
+    scores: NDArray[Any]
+    total: int
+    looked_at: float = 1.0
+
+    @classmethod
+    def of(cls, rows: Rows, scores: NDArray[Any], looked_at: float = 1.0) -> Found:
+        """Every cell there is."""
+        return cls(rows, scores, len(rows), looked_at)
+
+    def by_score(self) -> Found:
+        """The same with the highest scores first; quick for scores of one byte."""
+        order = np.argsort(self.scores.max(initial=0) - self.scores, kind="stable")
+        return replace(self, rows=self.rows[order], scores=self.scores[order])
+
+    @classmethod
+    def nothing(cls) -> Found:
+        """No cell."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """The prepared arrays of a store, with the questions they answer. Safe for many threads."""
+
+    store: ScanStore
+    arrays: Arrays = field(repr=False)
+    words: tuple[str, ...] = field(repr=False)  # the text of every token
+
+    @classmethod
+    def open(cls, store: ScanStore, watch: Callable[[str], None] = lambda _name: None) -> Lookup:
+        """Open the arrays, or make them: seconds for a small store, a minute for a large one."""
+        arrays = prepared(store, watch)
+        return cls(store, arrays, tuple(map(str, read_column(store, "vocabulary", "text"))))
+
+    def warm(self) -> None:
+        """Count now what the first questions would wait for; a second for a million cells."""
+        self.token_ids("")
+        for name in STATISTICS:
+            self.order(name)
+
+    @cached_property
+    def _ids(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for token, text in enumerate(self.words):
+            found.setdefault(text, []).append(token)
+        return found
+
+    def token_ids(self, text: str) -> list[int]:
+        """The tokens whose text is exactly this; if there is none, with a space in front of it."""
+        return self._ids.get(text) or self._ids.get(" " + text, [])
+
+    @cached_property
+    def _layers(self) -> tuple[NDArray[np.int64], Rows, Rows, Rows]:
+        """Of every layer: its number, memories, first memory, first cell."""
+        numbers, sizes = np.array(self.store.manifest.layers, dtype=np.int64).T
+        before = np.cumsum(sizes) - sizes
+        return numbers, sizes, before, before * (2 if self.store.manifest.signed else 1)
+
+    @property
+    def cells(self) -> int:
+        """Cells in all layers."""
+        return int(self._layers[1].sum()) * (2 if self.store.manifest.signed else 1)
+
+    def addresses(self, rows: Rows) -> list[Address]:
+        """The addresses of cells."""
+        numbers, _, _, first_cell = self._layers
+        layer = np.searchsorted(first_cell, rows, side="right") - 1
+        cells = (rows - first_cell[layer]).tolist()
+        pairs = zip(numbers[layer].tolist(), cells, strict=True)
+        return [self.store.address(number, cell) for number, cell in pairs]
+
+    def one(self, row: int) -> Address:
+        """The address of one cell."""
+        return self.addresses(np.array([row]))[0]
+
+    def layer_rows(self, number: int) -> slice:
+        """The rows of a layer's cells."""
+        first = self.store._first_rows[number]
+        size = self.store.memories[number] * (2 if self.store.manifest.signed else 1)
+        return slice(first, first + size)
+
+    def memory(self, cell: Address) -> int:
+        """A cell's memory, counted over all layers."""
+        layer = list(self.store.memories).index(cell.layer)
+        return int(self._layers[2][layer]) + cell.index
+
+    def pushes(self, cell: Address, end: End = "promoted", count: int = 20) -> list[TokenPush]:
+        """The tokens that a cell promotes most, or suppresses; strongest first."""
+        stored = OTHER[end] if cell.sign == "-" else end
+        row, sign = self.memory(cell), -1 if cell.sign == "-" else 1
+        tokens = self.arrays[stored][row][:count].tolist()
+        logits = self.arrays[f"{stored}_logits"][row][:count].tolist()
+        return [
+            TokenPush(token, self.words[token], sign * logit)
+            for token, logit in zip(tokens, logits, strict=True)
+        ]
+
+    def pushing(self, token: int, end: End = "promoted") -> Found:
+        """The cells that have a token among those they promote (or suppress), by its rank."""
+        kind = "promoting" if end == "promoted" else "suppressing"
+        start, stop = self.arrays[f"{kind}_starts"][token : token + 2].tolist()
+        rows, ranks = self.arrays[f"{kind}_rows"], self.arrays[f"{kind}_ranks"]
+        return Found.of(rows[start:stop], ranks[start:stop])
+
+    @lru_cache(maxsize=16)  # noqa: B019 - one lookup lives as long as its process
+    def statistic(self, name: str) -> NDArray[Any]:
+        """One number for every cell: fires, mean, largest or probability."""
+        store = self.store
+        match name:
+            case "mean":
+                fires, totals = store.array("fires"), store.array("totals")
+                return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)
+            case "probability":
+                found = np.empty(self.cells, dtype=np.float32)
+                found[cell_rows(store, "+" if store.manifest.signed else "")] = self.arrays[
+                    "probability"
+                ]
+                if store.manifest.signed:
+                    found[cell_rows(store, "-")] = self.arrays["suppressed_probability"]
+                return found
+            case _:
+                return np.asarray(store.array(name))
+
+    @lru_cache(maxsize=16)  # noqa: B019
+    def order(self, name: str) -> NDArray[np.int32]:
+        """All rows by a statistic, the largest first; of equals the earlier row."""
+        return np.argsort(-self.statistic(name), kind="stable").astype(np.int32)
+
+    def word_number(self, word: str) -> int | None:
+        """The place of a word among all words of triggers, or None."""
+        starts, text = self.arrays["word_text_starts"], self.arrays["word_text"]
+
+        def name(place: int) -> bytes:
+            return bytes(text[starts[place] : starts[place + 1]])
+
+        wanted, count = folded(word.encode()), len(starts) - 1
+        place = bisect_left(range(count), wanted, key=name)
+        return place if place < count and name(place) == wanted else None
+
+    def with_words(self, phrase: str) -> Found:
+        """The cells with most triggers (of the 25 strongest) that hold all words of a phrase.
+
+        Of a word that is in more than COMMON triggers, cells with one such trigger are left out;
+        of several words that are common together, only the first triggers are counted.
+        """
+        raw = np.frombuffer(phrase.encode(), dtype=np.uint8)
+        starts, ends = word_spans(raw, np.array([0, len(raw)]))
+        names = [bytes(raw[a:b]).decode() for a, b in zip(starts, ends, strict=True)]
+        numbers = [self.word_number(name) for name in sorted({name.lower() for name in names})]
+        if not numbers or None in numbers:
+            return Found.nothing()
+        if len(numbers) == 1 and (counted := self._common(numbers[0] or 0)) is not None:
+            return counted
+        sentences, read = self._sentences_with([number for number in numbers if number is not None])
+        many, sentences, read = len(sentences), sentences[:MOST_COUNTED], read[:MOST_COUNTED]
+        firsts = self.arrays["sentence_starts"]
+        starts, sizes = firsts[sentences], firsts[sentences + 1] - firsts[sentences]
+        few = int(np.searchsorted(np.cumsum(sizes), MOST_COUNTED, side="right"))
+        share = few / max(many, 1) if few < many else 1.0
+        where = flat_indices(starts[:few], sizes[:few])
+        whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
+        cells = self.arrays["sentence_cells"][where[whole]]
+        counts = np.bincount(cells, minlength=1).astype(np.uint8)  # 25 triggers at most
+        rows = np.flatnonzero(counts)
+        return Found.of(rows, counts[rows], share).by_score()
+
+    def _common(self, number: int) -> Found | None:
+        """What was counted in advance for a common word, or None for another."""
+        common = self.arrays["common_words"]
+        place = int(np.searchsorted(common, number))
+        if place == len(common) or common[place] != number:
+            return None
+        starts = self.arrays["common_starts"]
+        part = slice(int(starts[place]), int(starts[place + 1]))
+        return Found.of(self.arrays["common_cells"][part], self.arrays["common_counts"][part])
+
+    def _sentences_with(
+        self, numbers: Sequence[int]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+        """Sentences that hold every word, and the tokens read when the last one is whole."""
+        starts = self.arrays["word_starts"]
+        rarest, *others = sorted(
+            numbers, key=lambda number: int(starts[number + 1] - starts[number])
+        )
+        sentences, read = self._postings(rarest)
+        until = np.zeros(len(self.arrays["sentence_starts"]) - 1, dtype=np.uint16)
+        for number in others:
+            these, when = self._postings(number)
+            until[:] = 0
+            until[these] = when  # at least 1 where the word is
+            here = until[sentences]
+            sentences, read = sentences[here > 0], np.maximum(read, here)[here > 0]
+        return sentences, read
+
+    def _postings(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+        """The sentences that hold a word, and the tokens read when it is whole."""
+        starts = self.arrays["word_starts"]
+        part = slice(int(starts[number]), int(starts[number + 1]))
+        return self.arrays["word_sentences"][part], self.arrays["word_read"][part]

@@ -1,0 +1,53 @@
+"""A small study of a toy model, explored; a client that asks as a browser on this machine does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.app import create_app
+from ffmem.explorer.explored import Explored, explore
+from ffmem.models.loading import load
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies.running import run_stages
+from ffmem.studies.study import open_study
+from ffmem.studies.subject import SMALL, Subject
+from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
+
+HOSTILE = "<script>alert(1)</script> & 'quotes' \"too\""  # text of the corpus that is HTML
+TEXTS = [*FEW_LINES, *lines(60, 1), HOSTILE, "the river and the stone and the river"]
+
+
+def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) -> ScanStore:
+    """A scan of a toy with the analysis of its values, as `ffmem scan` and `analyse` leave it."""
+    model = load(name)
+    store = scanned_lines(model, folder, texts, top=30, sample=8)
+    run_stages(Subject(model, store, SMALL), ("values",), folder)
+    open_study(folder).draw()
+    return store
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
+    return small_study(tmp_path_factory.mktemp("explorer") / "study")
+
+
+@pytest.fixture(scope="session")
+def gated_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
+    return small_study(tmp_path_factory.mktemp("explorer-gated") / "study", "tiny:llama")
+
+
+@pytest.fixture(scope="session", params=["study", "gated_study"])
+def explored(request: pytest.FixtureRequest) -> Explored:
+    """First a model without gates, then one whose memories are two cells each."""
+    store: ScanStore = request.getfixturevalue(request.param)
+    return explore(store.folder.root, str(store.manifest.key.model["name"]))
+
+
+@pytest.fixture
+def client(explored: Explored) -> Iterator[TestClient]:
+    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as asking:
+        yield asking

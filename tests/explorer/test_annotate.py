@@ -1,0 +1,223 @@
+"""The annotation pages: blind, checked, saved to the records of the sheets, several at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.annotations.agreement import agreement
+from ffmem.annotations.database import Annotations
+from ffmem.annotations.drawn_sheets import drawn_sheets
+from ffmem.annotations.study import answered_study
+from ffmem.explorer.app import create_app
+from ffmem.explorer.explored import Explored
+from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
+
+PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 1, 2]}
+
+
+@pytest.fixture
+def annotated(explored: Explored, tmp_path: Path) -> Iterator[Explored]:
+    """The same study with an empty database of its own."""
+    fresh = replace(explored, database=str(tmp_path / "notes.sqlite"))
+    yield fresh
+    fresh.annotations.close()
+
+
+@pytest.fixture
+def client(annotated: Explored) -> Iterator[TestClient]:
+    with TestClient(create_app(annotated), base_url="http://127.0.0.1:8600") as asking:
+        yield asking
+
+
+def drawn(client: TestClient) -> list[str]:
+    assert client.post("/api/sheets", json={"keys": 2}).status_code == 200
+    return [line["name"] for line in client.get("/api/sheets").json()["sheets"]]
+
+
+def put(client: TestClient, name: str, annotator: str, *patterns: dict[str, Any]) -> Any:
+    body = json.dumps({"annotator": annotator, "patterns": list(patterns)})
+    headers = {"Content-Type": "application/json"}
+    return client.put(f"/api/sheets/{name}/answer", content=body, headers=headers)
+
+
+def test_the_sheets_are_those_that_the_command_draws(
+    client: TestClient, annotated: Explored
+) -> None:
+    expected = [sheet.name for sheet in drawn_sheets(annotated.store, keys=2)]
+    assert drawn(client) == expected
+    assert client.post("/api/sheets", json={"keys": 2}).json() == {"new": 0}
+
+
+def test_an_answer_is_the_same_record_as_a_sheets(client: TestClient, annotated: Explored) -> None:
+    name = drawn(client)[0]
+    assert put(client, name, "mara", PATTERN).json() == {"sheet": name, "new": True}
+    assert put(client, name, "mara", PATTERN).json() == {"sheet": name, "new": False}
+    elsewhere = Annotations.open(str(annotated.database))
+    (saying,) = elsewhere.sayings()
+    elsewhere.close()
+    assert saying.annotator == "mara"
+    assert [(s.description, s.kind, s.ranks) for s in saying.said] == [
+        ("ends with a river", "shallow", (1, 2, 4))
+    ]
+    said = client.get(f"/api/sheets/{name}/answer", params={"annotator": "mara"}).json()["said"]
+    assert [each["ranks"] for each in said] == [[1, 2, 4]]
+    assert client.get(f"/api/sheets/{name}/answer").json()["said"] is None
+
+
+def test_that_nothing_repeats_is_an_answer_too(client: TestClient) -> None:
+    first, second = drawn(client)[:2]
+    assert put(client, first, "mara").status_code == 200
+    found = client.get("/api/sheets", params={"annotator": "mara"}).json()
+    assert [line["name"] for line in found["sheets"] if line["answered"]] == [first]
+    assert found["progress"] == [{"annotator": "mara", "answered": 1, "chosen": 0}]
+    onward = client.get("/annotate/next?annotator=mara", follow_redirects=False)
+    assert onward.headers["location"] == f"/annotate/{second}?annotator=mara"
+
+
+def test_neither_page_nor_answer_tells_a_control_from_a_key(
+    client: TestClient, annotated: Explored
+) -> None:
+    drawn(client)
+    for sheet in annotated.annotations.sheets():
+        found = client.get(f"/api/sheets/{sheet.name}/answer").json()
+        assert set(found) == {"name", "address", "prefixes", "said"}
+        assert found["address"] is None
+        page = client.get(f"/annotate/{sheet.name}?annotator=mara").text
+        assert "control" not in page
+        assert sheet.key is None or f"{sheet.key}<" not in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "says"),
+    [
+        ({"ranks": [1, 2]}, 422, "ranks"),
+        ({"ranks": [1, 1, 2]}, 400, "needs 3"),
+        ({"ranks": [1, 2, 99]}, 422, "ranks"),
+        ({"description": "  "}, 400, "no description"),
+        ({"description": "\ud800abc"}, 422, "description"),
+        ({"kind": "deep"}, 422, "kind"),
+    ],
+)
+def test_what_is_half_said_is_refused(
+    client: TestClient, annotated: Explored, changes: dict[str, Any], status: int, says: str
+) -> None:
+    answer = put(client, drawn(client)[0], "mara", PATTERN | changes)
+    assert answer.status_code == status
+    assert says in answer.json()["detail"]
+    assert annotated.annotations.sayings() == []
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 81, "rules", "a\u0000b"])
+def test_a_name_is_needed_that_is_nobody_elses(client: TestClient, name: str) -> None:
+    answer = put(client, drawn(client)[0], name, PATTERN)
+    assert answer.status_code in (400, 422)
+
+
+def test_a_picked_memory_can_be_annotated_and_stays_out_of_the_study(
+    client: TestClient, annotated: Explored
+) -> None:
+    address = next(s.key for s in drawn_sheets(annotated.store, keys=2) if s.key is not None)
+    where = f"/api/memories/{address}/answer"
+    body = {"annotator": "mara", "patterns": [PATTERN]}
+    assert client.put(where, json=body).status_code == 200
+    assert client.get(where, params={"annotator": "mara"}).json()["address"] == address
+    shown = client.get(f"/api/memories/{address}").json()["patterns"]
+    assert [(p["description"], p["annotator"]) for p in shown] == [("ends with a river", "mara")]
+    sayings = annotated.annotations.sayings()
+    assert agreement(sayings).false_patterns == {}
+    with pytest.raises(Exception, match="no answers by 'mara'"):
+        answered_study(sayings, "mara")
+
+
+def test_agreement_is_that_of_the_records(client: TestClient, annotated: Explored) -> None:
+    names = drawn(client)
+    for name in names:
+        put(client, name, "mara", PATTERN)
+        put(client, name, "jon", PATTERN | {"kind": "semantic", "ranks": [1, 2, 3]})
+    expected = agreement(annotated.annotations.sayings())
+    found = client.get("/api/agreement").json()
+    assert found["alpha"] == pytest.approx(expected.alpha)
+    assert [pair["kappa"] for pair in found["pairs"]] == pytest.approx(
+        [pair.kappa for pair in expected.pairs]
+    )
+    assert found["differing"] == len(expected.disagreements)
+    page = client.get("/annotate/agreement")
+    assert page.status_code == 200
+    assert "mara" in page.text
+
+
+def test_several_people_at_once_lose_nothing(client: TestClient, annotated: Explored) -> None:
+    by_several_people(client, annotated)
+
+
+def test_several_people_at_once_on_postgresql(
+    explored: Explored,
+    postgres: str,  # noqa: F811
+) -> None:
+    shared = replace(explored, database=postgres)
+    with TestClient(create_app(shared), base_url="http://127.0.0.1:8600") as asking:
+        by_several_people(asking, shared)
+        assert asking.get("/annotate/agreement").status_code == 200
+    shared.annotations.close()
+
+
+def by_several_people(client: TestClient, annotated: Explored) -> None:
+    """Four people answer five sheets each at the same time."""
+    names, wrong = drawn(client), []
+
+    def annotate(who: str) -> None:
+        for name in names[:5]:
+            if put(client, name, who, PATTERN).status_code != 200:
+                wrong.append(name)
+
+    people = [threading.Thread(target=annotate, args=(f"person {n}",)) for n in range(4)]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert not wrong
+    scan = annotated.store.manifest.key.digest
+    assert len(annotated.annotations.sayings(scan)) == 4 * len(names[:5])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://elsewhere.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "elsewhere.example"},
+    ],
+)
+def test_another_site_cannot_write(
+    client: TestClient, annotated: Explored, headers: dict[str, str]
+) -> None:
+    name = drawn(client)[0]
+    body = {"annotator": "mara", "patterns": [PATTERN]}
+    for method, path in (("PUT", f"/api/sheets/{name}/answer"), ("POST", "/api/sheets")):
+        answer = client.request(method, path, json=body, headers=headers)
+        assert answer.status_code == 403
+    assert annotated.annotations.sayings() == []
+
+
+def test_a_form_of_another_kind_is_not_taken_for_json(client: TestClient) -> None:
+    name = drawn(client)[0]
+    text = '{"annotator": "mara", "patterns": []}'
+    answer = client.put(
+        f"/api/sheets/{name}/answer", content=text, headers={"Content-Type": "text/plain"}
+    )
+    assert answer.status_code == 422
+
+
+def test_a_sheet_that_is_not_there_is_a_sentence(client: TestClient) -> None:
+    for path in ("/annotate/00000000", "/api/sheets/00000000/answer"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert "no sheet" in answer.text

@@ -1,0 +1,55 @@
+"""Studies side by side, as pages and as data; one study alone says how to add another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.app import create_app
+from ffmem.explorer.explored import explore
+from ffmem.report.comparison import compare
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies.study import Study
+
+
+@pytest.fixture(scope="module")
+def both(study: ScanStore, gated_study: ScanStore) -> Iterator[TestClient]:
+    explored = explore(study.folder.root, others=[gated_study.folder.root])
+    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as asking:
+        yield asking
+
+
+def test_the_numbers_are_those_of_the_comparison(
+    both: TestClient, study: ScanStore, gated_study: ScanStore
+) -> None:
+    expected = compare([Study(study), Study(gated_study)])
+    found = both.get("/api/compare").json()
+    assert [side["label"] for side in found["studies"]] == ["tiny:opt", "tiny:llama"]
+    assert [[one["verdict"] for one in claim["found"]] for claim in found["claims"]] == [
+        [verdict.word for verdict in verdicts] for verdicts in expected.claims
+    ]
+    assert [one["name"] for one in found["figures"]] == [one.name for one in expected.figures]
+    assert found["figures"], "the values of both were analysed"
+
+
+def test_figures_of_both_are_drawn_on_one_picture(both: TestClient) -> None:
+    name = both.get("/api/compare").json()["figures"][0]["name"]
+    picture = both.get(f"/compare/{name}.svg")
+    assert picture.headers["content-type"] == "image/svg+xml"
+    assert "tiny:opt" in picture.text
+    assert "tiny:llama" in picture.text
+    assert len(both.get(f"/api/compare/{name}").json()["hconcat"]) == 2
+    for path in ("/compare/nothing.svg", "/api/compare/nothing"):
+        assert both.get(path).status_code == 404
+
+
+def test_the_page_shows_every_claim(both: TestClient) -> None:
+    page = both.get("/compare").text
+    assert page.count("<tr><td") == len(both.get("/api/compare").json()["claims"]) > 5
+
+
+def test_one_study_alone_says_how_to_add_another(client: TestClient) -> None:
+    assert "--with" in client.get("/compare").text
+    assert client.get("/api/compare").json() == {"studies": [], "claims": [], "figures": []}

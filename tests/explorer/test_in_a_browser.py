@@ -1,0 +1,179 @@
+"""A person's whole path in a real browser; every page without complaint and fit for everybody."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import uvicorn
+
+from ffmem.annotations.drawn_sheets import drawn_sheets
+from ffmem.explorer.app import create_app
+from ffmem.explorer.explored import Explored, explore
+from ffmem.store.scan_store import ScanStore
+
+TEXT = "the river and the stone"
+PROMPT = f"/prompt?{urlencode({'text': TEXT, 'write': 4, 'edit': 'L2.7=0'})}"
+
+
+@pytest.fixture(scope="module")
+def opened(
+    study: ScanStore, gated_study: ScanStore, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Explored]:
+    """A study with another beside it, and sheets that two people have begun."""
+    database = str(tmp_path_factory.mktemp("notes") / "notes.sqlite")
+    found = explore(study.folder.root, others=[gated_study.folder.root])
+    found = replace(found, database=database)
+    sheets = drawn_sheets(study, keys=2)
+    found.annotations.add_sheets(sheets)
+    for sheet in sheets[:6]:
+        found.annotations.answer(sheet, "ana", [])
+        found.annotations.answer(sheet, "ben", [])
+    yield found
+    found.annotations.close()
+
+
+@pytest.fixture(scope="module")
+def address(opened: Explored) -> Iterator[str]:
+    """A real server on a port of its own, in a thread."""
+    config = uvicorn.Config(create_app(opened), port=0, log_level="error", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        thread.join(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+
+
+def page_of(context: Any) -> tuple[Any, list[str]]:
+    """A new page, and what it complains of; `/favicon` is the browser's own idea."""
+    page, complaints = context.new_page(), []
+    page.set_default_timeout(15_000)
+    page.on(
+        "console",
+        lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    return page, complaints
+
+
+def test_a_persons_whole_path(browser: Any, address: str, opened: Explored) -> None:
+    """Find a memory by token, read it, annotate it, debug a prompt, silence it, share the link."""
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+    page, complaints = page_of(context)
+
+    token = opened.lookup.pushes(opened.lookup.one(100), count=1)[0].text
+    page.goto(address)
+    page.get_by_label("Find memories that promote the token").fill(token)
+    page.get_by_role("button", name="Search").click()
+    first = page.locator(".hits tbody th a").first
+    memory = first.inner_text()
+    first.click()
+    assert page.locator("h1").inner_text() == memory
+    assert page.locator("#triggers li").count() >= 3
+
+    page.get_by_role("link", name="Annotate", exact=True).nth(1).click()
+    page.get_by_label("Your name").fill("mara")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_label("Description").fill("ends with a letter")
+    page.get_by_label("shallow").check()
+    ticks = page.locator("#prefixes input")
+    for place in (0, 1):
+        ticks.nth(place).check()
+    assert "needs 3 prefixes" in page.locator("#said").inner_text()
+    ticks.nth(2).check()
+    page.locator("#said.good").wait_for()
+    (saying,) = opened.annotations.sayings(key=memory)
+    assert (saying.annotator, saying.said[0].ranks) == ("mara", (1, 2, 3))
+    page.reload()
+    assert page.get_by_label("Description").input_value() == "ends with a letter"
+    page.get_by_role("link", name=f"Back to {memory}").click()
+    page.get_by_role("button", name="ends with a letter").wait_for()
+
+    page.get_by_role("link", name="Prompt").click()
+    page.get_by_label("Text").fill(TEXT)
+    page.get_by_role("button", name="Read").click()
+    page.locator("#layers tbody tr").first.wait_for()
+    page.get_by_role("button", name="position 9: r").click()
+    page.locator("#tokens [aria-pressed=true]", has_text="r").wait_for()
+    assert "they differ by" in page.locator("#sum").inner_text()
+    page.locator("#memories button", has_text="Silence").first.click()
+    page.locator("#changes li", has_text="silenced").wait_for()
+    page.get_by_role("heading", name="changed").wait_for()
+
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_text("The link is copied").wait_for()
+    link = page.evaluate("navigator.clipboard.readText()")
+    other, more = page_of(browser.new_context())
+    other.goto(link)
+    other.locator("#changes li", has_text="silenced").wait_for()
+    for part in ("#chances", "#memories", "#layers", "#sum", "#written"):
+        assert other.locator(part).inner_text() == page.locator(part).inner_text()
+    assert complaints + more == []
+    other.context.close()
+    context.close()
+
+
+def test_a_failed_save_says_so_and_keeps_what_was_written(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, _ = page_of(context)
+    page.goto(f"{address}/annotate/memory/L2.7?annotator=zoe")
+    page.get_by_label("Nothing repeats").wait_for()
+    page.route("**/answer", lambda route: route.abort())
+    page.get_by_label("Description").fill("kept here")
+    page.get_by_label("semantic").check()
+    for place in range(3):
+        page.locator("#prefixes input").nth(place).check()
+    page.locator("#said.wrong", has_text="Not saved").wait_for()
+    page.unroute("**/answer")
+    page.reload()
+    page.locator("#said.good").wait_for()  # the draft came back, and could be saved
+    assert page.get_by_label("Description").input_value() == "kept here"
+    context.close()
+
+
+PAGES = {
+    "/": "main",
+    "/search?by=any&sort=fires": ".hits tbody",
+    "/memory/L2.7": "#triggers",
+    PROMPT: "#layers tbody tr",
+    "/annotate": "#who",
+    "/annotate?annotator=ana": ".grid",
+    "/annotate/memory/L2.7?annotator=ana": ".patternbox",
+    "/annotate/agreement": "table",
+    "/compare": ".claims",
+    "/api": ".route",
+}
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_every_page_is_fit_for_everybody(
+    browser: Any, address: str, scheme: str, width: int
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page, complaints = page_of(context)
+    axe, serious = Axe(), []
+    for path, ready in PAGES.items():
+        page.goto(address + path)
+        page.locator(ready).first.wait_for()
+        found = axe.run(page).response["violations"]
+        serious += [
+            (path, each["id"], each["nodes"][0]["html"])
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
+        sideways = page.evaluate("document.documentElement.scrollWidth")
+        assert sideways <= width, f"{path} scrolls sideways"
+    assert serious == []
+    assert complaints == []
+    context.close()

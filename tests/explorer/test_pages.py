@@ -1,0 +1,56 @@
+"""Every page answers, says what it should, and shows the corpus as text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.explored import Explored
+from tests.explorer.conftest import HOSTILE
+
+PAGES = [
+    "/",
+    "/memory/L2.7",
+    "/search",
+    "/search?by=any&sort=fires",
+    "/search?by=dead",
+    "/prompt",
+    "/api",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_a_whole_document_with_its_place_in_the_navigation(
+    client: TestClient, path: str
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.text.count("<h1>") == 1
+    assert answer.text.rstrip().endswith("</html>")
+    assert "<script>" not in answer.text
+    assert ' style="' not in answer.text  # the policy would not let it count
+
+
+def test_text_of_the_corpus_is_never_html(client: TestClient, explored: Explored) -> None:
+    hits = client.get("/api/search", params={"by": "words", "q": "script"}).json()["hits"]
+    assert hits, "the hostile sentence triggers something"
+    page = client.get(f"/memory/{hits[0]['address']}?triggers=200").text
+    assert HOSTILE.split(">")[0] + ">" not in page
+    assert "&lt;script&gt;" in re.sub(r"</?span[^>]*>", "", page)
+
+
+def test_a_wrong_address_is_a_sentence_in_either_form(client: TestClient) -> None:
+    for path in ("/memory/L9.1", "/api/memories/L9.1"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert "no layer 9" in answer.text
+    assert client.get("/api/memories/nonsense").json()["detail"].startswith("'nonsense'")
+
+
+def test_random_leads_to_a_memory(client: TestClient) -> None:
+    answer = client.get("/random", follow_redirects=False)
+    assert answer.status_code == 303
+    assert client.get(answer.headers["location"]).status_code == 200

@@ -1,0 +1,101 @@
+"""The prompt page's answer: the same as the command line's, sums that check, bounds that hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.explored import Explored
+from ffmem.memories.edits import edited
+from ffmem.memories.prompting import continued, look
+from ffmem.models.loading import load
+
+TEXT = "the river and the stone"
+
+
+def asked(client: TestClient, **parameters: Any) -> dict[str, Any]:
+    answer = client.get("/api/prompt", params={"text": TEXT, **parameters})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_the_answer_is_what_looking_by_hand_gives(client: TestClient, explored: Explored) -> None:
+    model = load(explored.live.name)
+    found = asked(client, position=4)
+    expected = look(model, TEXT, 4)
+    assert "".join(found["tokens"]) == TEXT
+    assert [step["winner"] for step in found["plain"]["steps"]] == [
+        step.winner for step in expected.steps
+    ]
+    best = found["chances"][0]
+    assert best["id"] == expected.likeliest(1)[0] == found["token"]["id"]
+    assert best["plain"] == pytest.approx(float(expected.distribution.max()))
+    assert found["edited"] is None
+
+
+def test_terms_sum_to_the_models_logit(client: TestClient, explored: Explored) -> None:
+    model = load(explored.live.name)
+    with torch.no_grad():
+        logits = model.model(input_ids=model.encode(TEXT)).logits[0, -1]
+    for token in (3, 40):
+        why = asked(client, token=token)["plain"]["explanation"]
+        terms = [sum(v for k, v in layer.items() if k != "layer") for layer in why["layers"]]
+        total = why["start"] + sum(terms) + why["constant"]
+        assert total == pytest.approx(why["total"], abs=1e-9)
+        assert total == pytest.approx(float(logits[token]), abs=2e-5)
+
+
+def test_silencing_the_strongest_memory_changes_the_view(
+    client: TestClient, explored: Explored
+) -> None:
+    model = load(explored.live.name)
+    plain = asked(client, write=6)
+    address = plain["plain"]["explanation"]["strongest"][0]["address"]
+    changed = asked(client, write=6, edit=[f"{address}=0", "L1.3*2"])
+    assert changed["plain"] == plain["plain"]
+    assert changed["moved"] > 0
+    assert address not in {m["address"] for m in changed["edited"]["explanation"]["strongest"][:1]}
+    with edited(model, [f"{address}=0", "L1.3*2"]):
+        expected = continued(model, TEXT, plain["position"], 6)
+    assert changed["edited"]["continuation"] == expected
+    assert changed["edits"] == [f"{address}=0", "L1.3*2"]
+
+
+def test_a_word_names_its_first_token(client: TestClient, explored: Explored) -> None:
+    tokenizer = load(explored.live.name).tokenizer
+    assert tokenizer is not None
+    found = asked(client, word=" river")
+    assert found["token"]["id"] == tokenizer.encode(" river", add_special_tokens=False)[0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "says"),
+    [
+        ({"text": ""}, 422, "text"),
+        ({"text": "a" * 3001}, 422, "text"),
+        ({"text": "ab " * 900}, 400, "tokens"),
+        ({"text": TEXT, "position": 99}, 400, "positions 1 to"),
+        ({"text": TEXT, "position": 0}, 400, "positions 1 to"),
+        ({"text": TEXT, "write": 65}, 422, "write"),
+        ({"text": TEXT, "token": 9_999_999}, 400, "no token"),
+        ({"text": TEXT, "edit": "L1.3"}, 400, "is no edit"),
+        ({"text": TEXT, "edit": "L1.3=1e300"}, 400, "too large"),
+        ({"text": TEXT, "edit": "L99.3=0"}, 404, "no layer 99"),
+        ({"text": TEXT, "edit": [f"L1.{n}=0" for n in range(33)]}, 422, "edit"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_sentence(
+    client: TestClient, parameters: dict[str, Any], status: int, says: str
+) -> None:
+    answer = client.get("/api/prompt", params=parameters)
+    assert answer.status_code == status, answer.text
+    assert says in answer.json()["detail"]
+
+
+def test_a_prompt_of_the_greatest_length_fits_into_an_address(client: TestClient) -> None:
+    answer = client.get("/prompt", params={"text": "河" * 3000})
+    assert answer.status_code == 200

@@ -1,0 +1,108 @@
+"""Who may ask, and how much."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.app import create_app
+from ffmem.explorer.explored import Explored
+from ffmem.explorer.safety import LONGEST_BODY
+from ffmem.explorer.serving import Place
+
+HERE = "http://127.0.0.1:8600"
+
+
+def test_every_answer_binds_the_browser(client: TestClient) -> None:
+    for path in ("/", "/static/style.css", "/api/overview", "/nothing"):
+        policy = client.get(path).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+
+
+def test_another_host_name_is_refused_unless_it_brings_the_token(explored: Explored) -> None:
+    rebound = {"host": "evil.example:8600"}
+    open_app, closed_app = create_app(explored), create_app(explored, token="s3cret")
+    assert TestClient(open_app, base_url=HERE).get("/", headers=rebound).status_code == 403
+    for name in ("127.0.0.1:8600", "localhost:8600", "[::1]:8600"):
+        assert (
+            TestClient(open_app, base_url=HERE).get("/", headers={"host": name}).status_code == 200
+        )
+    elsewhere = TestClient(closed_app, base_url="http://lab.example:8600")
+    assert elsewhere.get("/").status_code == 401
+    assert elsewhere.get("/", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert elsewhere.get("/", headers={"authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_the_token_of_the_printed_address_becomes_a_cookie(explored: Explored) -> None:
+    asking = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
+    answer = asking.get("/search?by=any&token=s3cret", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/search?by=any")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert asking.get("/search?by=any").status_code == 200
+    stranger = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
+    assert stranger.get("/?token=other").status_code == 401
+    away = stranger.get("//evil.example/?token=s3cret", follow_redirects=False)
+    assert not away.headers.get("location", "/").startswith("//")
+
+
+@pytest.mark.parametrize(
+    ("headers", "method", "path", "expected"),
+    [
+        ({"origin": "https://evil.example"}, "POST", "/api/overview", 403),
+        ({"origin": "null"}, "POST", "/api/overview", 403),
+        ({"origin": HERE}, "POST", "/api/overview", 405),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, "GET", "/", 403),
+        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, "GET", "/api/overview", 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "GET", "/", 200),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "POST", "/", 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, "GET", "/api", 403),
+        ({"sec-fetch-site": "same-origin"}, "GET", "/api/overview", 200),
+        ({}, "GET", "/api/overview", 200),
+    ],
+)
+def test_other_sites_may_link_and_nothing_else(
+    client: TestClient, headers: dict[str, str], method: str, path: str, expected: int
+) -> None:
+    found = client.request(method, path, headers=headers).status_code
+    assert found == expected
+
+
+def test_requests_are_bounded(client: TestClient) -> None:
+    assert client.get("/search", params={"q": "x" * 500}).status_code == 422
+    assert client.get("/search", params={"q": "x" * 40_000}).status_code == 413
+    assert client.post("/api/overview", content=b"x" * (LONGEST_BODY + 1)).status_code == 413
+    for wrong in (
+        "/memory/L1.0?triggers=100000",
+        "/api/search?count=100000",
+        "/search?first=99999",
+    ):
+        assert client.get(wrong).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/figures/../manifest.json",
+        "/figures/..%2fmanifest.json",
+        "/figures/%2e%2e%2f%2e%2e%2fetc%2fpasswd.svg",
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2f..%2fapp.py",
+        "/figures/values-agreement.html",
+    ],
+)
+def test_paths_cannot_leave_the_study_folder(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code in (404, 422)
+
+
+def test_another_host_than_this_machine_gets_a_token() -> None:
+    assert Place.chosen("127.0.0.1", 8600, None).token is None
+    assert Place.chosen("::1", 1, None).url == "http://[::1]:1/"
+    made = Place.chosen("0.0.0.0", 8600, None)
+    assert made.token is not None
+    assert len(made.token) >= 24
+    assert made.url == f"http://127.0.0.1:8600/?token={made.token}"
+    assert Place.chosen("10.0.0.7", 80, "mine").token == "mine"

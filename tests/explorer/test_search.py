@@ -1,0 +1,130 @@
+"""Search through the API: what is found, in which order, page by page, and as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.explored import Explored
+from ffmem.explorer.queries import search
+from ffmem.explorer.queries.tables import cell
+
+STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
+
+
+def found(client: TestClient, **asked: Any) -> dict[str, Any]:
+    answer = client.get("/api/search", params=asked)
+    assert answer.status_code == 200, answer.text
+    data: dict[str, Any] = answer.json()
+    return data
+
+
+def test_a_promoted_token_is_among_those_of_every_hit(client: TestClient) -> None:
+    page = client.get("/api/memories/L2.7").json()
+    token = page["promoted"][3]["text"]
+    hits = found(client, by="promotes", q=token, count=500)["hits"]
+    mine = {hit["address"]: hit["score"] for hit in hits}
+    assert mine[page["address"]] <= 3
+    for hit in hits[:5]:
+        promoted = client.get(f"/api/memories/{hit['address']}").json()["promoted"]
+        assert token in [one["text"] for one in promoted]
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("layer", [None, 2])
+def test_any_memory_by_a_statistic(
+    client: TestClient, explored: Explored, name: str, layer: int | None
+) -> None:
+    where = {} if layer is None else {"layer": layer}
+    for reverse in (False, True):
+        answer = found(client, by="any", sort=name, reverse=reverse, count=500, **where)
+        numbers = [hit[name] for hit in answer["hits"]]
+        assert numbers == sorted(numbers, reverse=not reverse)
+        whole = explored.lookup.cells if layer is None else explored.lookup.cells // 3
+        assert answer["total"] == whole
+        assert layer is None or all(hit["address"].startswith("L2.") for hit in answer["hits"])
+
+
+def test_a_large_answer_is_cut_to_the_same_first_memories(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = found(client, by="words", q="the", sort="mean", count=5)
+    monkeypatch.setattr(search, "MOST", 5)
+    search.ordered.cache_clear()
+    cut = found(client, by="words", q="the", sort="mean", count=5)
+    search.ordered.cache_clear()
+    assert cut == expected
+
+
+def test_dead_memories_never_fire(client: TestClient) -> None:
+    answer = found(client, by="dead", count=500)
+    assert all(hit["fires"] == 0 for hit in answer["hits"])
+    layers = client.get("/api/overview").json()["layers"]
+    assert answer["total"] == sum(layer["dead"] for layer in layers)
+
+
+def test_pages_follow_one_another(client: TestClient) -> None:
+    whole = found(client, by="any", sort="fires", count=60)["hits"]
+    parts = [found(client, by="any", sort="fires", first=n, count=20)["hits"] for n in (0, 20, 40)]
+    assert [hit for part in parts for hit in part] == whole
+
+
+def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
+    client: TestClient, explored: Explored
+) -> None:
+    sign = "+" if explored.store.manifest.signed else ""
+    record = {
+        "key": f"L2.7{sign}",
+        "description": "ends with ‘<river>’",
+        "kind": "shallow",
+        "ranks": [1, 2, 5],
+        "annotator": "ann",
+    }
+    path = explored.folder / "analyses" / "patterns-ann.json"
+    path.write_text(json.dumps({"result": {"records": [record]}}), encoding="utf-8")
+    search.ordered.cache_clear()
+    try:
+        hits = found(client, by="pattern", q="RIVER")["hits"]
+        assert [(hit["address"], hit["score"]) for hit in hits] == [(f"L2.7{sign}", 3 / 25)]
+        page = client.get("/memory/L2.7").text
+        assert "ends with ‘&lt;river&gt;’" in page
+        assert 'data-ranks="1 2 5"' in page
+    finally:
+        path.unlink()
+        search.ordered.cache_clear()
+
+
+def test_the_table_to_download_has_every_hit(client: TestClient) -> None:
+    answer = client.get("/search.csv", params={"by": "words", "q": "the"})
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    data = found(client, by="words", q="the", count=500)
+    assert len(rows) == data["total"]
+    assert [row["address"].lstrip("'") for row in rows[:50]] == [
+        hit["address"] for hit in data["hits"][:50]
+    ]
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_text() -> None:
+    assert cell("=1+1") == "'=1+1"
+    assert cell((" =x", "b")) == " =x b"
+    assert cell(-1.5) == -1.5
+
+
+def test_a_missing_layer_is_a_sentence(client: TestClient) -> None:
+    answer = client.get("/search?by=any&layer=77")
+    assert answer.status_code == 404
+    assert "no layer 77" in answer.text
+
+
+def test_the_folder_holds_only_prepared_arrays_more(explored: Explored) -> None:
+    assert {path.name for path in Path(explored.folder).iterdir()} <= {
+        "analyses", "arrays", "figures", "prepared", "manifest.json",
+        "values.parquet", "endings.parquet", "vocabulary.parquet", "annotations.sqlite",
+    }  # fmt: skip

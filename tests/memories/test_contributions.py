@@ -1,0 +1,75 @@
+"""A logit as a sum: its parts add up to what the model itself says, in every form of block."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffmem.memories.contributions import contributions
+from ffmem.memories.edits import edited
+from ffmem.memories.prompting import look
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.seeing import see
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+
+TEXT = "the river and the stone"
+
+
+def own_logits(model: LanguageModel) -> torch.Tensor:
+    """What the model says itself, after the whole text."""
+    with torch.no_grad():
+        return model.model(input_ids=model.encode(TEXT)).logits[0, -1]
+
+
+def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
+    expected = own_logits(toy)
+    view = look(toy, TEXT)
+    for token in (3, int(expected.argmax())):
+        found = contributions(toy, view.readings, token)
+        assert found.total == pytest.approx(found.logit, abs=2e-5)
+        if toy.head.softcap is None:
+            assert found.total == pytest.approx(float(expected[token]), abs=2e-5)
+        assert [part.layer for part in found.layers] == [layer.number for layer in toy.layers]
+        for part in found.layers:
+            assert abs(part.rest) < 1e-5, "nothing is left unexplained"
+
+
+def test_norms_around_the_sum_are_a_part_of_their_own() -> None:
+    model = see(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
+    view = look(model, TEXT)
+    found = contributions(model, view.readings, 5)
+    assert found.total == pytest.approx(float(own_logits(model)[5]), abs=2e-5)
+    assert any(abs(part.rest) > 1e-4 for part in found.layers), "norms around the sum show"
+
+
+@torch.no_grad()
+def test_the_terms_of_memories_are_coefficient_times_value_along_the_direction(
+    relu: LanguageModel,
+) -> None:
+    """The slow way: each value by hand through a norm that divides by what it did divide by."""
+    token, view = 7, look(relu, TEXT)
+    found = contributions(relu, view.readings, token)
+    reading, norm = view.readings[-1], relu.head.norm
+    assert norm is not None
+    normed = relu.head.chain[0](reading.o[0])
+    size = norm.fold(reading.o[0]).norm() / (normed - norm.shift).norm()
+    for memory in found.layers[-1].strongest[:3]:
+        value = reading.layer.values[memory.address.index]
+        expected = memory.coefficient * relu.head.embedding[token] @ (norm.fold(value) / size)
+        assert memory.amount == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_the_strongest_come_first_and_follow_an_edit(toy: LanguageModel) -> None:
+    plain = contributions(toy, look(toy, TEXT).readings, 7)
+    first, *others = plain.strongest(5)
+    assert all(abs(first.amount) >= abs(other.amount) for other in others)
+    with edited(toy, [f"{str(first.address).rstrip('+-')}=0"]):
+        without = contributions(toy, look(toy, TEXT).readings, 7, count=10_000)
+    address = first.address
+    silenced = [
+        memory
+        for memory in without.strongest(10_000)
+        if (memory.address.layer, memory.address.index) == (address.layer, address.index)
+    ]
+    assert [memory.amount for memory in silenced] == [0.0]
+    assert without.total == pytest.approx(without.logit, abs=2e-5)

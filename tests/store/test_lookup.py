@@ -1,0 +1,140 @@
+"""Quick answers against slow obvious ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ffmem.address import Address
+from ffmem.store import trigger_words
+from ffmem.store.lookup import Found, Lookup
+from ffmem.store.prepared import is_made
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.search import Search
+from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
+
+
+@pytest.fixture(params=["relu_store", "gated_store"])
+def store(request: pytest.FixtureRequest) -> ScanStore:
+    found: ScanStore = request.getfixturevalue(request.param)
+    return found
+
+
+def every_cell(store: ScanStore) -> list[Address]:
+    return [
+        cell
+        for layer, memories in store.memories.items()
+        for index in range(memories)
+        for cell in store.cells(Address(layer, index))
+    ]
+
+
+def as_counts(lookup: Lookup, found: Found) -> dict[Address, int]:
+    return dict(zip(lookup.addresses(found.rows), found.scores.tolist(), strict=True))
+
+
+def test_rows_and_addresses_are_inverse(store: ScanStore) -> None:
+    lookup, cells = Lookup.open(store), every_cell(store)
+    rows = np.array([store.row(cell) for cell in cells])
+    assert lookup.addresses(rows) == cells
+    assert sorted(rows.tolist()) == list(range(lookup.cells))
+
+
+def test_ends_of_values_are_what_the_table_says(store: ScanStore) -> None:
+    lookup, search = Lookup.open(store), Search(store)
+    for cell in every_cell(store)[::17]:
+        for end in ("promoted", "suppressed"):
+            expected = [(push.token, push.text, push.logit) for push in search.pushes(cell, end)]
+            found = [(push.token, push.text, push.logit) for push in lookup.pushes(cell, end)]
+            assert [one[:2] for one in found] == [one[:2] for one in expected]
+            assert [one[2] for one in found] == pytest.approx([one[2] for one in expected])
+
+
+@pytest.mark.parametrize("end", ["promoted", "suppressed"])
+def test_cells_of_a_token_are_those_that_have_it_among_their_ends(
+    store: ScanStore, end: str
+) -> None:
+    lookup = Lookup.open(store)
+    expected: dict[int, dict[Address, int]] = {}
+    for cell in every_cell(store):
+        for rank, push in enumerate(lookup.pushes(cell, end)):  # type: ignore[arg-type]
+            expected.setdefault(push.token, {})[cell] = rank
+    for token in range(len(lookup.words)):
+        found = lookup.pushing(token, end)  # type: ignore[arg-type]
+        assert as_counts(lookup, found) == expected.get(token, {})
+        assert np.all(np.diff(found.scores.astype(int)) >= 0)
+
+
+def slow_words(store: ScanStore, wanted: set[str]) -> dict[Address, int]:
+    """Count triggers whose prefix holds every word, by reading them all."""
+    counts: Counter[Address] = Counter()
+    for cell in every_cell(store):
+        for trigger in store.triggers(cell)[: trigger_words.TOP]:
+            read, whole = trigger.before + trigger.last, trigger.next + trigger.rest
+            words = re.findall(r"[^\W_]+", read.lower())
+            if re.match(r"[^\W_]", whole) and re.search(r"[^\W_]$", read):
+                words = words[:-1]  # the last word goes on behind the prefix
+            counts[cell] += wanted <= set(words)
+    return {cell: count for cell, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("phrase", ["the", "River", "the, river!", "sat near", "nothing", "", "!"])
+def test_words_of_triggers_are_counted_as_reading_them_does(store: ScanStore, phrase: str) -> None:
+    lookup = Lookup.open(store)
+    wanted = set(re.findall(r"\w+", phrase.lower()))
+    expected = slow_words(store, wanted) if wanted else {}
+    found = lookup.with_words(phrase)
+    assert as_counts(lookup, found) == expected
+    assert np.all(np.diff(found.scores.astype(int)) <= 0)
+
+
+def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
+    store: ScanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trigger_words, "COMMON", 0)
+    monkeypatch.setattr(trigger_words, "CELLS", 100)  # so that there are several parts
+    monkeypatch.setattr("ffmem.store.prepared.is_made", lambda _store: False)
+    again = Lookup.open(store)
+    expected = {cell: n for cell, n in slow_words(store, {"the"}).items() if n > 1}
+    assert expected
+    assert as_counts(again, again.with_words("the")) == expected
+    monkeypatch.undo()
+    store.folder.prepared("made.json").unlink()
+
+
+def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(
+    store: ScanStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookup = Lookup.open(store)
+    assert lookup.with_words("the river").looked_at == 1
+    monkeypatch.setattr("ffmem.store.lookup.MOST_COUNTED", 3)
+    assert lookup.with_words("the river").looked_at < 1
+
+
+def test_arrays_are_made_once_and_again_when_the_scan_differs(
+    store: ScanStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    Lookup.open(store)
+    Lookup.open(store, heard.append)
+    assert not heard
+    store.folder.prepared("made.json").write_text("{}")
+    assert not is_made(store)
+    Lookup.open(store, heard.append)
+    assert heard
+    assert is_made(store)
+
+
+def test_words_end_at_punctuation_of_any_alphabet_and_at_sentences() -> None:
+    text = "“naïve” café—Ünïted don’t x1".encode()
+    raw = np.frombuffer(text, dtype=np.uint8)
+    starts, ends = trigger_words.word_spans(raw, np.array([0, len(raw)]))
+    found = [text[a:b].decode() for a, b in zip(starts, ends, strict=True)]
+    assert found == ["naïve", "café", "Ünïted", "don", "t", "x1"]
+    two = np.frombuffer(b"onetwo three", dtype=np.uint8)
+    starts, ends = trigger_words.word_spans(two, np.array([0, 3, 12]))
+    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [(0, 3), (3, 6), (7, 12)]
