@@ -4,7 +4,8 @@
 
 Throughput is taken while all workers read: from when every worker has answered until the last
 shards (two a worker) have been given out, in tokens a second. The start of Ray and of the models,
-the merge and the writing of the store are printed apart. The stores of both must be the same to the byte.
+the merge and the writing of the store are printed apart. The stores of both must be the same to the
+byte.
 """
 
 from __future__ import annotations
