@@ -81,11 +81,9 @@ def trace(model: nn.Module, tokens: Tensor) -> Trace:
 def _in_one_place(run: Trace) -> Trace:
     """The same run on one device; a model spread over several leaves tensors on all of them."""
     where = run.logits.device
-    sides = [
-        {name: tensor.to(where) for name, tensor in side.items()}
-        for side in (run.inputs, run.outputs)
-    ]
-    return Trace(run.logits, *sides, run.calls)
+    inputs = {name: tensor.to(where) for name, tensor in run.inputs.items()}
+    outputs = {name: tensor.to(where) for name, tensor in run.outputs.items()}
+    return Trace(run.logits, inputs, outputs, run.calls)
 
 
 def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> Tensor:
