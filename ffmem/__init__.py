@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ffmem.address import Address as Address
     from ffmem.errors import FfmemError as FfmemError
+    from ffmem.memories.contributions import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
     from ffmem.memories.projection import Lens as Lens
@@ -33,6 +34,7 @@ _HOME = {
     "FfmemError": "errors",
     "LanguageModel": "models.language_model",
     "Lens": "memories.projection",
+    "contributions": "memories.contributions",
     "edited": "memories.edits",
     "load": "models.loading",
     "logits": "memories.projection",

@@ -18,6 +18,7 @@ from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.annotations.study import answered_study
 from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import Explored
+from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
 
 PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 1, 2]}
 
@@ -154,6 +155,22 @@ def test_agreement_is_that_of_the_records(client: TestClient, annotated: Explore
 
 
 def test_several_people_at_once_lose_nothing(client: TestClient, annotated: Explored) -> None:
+    by_several_people(client, annotated)
+
+
+def test_several_people_at_once_on_postgresql(
+    explored: Explored,
+    postgres: str,  # noqa: F811
+) -> None:
+    shared = replace(explored, database=postgres)
+    with TestClient(create_app(shared), base_url="http://127.0.0.1:8600") as asking:
+        by_several_people(asking, shared)
+        assert asking.get("/annotate/agreement").status_code == 200
+    shared.annotations.close()
+
+
+def by_several_people(client: TestClient, annotated: Explored) -> None:
+    """Four people answer five sheets each at the same time."""
     names, wrong = drawn(client), []
 
     def annotate(who: str) -> None:
@@ -167,7 +184,8 @@ def test_several_people_at_once_lose_nothing(client: TestClient, annotated: Expl
     for person in people:
         person.join()
     assert not wrong
-    assert len(annotated.annotations.sayings()) == 4 * len(names[:5])
+    scan = annotated.store.manifest.key.digest
+    assert len(annotated.annotations.sayings(scan)) == 4 * len(names[:5])
 
 
 @pytest.mark.parametrize(
