@@ -12,21 +12,21 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.explored import Explored, explore
+from ffmem.store.scan_store import ScanStore
 
 HOST = {"host": "127.0.0.1"}
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
 
 
-def test_whatever_is_asked_is_answered_as_described(explored: Explored) -> None:
-    described = schemathesis.openapi.from_asgi(
-        "/api/openapi.json", create_app(explored), headers=HOST
-    )
+def test_whatever_is_asked_is_answered_as_described(study: ScanStore) -> None:
+    app = create_app(explore(study.folder.root))
+    described = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=HOST)
     operations = [found.ok() for found in described.get_all_operations()]
     assert len(operations) >= 6
     for operation in operations:
 
-        @settings(max_examples=15, deadline=None, database=None, suppress_health_check=HealthCheck)
+        @settings(max_examples=12, deadline=None, database=None, suppress_health_check=HealthCheck)
         @given(case=operation.as_strategy())
         def holds(case: schemathesis.Case) -> None:
             case.validate_response(case.call(headers=HOST), checks=CHECKS)

@@ -6,9 +6,10 @@ import secrets
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.explored import Explored, TheStudy
 from ffmem.explorer.queries.memory import SHOWN, MemoryView, cell_of, memory_view
 from ffmem.explorer.rendering import page
 
@@ -23,7 +24,7 @@ async def memory_page(
     request: Request, explored: TheStudy, address: AddressText, triggers: Shown = SHOWN
 ) -> HTMLResponse:
     """One memory's page."""
-    view = memory_view(explored, cell_of(explored, address), triggers)
+    view = await viewed(explored, address, triggers)
     return page(request, "memory.html.j2", view=view)
 
 
@@ -39,4 +40,12 @@ async def memory_data(
     explored: TheStudy, address: AddressText, triggers: Shown = SHOWN
 ) -> MemoryView:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
-    return memory_view(explored, cell_of(explored, address), triggers)
+    return await viewed(explored, address, triggers)
+
+
+async def viewed(explored: Explored, address: str, triggers: int) -> MemoryView:
+    """The memory; in a thread where annotations are asked too, which may lie on another machine."""
+    cell = cell_of(explored, address)
+    if explored.is_annotated:
+        return await run_in_threadpool(memory_view, explored, cell, triggers)
+    return memory_view(explored, cell, triggers)
