@@ -174,6 +174,7 @@ def main() -> None:
     parser.add_argument("--trained", action="store_true", help="overlap for --tokenizer's model")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try this script")
     options = parser.parse_args()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as in a scan, for both sides: models/attention.py
     began = time.perf_counter()
     dtype = "bfloat16" if options.device == "cuda" else "float32"
     print(torch.__version__, torch.cuda.get_device_name() if options.device == "cuda" else "cpu")
@@ -203,7 +204,7 @@ def main() -> None:
     if options.device != "cuda":
         return
     with section("bfloat16 against float32, demo model"):
-        overlap(demo.MODEL, str(demo.TRAIN), 20_000, options.device)
+        overlap(str(demo.MODEL), str(demo.TRAIN), 20_000, options.device)
     if options.trained:
         with section("bfloat16 against float32, trained model"):
             overlap(options.tokenizer, options.text, 40_000, options.device)

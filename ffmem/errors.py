@@ -7,6 +7,7 @@ FfmemError
 ├── CorpusError     text that cannot be found or read
 ├── ScanError       a scan that cannot start or go on
 ├── StoreError      a folder of results that cannot be opened or written
+├── AnnotatorError  a language model that cannot be asked for patterns
 └── LiveError       a question that the explorer's model cannot take now
 
 Each message is one sentence: what is wrong, which one, and what to do now. The command line
@@ -40,6 +41,10 @@ class ScanError(FfmemError):
 
 class StoreError(FfmemError):
     """A folder of results cannot be opened, trusted or written."""
+
+
+class AnnotatorError(FfmemError):
+    """A language model cannot be asked for patterns."""
 
 
 class LiveError(FfmemError):

@@ -18,7 +18,7 @@ from ffmem.analyses.prefixes import (
     random_prefixes,
     trigger_prefixes,
 )
-from ffmem.analyses.rule_annotator import NAME, RuleAnnotator
+from ffmem.analyses.rule_annotator import NAME, Rule, RuleAnnotator
 from ffmem.analyses.rules import Background
 from ffmem.errors import StoreError
 from ffmem.store.scan_store import ScanStore
@@ -26,6 +26,7 @@ from ffmem.store.scan_store import ScanStore
 COUNTED = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from
 CALIBRATION = 150  # pseudo-keys of each kind that set the nearness of meanings
+REFERENCE = 200  # random prefixes that show where a ticked pattern ends
 PURPOSE = "patterns"  # sheets for people draw the same keys
 
 
@@ -84,14 +85,11 @@ def pattern_study(
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
     for key in (key for layer in drawn.values() for key in layer):
-        triggers = _triggers(store, key)
-        shown, held = triggers[:SHOWN], triggers[SHOWN : 2 * SHOWN]
+        shown = _triggers(store, key)[:SHOWN]
         rules = annotator.rules(key, shown)
         patterns = tuple(rule.pattern for rule in rules)
         annotated.append(AnnotatedKey(key, len(shown), patterns))
-        weak = sorted(trigger_prefixes(store, key, "sample"), key=lambda found: found[1])
-        near_misses = [prefix for prefix, _ in weak if prefix not in triggers]
-        trials.append(Trial(rules, held, pseudo.random(key.layer).shown, near_misses[:SHOWN]))
+        trials.append(key_trial(store, key, rules, pseudo))
         controls += [pseudo.random(key.layer), pseudo.matched(key.layer, shown)]
     control_trials = [_control_trial(annotator, pseudo, control) for control in controls]
     return PatternStudy(
@@ -114,6 +112,20 @@ def pattern_study(
 
 def _triggers(store: ScanStore, key: Address) -> list[Prefix]:
     return [prefix for prefix, _ in trigger_prefixes(store, key)]
+
+
+def key_trial(store: ScanStore, key: Address, rules: Sequence[Rule], pseudo: PseudoKeys) -> Trial:
+    """A key's triggers beyond those shown, and what to tell them from: random and near misses."""
+    triggers = _triggers(store, key)
+    weak = sorted(trigger_prefixes(store, key, "sample"), key=lambda found: found[1])
+    near_misses = [prefix for prefix, _ in weak if prefix not in triggers]
+    held = triggers[SHOWN : 2 * SHOWN]
+    return Trial(rules, held, pseudo.random(key.layer).shown, near_misses[:SHOWN])
+
+
+def reference_prefixes(store: ScanStore, seed: int) -> list[Prefix]:
+    """Random prefixes that no pseudo-key is drawn from, as far as the text goes."""
+    return random_prefixes(store, POOL + REFERENCE, seed)[-REFERENCE:]
 
 
 def _control_trial(annotator: RuleAnnotator, pseudo: PseudoKeys, control: PseudoKey) -> Trial:

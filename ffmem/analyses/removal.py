@@ -20,6 +20,23 @@ from ffmem.store.writing import NO_SENTENCE
 
 KINDS = ("first", "last", "random")
 DECILES = 10
+BUDGET = {"cuda": 65_536, "cpu": 1_024}  # tokens a batch; the fewer, the fewer are padding
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the paper's measurement may be varied.
+
+    `interior` draws the random token between the first and the last, so that the three kinds never
+    remove the same one; a trigger of two tokens then has no random token. `clipped` takes a
+    coefficient below 0 (smooth activations, gates) for 0: the key has fallen silent.
+    """
+
+    interior: bool = False
+    clipped: bool = True
+
+
+AS_PUBLISHED = Variant()
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ class Removal:
     seed: int
     passes: int  # rows that the model read
     tokens: int  # tokens in them
+    variant: Variant = AS_PUBLISHED
 
 
 @dataclass(frozen=True)
@@ -83,30 +101,31 @@ def removal(
     keys: int = 100,
     top: int = 50,
     seed: int = 0,
-    budget: int | None = None,
+    variant: Variant = AS_PUBLISHED,
 ) -> Removal:
     """Measure `keys` random keys a layer on their `top` strongest triggers.
 
     The original prefix is read again in the batch of its shortened forms, so that a change is
-    never one of precision. The token removed at random is drawn once for a prefix, over all of it,
-    and shared by the keys it triggers. `budget` is tokens a batch.
+    never one of precision. The token removed at random is drawn once for a prefix and shared by the
+    keys it triggers.
     """
     drawn = drawn_keys(store, keys, seed, "removal")
     triggers = _triggers(store, [key for layer in drawn.values() for key in layer], top)
     long = triggers.position >= 2
-    removed = _random_tokens(triggers, seed)
+    removed = _random_tokens(triggers, seed, variant.interior)
     asked = _questions(store, triggers, removed, np.flatnonzero(long))
-    budget = budget or (65_536 if model.device.type == "cuda" else 4_096)
-    answers = coefficients(model, asked, budget)
+    answers = coefficients(model, asked, BUDGET["cuda" if model.device.type == "cuda" else "cpu"])
     table = torch.full((len(long), 1 + len(KINDS)), float("nan"), dtype=torch.float64)
-    table[torch.from_numpy(long)] = answers.values.double().reshape(-1, 1 + len(KINDS))
+    found = answers.values.double().reshape(-1, 1 + len(KINDS))
+    table[torch.from_numpy(long)] = found.clamp(min=0) if variant.clipped else found
+    table[torch.from_numpy(removed == 0), 1 + KINDS.index("random")] = float("nan")
     generator = torch.Generator().manual_seed(seed)
     where = torch.from_numpy((removed - 0.5) / np.maximum(triggers.position, 1) * DECILES).long()
     layers = tuple(
         _layer(layer, triggers, _Table(table, where), generator) for layer in sorted(drawn)
     )
     names = {layer: tuple(str(key) for key in found) for layer, found in drawn.items()}
-    return Removal(layers, names, top, seed, answers.rows, answers.tokens)
+    return Removal(layers, names, top, seed, answers.rows, answers.tokens, variant)
 
 
 def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
@@ -119,12 +138,19 @@ def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
     return _Triggers(keys, key, kept, positions[key, slot])
 
 
-def _random_tokens(triggers: _Triggers, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The token (from 1) to remove from each trigger: uniform over it, one for each place."""
+def _random_tokens(
+    triggers: _Triggers, seed: int, interior: bool
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The token (from 1) to remove from each trigger, uniform, one for each place; 0 is none.
+
+    All tokens of the prefix can be drawn, or with `interior` all but its first and last.
+    """
     places = np.stack([triggers.sentence, triggers.position], axis=1)
     unique, which = np.unique(places.reshape(-1, 2), axis=0, return_inverse=True)
     share = np.random.default_rng([seed, 3]).random(len(unique))
-    return (np.floor(share * unique[:, 1]).astype(np.int64) + 1)[which.reshape(-1)]
+    choices = np.maximum(unique[:, 1] - (2 if interior else 0), 0)
+    drawn = np.floor(share * choices).astype(np.int64) + (2 if interior else 1)
+    return np.where(choices > 0, drawn, 0)[which.reshape(-1)]
 
 
 def _questions(
@@ -162,17 +188,13 @@ def _layer(
     m = table.coefficients[mine]
     short, fires = m[:, 0].isnan(), m[:, 0] > 0
     key, m, decile, count = key[fires], m[fires], table.decile[mine][fires], len(of_layer)
-    changes = 100 * (m[:, 1:] - m[:, :1]) / m[:, :1]
     first, last, random = (
-        Change(
-            _by_key(changes[:, kind], key, count, generator),
-            float(100 * (m[:, kind + 1].sum() / m[:, 0].sum() - 1)),
-            float(changes[:, kind].median()) if len(m) else float("nan"),
-        )
-        for kind in range(len(KINDS))
+        _change(m[:, [0, 1 + kind]], key, count, generator) for kind in range(len(KINDS))
     )
+    changes = 100 * (m[:, 3] - m[:, 0]) / m[:, 0]
+    decile = torch.where(changes.isnan(), -1, decile)
     deciles = tuple(
-        _by_key(changes[decile == tenth, 2], key[decile == tenth], count, generator)
+        _by_key(changes[decile == tenth], key[decile == tenth], count, generator)
         for tenth in range(DECILES)
     )
     return LayerRemoval(
@@ -186,6 +208,18 @@ def _layer(
         dead=count - len(np.unique(triggers.key[mine.numpy()])),
         short=int(short.sum()),
         silent=int((~short & ~fires).sum()),
+    )
+
+
+def _change(m: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> Change:
+    """From [trigger, before and after]; a trigger that the kind of removal does not fit is NaN."""
+    there = ~m[:, 1].isnan()
+    (before, after), key = m[there].T, key[there]
+    changes = 100 * (after - before) / before
+    return Change(
+        _by_key(changes, key, keys, generator),
+        float(100 * (after.sum() / before.sum() - 1)),
+        float(changes.median()) if len(changes) else float("nan"),
     )
 
 
@@ -212,7 +246,7 @@ def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Salie
     model.check(key)
     ids = np.asarray(prefix, dtype=np.int32)
     asked = [Question(key, Shortened(0, ids, gone), len(ids)) for gone in range(len(ids) + 1)]
-    found = coefficients(model, asked, budget=65_536).values.tolist()
+    found = coefficients(model, asked, BUDGET["cuda"]).values.clamp(min=0).tolist()
     before = found[0]
     changes = tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])
     return Saliency(str(key), before, tuple(int(token) for token in ids), changes)

@@ -40,7 +40,7 @@ class RuleAnnotator:
         ]
         if self.meanings is None:
             return found
-        removed = self._removed(prefixes, [s.feature for s in shared])
+        removed = self.removed(prefixes, [s.feature for s in shared])
         return found + [
             Rule(Pattern(key, c.description, "semantic", c.ranks, NAME), None, c)
             for c in self.meanings.clusters(prefixes, removed)
@@ -58,7 +58,7 @@ class RuleAnnotator:
         having = [features(prefix).keys() for prefix in prefixes]
         vectors = None
         if self.meanings is not None and any(rule.cluster for rule in rules):
-            vectors = self.meanings.vectors(prefixes, self._removed(prefixes, shallow))
+            vectors = self.meanings.vectors(prefixes, self.removed(prefixes, shallow))
         found = []
         for rule in rules:
             if rule.cluster is not None and vectors is not None:
@@ -68,7 +68,7 @@ class RuleAnnotator:
                 found.append([0.0 if rule.feature in has else -1.0 for has in having])
         return found
 
-    def _removed(
+    def removed(
         self, prefixes: Sequence[Prefix], shared: Sequence[Feature]
     ) -> list[frozenset[int]]:
         """The words of every prefix that make one of the shared features."""

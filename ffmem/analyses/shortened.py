@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.memories.reading import tapped
+from ffmem.memories.reading import stopped_after, tapped
 from ffmem.models.language_model import LanguageModel
 
 
@@ -59,12 +59,13 @@ class _Row:
 
 
 def coefficients(model: LanguageModel, questions: Sequence[Question], budget: int) -> Answers:
-    """Answer all questions; coefficients are of the key's own sign and never below 0.
+    """Answer all questions; coefficients have the key's own sign, and can be below 0.
 
     The model is causal, so one row serves every position of a sentence that lacks the same token,
     and a prefix without its last token is the original read one position earlier: no row of its
-    own. All rows of one sentence are in one batch; batches hold sentences of like length, at most
-    `budget` tokens unless one sentence alone needs more.
+    own. All rows of one sentence are in one batch; batches hold sentences of like length that are
+    asked about like layers, at most `budget` tokens unless one sentence alone needs more. The model
+    runs as far as the deepest layer asked about.
     """
     values = torch.zeros(len(questions))
     rows = tokens = 0
@@ -94,19 +95,22 @@ def _rows_by_sentence(questions: Sequence[Question]) -> list[list[_Row]]:
 
 
 def _batches(sentences: list[list[_Row]], budget: int, bos: int) -> Iterator[list[_Row]]:
-    """Rows of whole sentences, longest first."""
+    """Rows of whole sentences, those of the deepest layer first and among them the longest."""
 
     def width(rows: list[_Row]) -> int:
         return max(len(row.tokens) for row in rows) + bos
 
+    def depth(rows: list[_Row]) -> int:
+        return max(key.layer for row in rows for _, _, key in row.asked)
+
     batch: list[_Row] = []
     widest = 0
-    for rows in sorted(sentences, key=width, reverse=True):
+    for rows in sorted(sentences, key=lambda rows: (depth(rows), width(rows)), reverse=True):
         widest = max(widest, width(rows))
         if batch and (len(batch) + len(rows)) * widest > budget:
             yield batch
             batch, widest = [], width(rows)
-        batch = batch + rows
+        batch.extend(rows)
     if batch:
         yield batch
 
@@ -129,11 +133,12 @@ def _read(model: LanguageModel, batch: list[_Row], values: Tensor) -> None:
             layer: taps.enter_context(tapped([model.layer(layer)], "m", _pick(wanted, shape)))[0]
             for layer, wanted in places.items()
         }
-        model.model.base_model(input_ids=tokens.to(model.device), use_cache=False)
+        with stopped_after(model.layer(max(places))):
+            model.model.base_model(input_ids=tokens.to(model.device), use_cache=False)
     for layer, wanted in places.items():
         questions = torch.tensor([question for question, *_ in wanted])
         found = readings[layer].m.float().cpu()
-        values[questions] = (found * signs[questions]).clamp(min=0)
+        values[questions] = found * signs[questions]
 
 
 def _pick(wanted: list[tuple[int, int, int, int]], shape: tuple[int, int]) -> Callable[..., Tensor]:

@@ -12,7 +12,7 @@ from ffmem.analyses.meanings import Embedding, content_words
 from ffmem.analyses.prefixes import Prefix
 from ffmem.analyses.rules import Background
 from ffmem.errors import ModelError
-from ffmem.memories.reading import tapped
+from ffmem.memories.reading import stopped_after, tapped
 from ffmem.models.language_model import LanguageModel
 
 BATCH = 64  # sentences read at once
@@ -61,7 +61,8 @@ class WordStates:
         tokens = torch.zeros(len(batch), width, dtype=torch.long)
         for row, prefix in enumerate(batch):
             tokens[row, : len(bos) + len(prefix.ids)] = torch.tensor([*bos, *prefix.ids])
-        with tapped([self.layer], "o", lambda state: state.clone()) as (reading,):
+        keep = tapped([self.layer], "o", lambda state: state.clone())
+        with keep as (reading,), stopped_after(self.layer):
             self.model.model.base_model(input_ids=tokens.to(self.model.device), use_cache=False)
         states = reading.o.reshape(*tokens.shape, -1).float().cpu()
         for prefix, state in zip(batch, states, strict=True):

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ffmem.address import Address
 from ffmem.analyses.meanings import Embedding
-from ffmem.analyses.pattern_study import POOL, rule_annotator
-from ffmem.analyses.patterns import SHOWN
-from ffmem.analyses.prefixes import Prefix, random_prefixes, trigger_prefixes
+from ffmem.analyses.pattern_study import rule_annotator
 from ffmem.analyses.rules import Background
 from ffmem.annotations.records import Said, Sheet, as_said
+from ffmem.annotations.shown import shown_prefixes
 from ffmem.store.scan_store import ScanStore
 
 
@@ -22,17 +21,8 @@ def answers_by_rule(
 ) -> Iterator[tuple[Sheet, tuple[Said, ...]]]:
     """Answer every sheet drawn from this scan; control sheets by the prefixes they show."""
     annotator, _ = rule_annotator(store, embed, seed)
-    pool = {prefix.text: prefix for prefix in random_prefixes(store, POOL, seed)}
+    shown = shown_prefixes(store, sheets, seed)
     for sheet in sheets:
-        if sheet.scan == store.manifest.key.digest:
+        if sheet.name in shown:
             key = Address.parse(sheet.key) if sheet.key else Address(sheet.layer, 0)
-            prefixes = _prefixes(store, sheet, pool)
-            yield sheet, as_said(annotator.patterns(key, prefixes))
-
-
-def _prefixes(store: ScanStore, sheet: Sheet, pool: dict[str, Prefix]) -> list[Prefix]:
-    if sheet.key is not None:
-        found = trigger_prefixes(store, Address.parse(sheet.key))
-        return [prefix for prefix, _ in found[:SHOWN]]
-    texts = [shown.before + shown.last for shown in sheet.prefixes]
-    return [pool[text] for text in texts if text in pool]
+            yield sheet, as_said(annotator.patterns(key, shown[sheet.name]))

@@ -121,6 +121,15 @@ class Annotations:
         with self._engine.connect() as connection:
             return [str(name) for (name,) in connection.execute(question).all()]
 
+    def kept(self, sheets: Sequence[Sheet]) -> list[Sheet]:
+        """Add the sheets that are not there yet; all of them, as the database has them.
+
+        A control sheet drawn with other options has other prefixes; the one given out first stays.
+        """
+        self.add_sheets(sheets)
+        known = {sheet.name: sheet for sheet in self.sheets()}
+        return [known[sheet.name] for sheet in sheets]
+
     def sheets(self) -> list[Sheet]:
         """All sheets, by name."""
         with self._engine.connect() as connection:

@@ -57,16 +57,17 @@ class Saying:
     def labels(self) -> list[Label]:
         """The label of every prefix on the sheet."""
         stand_in = Address(max(self.sheet.layer, 1), 0)
-        return trigger_labels(self._patterns(stand_in), len(self.sheet.prefixes))
+        return trigger_labels(self.patterns(stand_in), len(self.sheet.prefixes))
 
     def annotated(self) -> AnnotatedKey:
         """The same for Fig 2; only for sheets of real keys."""
         if self.sheet.key is None:
             raise ValueError(f"sheet {self.sheet.name} is a control, no key")
         key = Address.parse(self.sheet.key)
-        return AnnotatedKey(key, len(self.sheet.prefixes), tuple(self._patterns(key)))
+        return AnnotatedKey(key, len(self.sheet.prefixes), tuple(self.patterns(key)))
 
-    def _patterns(self, key: Address) -> list[Pattern]:
+    def patterns(self, key: Address) -> list[Pattern]:
+        """What was said, as patterns of a key."""
         return [
             Pattern(key, said.description, said.kind, said.ranks, self.annotator)
             for said in self.said

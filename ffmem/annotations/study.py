@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ffmem.analyses.held_out import HeldOut
 from ffmem.analyses.intervals import wilson
+from ffmem.analyses.meanings import Embedding
 from ffmem.analyses.pattern_study import ControlRate
 from ffmem.analyses.patterns import Pattern, Summary, summary
+from ffmem.analyses.rules import Background
 from ffmem.annotations.records import Saying
+from ffmem.annotations.worth import worth
 from ffmem.errors import StoreError
+from ffmem.store.scan_store import ScanStore
 
 
 @dataclass(frozen=True)
@@ -18,15 +23,30 @@ class AnsweredStudy:
 
     summary: Summary
     controls: tuple[ControlRate, ...]
+    held_out: tuple[HeldOut, ...]
     records: tuple[Pattern, ...]
 
 
-def answered_study(sayings: Sequence[Saying], annotator: str) -> AnsweredStudy:
-    """Fig 2 from the newest answers of one annotator; keys that somebody picked are left out."""
+def answered_study(
+    store: ScanStore,
+    sayings: Sequence[Saying],
+    annotator: str,
+    embed: Callable[[], Callable[[Background], Embedding]],
+    seed: int = 0,
+) -> AnsweredStudy:
+    """Fig 2 from the newest answers of one annotator; keys that somebody picked are left out.
+
+    `embed` is called once there are any answers.
+    """
     drawn = [saying for saying in sayings if not saying.sheet.chosen]
     mine = [saying for saying in drawn if saying.annotator == annotator]
     keys = [saying.annotated() for saying in mine if saying.sheet.key is not None]
     if not keys:
+        if mine:
+            raise StoreError(
+                f"{annotator!r} has answered control keys only ({len(mine)} sheets), so there is "
+                "no Fig 2; see `ffmem annotate score` and `ffmem annotate agreement`"
+            )
         known = ", ".join(sorted({saying.annotator for saying in sayings})) or "nobody yet"
         raise StoreError(
             f"there are no answers by {annotator!r} (answers are by: {known}); import sheets with "
@@ -41,4 +61,9 @@ def answered_study(sayings: Sequence[Saying], annotator: str) -> AnsweredStudy:
             covered = sum(label != "not covered" for label in labels) / len(labels)
             controls.append(ControlRate(kind, false, covered))
     records = tuple(pattern for key in keys for pattern in key.patterns)
-    return AnsweredStudy(summary(annotator, keys), tuple(controls), records)
+    return AnsweredStudy(
+        summary=summary(annotator, keys, seed),
+        controls=tuple(controls),
+        held_out=worth(store, mine, embed(), seed).annotators.get(annotator, ()),
+        records=records,
+    )

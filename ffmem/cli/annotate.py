@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.annotate_llm import llm
+from ffmem.cli.annotate_score import score
+from ffmem.cli.database import database_option, opened
+from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
     from ffmem.annotations.agreement import Agreement
-    from ffmem.annotations.database import Annotations
-
-
-def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --database to a command."""
-    return click.option(
-        "--database",
-        help="A file, or a URL such as postgresql://user@host/name; by default "
-        "FOLDER/annotations.sqlite.",
-    )(command)
-
-
-def opened(folder: Path, database: str | None) -> Annotations:
-    """The database of a scan's annotations."""
-    from ffmem.annotations.database import Annotations
-    from ffmem.store.scan_store import ScanStore
-
-    ScanStore.open(folder)  # refuses a folder that is no scan before anything is made in it
-    return Annotations.open(database or str(folder / "annotations.sqlite"))
 
 
 @click.group()
 def annotate() -> None:
-    """Let people say which patterns the triggers of keys share."""
+    """Let people, rules or a language model say which patterns the triggers of keys share."""
+
+
+annotate.add_command(llm)
+annotate.add_command(score)
 
 
 @annotate.command()
@@ -64,8 +51,7 @@ def sheets(
     from ffmem.store.scan_store import ScanStore
 
     annotations = opened(folder, database)
-    drawn = drawn_sheets(ScanStore.open(folder), keys, controls, seed)
-    annotations.add_sheets(drawn)
+    drawn = annotations.kept(drawn_sheets(ScanStore.open(folder), keys, controls, seed))
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
         save_text(out / f"{sheet.name}.md", sheet_text(sheet))
@@ -128,15 +114,10 @@ def read_text(path: Path) -> str:
 @annotate.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--seed", default=0, show_default=True, help="Draws the random prefixes.")
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
 @database_option
-@model_options
+@embedding_options
 def rules(
-    folder: Path,
-    seed: int,
-    model: str | None,
-    database: str | None,
-    **options: Unpack[ModelOptions],
+    folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
 ) -> None:
     r"""Let the rule annotator answer every sheet that was drawn from the scan in FOLDER.
 
@@ -144,15 +125,11 @@ def rules(
     Example:
         ffmem annotate rules out/scan
     """
-    from ffmem.analyses.word_states import WordStates
     from ffmem.annotations.by_rule import answers_by_rule
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = opened(folder, database), ScanStore.open(folder)
-    language_model = loaded(model or store.manifest.key.model["name"], options)
-    answers = answers_by_rule(
-        store, annotations.sheets(), lambda found: WordStates(language_model, found), seed
-    )
+    answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
     new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
     click.echo(f"{new} new answers by rules")
 

@@ -36,7 +36,10 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--trust-remote-code", is_flag=True, help="Run code that comes inside the checkpoint."
         ),
         click.option(
-            "--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ..."
+            "--device",
+            default="auto",
+            show_default=True,
+            help="auto, cpu, cuda, cuda:1, all ...",
         ),
         click.option(
             "--dtype",

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.annotate import database_option, opened
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.annotate_score import print_held_out
+from ffmem.cli.database import database_option, opened
+from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, scanned_model
 
 if TYPE_CHECKING:
-    from ffmem.analyses.meanings import Embedding
     from ffmem.analyses.pattern_study import ControlRate, PatternStudy
     from ffmem.analyses.patterns import Summary
-    from ffmem.analyses.rules import Background
+    from ffmem.annotations.study import AnsweredStudy
+    from ffmem.store.scan_store import ScanStore
 
 
 @click.command()
@@ -27,25 +28,17 @@ if TYPE_CHECKING:
     "--annotator",
     default="rules",
     show_default=True,
-    help="rules, or whoever's sheets were imported with `ffmem annotate import`.",
+    help="rules, or whoever answered sheets: a person's name, or llm:NAME.",
 )
 @database_option
-@click.option(
-    "--embedding",
-    help="A sentence-transformers model (name or folder) that compares meanings, instead of the "
-    "scanned model's own states.",
-)
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
-@model_options
+@embedding_options
 def patterns(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     keys: int,
     seed: int,
     annotator: str,
     database: str | None,
-    embedding: str | None,
-    model: str | None,
-    **options: Unpack[ModelOptions],
+    **options: Unpack[EmbeddingOptions],
 ) -> None:
     r"""Find what the 25 strongest triggers of random keys have in common.
 
@@ -55,45 +48,42 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     Example:
         ffmem patterns out/scan --keys 3
     """
-    from ffmem.analyses.pattern_study import pattern_study
-    from ffmem.analyses.word_states import WordStates, sentence_embedding
+    from ffmem.annotations.study import answered_study
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.stages import made_from
+
+    store = ScanStore.open(folder)
+    study: PatternStudy | AnsweredStudy
+    if annotator == "rules":
+        name = "patterns"
+        study, made = by_rule(store, keys, seed, options)
+    else:
+        name = "patterns-" + re.sub(r"\W+", "-", annotator)
+        sayings = opened(folder, database).sayings()
+        study = answered_study(store, sayings, annotator, lambda: embedder(store, options), seed)
+        made = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
+    print_summary(study.summary)
+    print_controls(study.controls)
+    print_held_out(study.held_out)
+    save(folder, name, study, made)
+
+
+def by_rule(
+    store: ScanStore, keys: int, seed: int, options: EmbeddingOptions
+) -> tuple[PatternStudy, dict[str, Any]]:
+    """The study by the rule annotator, and all that decides it."""
+    from ffmem.analyses.pattern_study import pattern_study
+    from ffmem.studies.stages import STAGES, made_from
     from ffmem.studies.subject import Sizes, Subject
 
-    if annotator != "rules":
-        show_answers(folder, annotator, database)
-        return
-    store = ScanStore.open(folder)
-    made: dict[str, Any] = {"embedding": embedding}
-    embed: Callable[[Background], Embedding]
-    if embedding:
-        meaning = sentence_embedding(embedding)
-        embed = lambda _: meaning  # noqa: E731
-    else:
-        language_model = loaded(model or store.manifest.key.model["name"], options)
-        embed = lambda found: WordStates(language_model, found)  # noqa: E731
-        subject = Subject(language_model, store, Sizes(pattern_keys=keys), seed=seed)
-        made = made_from("patterns", subject)
-    study = pattern_study(store, embed, keys, seed)
-    print_summary(study.summary)
-    print_controls(study.controls)
-    print_held_out(study)
-    save(folder, "patterns", study, made)
+    if options["embedding"]:
+        made = {"embedding": options["embedding"], "pattern_keys": keys, "seed": seed}
+        return pattern_study(store, embedder(store, options), keys, seed), made
+    model = scanned_model(store, options)
+    subject = Subject(model, store, Sizes(pattern_keys=keys), seed=seed)
+    return STAGES["patterns"].run(subject), made_from("patterns", subject)
 
 
-def show_answers(folder: Path, annotator: str, database: str | None) -> None:
-    """Fig 2 from what a person said, with the false patterns on the control keys among it."""
-    from ffmem.annotations.study import answered_study
-
-    study = answered_study(opened(folder, database).sayings(), annotator)
-    print_summary(study.summary)
-    print_controls(study.controls)
-    name = "patterns-" + re.sub(r"\W+", "-", annotator)
-    save(folder, name, study)
-
-
-def save(folder: Path, name: str, study: Any, made: dict[str, Any] | None = None) -> None:
+def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
     """Leave the numbers and the figure in the scan's folder."""
     from ffmem.cli.results import save_figure, save_numbers
     from ffmem.figures.patterns import patterns_chart
@@ -132,15 +122,4 @@ def print_controls(controls: Sequence[ControlRate]) -> None:
             f"({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {rate.n} keys), "
             f"{100 * control.covered:.1f} % of prefixes covered"
             + ("" if rate.estimate <= 0.1 else "  ABOVE 10 %: do not trust Fig 2")
-        )
-
-
-def print_held_out(study: PatternStudy) -> None:
-    """How well patterns tell a key's other triggers from prefixes that are none."""
-    click.echo("held out (ranks 26-50):     patterns  precision  recall  AUC")
-    for row in study.held_out:
-        click.echo(
-            f"  {row.on:<9}{row.kind:<9} v. {row.against:<7}{row.patterns:7}  "
-            f"{row.precision:9.2f}  {row.recall:6.2f}  "
-            f"{row.auc.estimate:.2f} ({row.auc.low:.2f} .. {row.auc.high:.2f})"
         )

@@ -10,21 +10,41 @@ import click
 from ffmem.cli.options import ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
-    from ffmem.analyses.removal import Removal
+    from ffmem.analyses.removal import Removal, Variant
+    from ffmem.studies.subject import Subject
+
+KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute with the demo model
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keys", default=100, show_default=True, help="Random keys a layer.")
+@click.option(
+    "--keys",
+    type=click.IntRange(min=1),
+    help="Random keys a layer.  [default: 100 on a GPU, as in the paper; 10 on a CPU]",
+)
 @click.option("--top", default=50, show_default=True, help="Triggers a key.")
 @click.option("--seed", default=0, show_default=True, help="Draws the keys and the tokens.")
+@click.option(
+    "--random-interior",
+    "interior",
+    is_flag=True,
+    help="Draw the random token between the first and the last; writes removal-interior.",
+)
+@click.option(
+    "--unclipped",
+    is_flag=True,
+    help="Let coefficients fall below 0 (smooth activations, gates); writes removal-unclipped.",
+)
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options
-def removal(
+def removal(  # noqa: PLR0913 - one parameter an option
     folder: Path,
-    keys: int,
+    keys: int | None,
     top: int,
     seed: int,
+    interior: bool,
+    unclipped: bool,
     model: str | None,
     **options: Unpack[ModelOptions],
 ) -> None:
@@ -36,18 +56,48 @@ def removal(
     Example:
         ffmem removal out/scan --keys 10
     """
+    from ffmem.analyses.removal import Variant
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.running import make_result, result_path
-    from ffmem.studies.study import open_study
     from ffmem.studies.subject import Sizes, Subject
 
     store = ScanStore.open(folder)
     language_model = loaded(model or store.manifest.key.model["name"], options)
+    keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
-    result = make_result(Subject(language_model, store, sizes, seed=seed), "removal", folder)
+    click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")
+    subject = Subject(language_model, store, sizes, seed=seed)
+    variant = Variant(interior, clipped=not unclipped)
+    click.echo(f"-> {measured(subject, variant, folder)}")
+
+
+def measured(subject: Subject, variant: Variant, folder: Path) -> str:
+    """Measure, print and leave numbers and figure behind; what was written, in words."""
+    from ffmem.analyses.removal import AS_PUBLISHED
+    from ffmem.analyses.removal import removal as measure
+    from ffmem.cli.results import save_figure, save_numbers
+    from ffmem.figures.removal import removal_chart
+    from ffmem.studies.running import make_result, result_path
+    from ffmem.studies.stages import made_from
+    from ffmem.studies.study import open_study
+
+    if variant == AS_PUBLISHED:
+        print_table(make_result(subject, "removal", folder))
+        open_study(folder).draw(["removal"])
+        return f"{result_path(folder, 'removal')}, {folder / 'figures' / 'removal.png'}"
+    sizes = subject.sizes
+    result = measure(
+        subject.model,
+        subject.store,
+        sizes.removal_keys,
+        sizes.removal_triggers,
+        subject.seed,
+        variant,
+    )
     print_table(result)
-    open_study(folder).draw(["removal"])
-    click.echo(f"-> {result_path(folder, 'removal')}, {folder / 'figures' / 'removal.png'}")
+    chosen = {"interior": variant.interior, "unclipped": not variant.clipped}
+    name = "-".join(["removal", *(word for word, on in chosen.items() if on)])
+    numbers = save_numbers(folder, name, result, made_from("removal", subject) | chosen)
+    return f"{numbers}, {save_figure(folder, name, removal_chart(result))}"
 
 
 def print_table(result: Removal) -> None:

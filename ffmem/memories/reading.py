@@ -154,6 +154,26 @@ def _tap(
     return module.register_forward_hook(after)
 
 
+class _Enough(Exception):  # noqa: N818 - no error
+    """Ends a forward pass that has seen all it was run for."""
+
+
+@contextmanager
+def stopped_after(layer: FeedForward) -> Iterator[None]:
+    """End the forward pass inside once `layer`'s block is done: later layers are never run."""
+
+    def stop(_module: nn.Module, _args: Any, _output: Any) -> None:
+        raise _Enough
+
+    handle = layer.block.register_forward_hook(stop)
+    try:
+        yield
+    except _Enough:
+        pass
+    finally:
+        handle.remove()
+
+
 @torch.no_grad()
 def read(
     model: LanguageModel, text: str | Tensor, quantities: str = "rxamyo", at: Tensor | None = None

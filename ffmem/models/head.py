@@ -227,12 +227,13 @@ def linear_norm(module: nn.Module, state: Tensor) -> LinearNorm | None:
     large = torch.full((width,), 1024.0, dtype=state.dtype, device=state.device)
     balanced = large.clone()
     balanced[1::2] *= -1
-    zero, flat, wave = module(torch.stack([large * 0, large, balanced])[None])[0].float()
+    probed = module(torch.stack([large * 0, large, balanced])[None])
+    zero, flat, wave = probed[0].float().to(state.device)
     if zero.shape != (width,):
         return None
     constant = (flat - zero).abs().max() < 1e-3 * (wave - zero).abs().max()
     norm = LinearNorm((wave - zero) * balanced.float().sign(), zero, bool(constant))
-    expected = module(state).float()
+    expected = module(state).float().to(state.device)
     found = norm.fold(state) / norm.size(state) + norm.shift
     tolerance = 1e-2 if state.dtype in (torch.bfloat16, torch.float16) else 1e-3
     return norm if relative_error(found, expected) < tolerance else None

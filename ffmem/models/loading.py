@@ -36,34 +36,57 @@ def load(
     """Load a causal language model and check that it is understood.
 
     `name` is `tiny:TYPE` (a toy), a name from `ffmem models`, a folder with config and weights, a
-    GGUF file, or a hub id. `device` auto takes a GPU where there is one; `dtype` auto takes the
+    GGUF file, or a hub id. `device` auto takes a GPU where there is one, and all spreads the
+    layers over every GPU there is, for a model that is larger than one; `dtype` auto takes the
     checkpoint's own type on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
     Pickled weights are read as plain tensors only; code inside a checkpoint is never run unless
     `trust_remote_code` says so.
     """
+    model, tokenizer, commit = checkpoint(
+        name,
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
+    return see(model, tokenizer, name, commit)
+
+
+def checkpoint(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None, str | None]:
+    """Model, tokenizer and revision as transformers loads them, whatever its layers are."""
     quiet_transformers()
     where = chosen_device(device)
     kind = chosen_dtype(dtype, where)
     if name.startswith("tiny:"):
         toy = tiny_model(name.removeprefix("tiny:")).to(where)
-        return see(toy if kind is None else toy.to(kind), tiny_tokenizer(), name)
+        return toy if kind is None else toy.to(kind), tiny_tokenizer(), None
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if device == "all":
+        options["device_map"] = "auto"
     source, extra = locate(name)
     model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
     commit = getattr(model.config, "_commit_hash", None)
-    return see(model.to(where), tokenizer, name, commit or revision)
+    whole = model if device == "all" else model.to(where)
+    return whole, tokenizer, commit or revision
 
 
 def chosen_device(device: str) -> torch.device:
     """The device to run on; refuses one that is not there."""
-    if device == "auto":
+    if device in ("auto", "all"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
-            f"device {device!r} cannot be used ({reason}); write cpu, cuda or cuda:1"
+            f"device {device!r} cannot be used ({reason}); write cpu, cuda, cuda:1 or all"
         ) from None
     return torch.device(device)
 
@@ -149,7 +172,8 @@ def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBas
     files = [file for pattern in TOKENIZER_FILES for file in Path(source).glob(pattern)]
     if Path(source).is_dir() and "gguf_file" not in options and not files:
         return None
-    return AutoTokenizer.from_pretrained(source, **options)
+    about_text = {name: value for name, value in options.items() if name != "device_map"}
+    return AutoTokenizer.from_pretrained(source, **about_text)
 
 
 def why_not(name: str, source: str, error: Exception) -> str:

@@ -75,7 +75,17 @@ def trace(model: nn.Module, tokens: Tensor) -> Trace:
                 hooks.callback(before.remove)
                 hooks.callback(module.register_forward_hook(recorder.after(name)).remove)
         logits = model(input_ids=tokens, use_cache=False).logits
-    return Trace(logits.detach(), recorder.inputs, recorder.outputs, recorder.calls)
+    return _in_one_place(Trace(logits.detach(), recorder.inputs, recorder.outputs, recorder.calls))
+
+
+def _in_one_place(run: Trace) -> Trace:
+    """The same run on one device; a model spread over several leaves tensors on all of them."""
+    where = run.logits.device
+    inputs, outputs = (
+        {name: tensor.to(where) for name, tensor in side.items()}
+        for side in (run.inputs, run.outputs)
+    )
+    return Trace(run.logits, inputs, outputs, run.calls)
 
 
 def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> Tensor:
@@ -93,7 +103,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     """|found - expected| / |expected| as vectors, in float64; infinite where nothing compares."""
     if found.shape != expected.shape:
         return float("inf")
-    expected = expected.double()
+    expected, found = expected.double(), found.to(expected.device)
     size = expected.norm().item()
     error = (found.double() - expected).norm().item()
     if size == 0:

@@ -119,7 +119,8 @@ class Scanner:
     def _see(self, scan: LayerScan, m: Tensor) -> None:
         assert self._batch is not None
         try:
-            scan.see(m, self._batch)
+            with torch.cuda.device_of(m):  # kernels run on the device at hand; no-op on a CPU
+                scan.see(m, self._batch)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise

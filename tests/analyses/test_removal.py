@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.removal import removal, saliency
+from ffmem.analyses.removal import Variant, _random_tokens, _triggers, removal, saliency
 from ffmem.analyses.shortened import Question, Shortened, coefficients
 from ffmem.figures.removal import removal_chart
 from ffmem.memories.reading import read
@@ -39,7 +39,7 @@ def test_every_answer_is_what_the_shortened_prefix_gives_alone(toy: LanguageMode
                 questions.append(Question(key, Shortened(number, ids, gone), position))
     answers = coefficients(toy, questions, budget=60)
     expected = [slowly(toy, q.key, q.text.until(q.position).tolist()) for q in questions]
-    assert answers.values.tolist() == pytest.approx(expected, abs=2e-5)
+    assert answers.values.clamp(min=0).tolist() == pytest.approx(expected, abs=2e-5)
     assert max(expected) > 0
     assert answers.rows < len(questions)
 
@@ -143,3 +143,69 @@ def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: S
         for kind in ("first", "last", "random")
     ]
     assert [(row["layer"], row["removed"], row["change"]) for row in drawn] == expected
+
+
+def test_an_interior_token_is_neither_the_first_nor_the_last(
+    relu: LanguageModel, relu_store: ScanStore
+) -> None:
+    usual = removal(relu, relu_store, keys=20, top=6)
+    found = removal(relu, relu_store, keys=20, top=6, variant=Variant(interior=True))
+    assert found.drawn == usual.drawn
+    for layer, before in zip(found.layers, usual.layers, strict=True):
+        for kind in ("first", "last"):
+            one, other = (getattr(each, kind).mean.estimate for each in (layer, before))
+            assert one == pytest.approx(other, abs=1e-3)
+        long = [relu_store.triggers(Address.parse(name))[:6] for name in found.drawn[layer.layer]]
+        positions = [trigger.position for triggers in long for trigger in triggers]
+        assert layer.triggers == sum(position >= 2 for position in positions)
+        assert layer.random.mean.n == sum(
+            any(trigger.position >= 3 for trigger in triggers) for triggers in long
+        )
+    triggers = _triggers(relu_store, [Address(2, n) for n in range(30)], 6)
+    drawn = _random_tokens(triggers, 5, interior=True)
+    inside = triggers.position >= 3
+    assert ((drawn > 1) & (drawn < triggers.position))[inside].all()
+    assert (drawn[~inside] == 0).all()
+    every = _random_tokens(triggers, 5, interior=False)
+    assert ((every >= 1) & (every <= triggers.position)).all()
+    assert (every == 1).any()
+
+
+def test_unclipped_coefficients_may_fall_below_zero(
+    gated: LanguageModel, gated_store: ScanStore
+) -> None:
+    clipped = removal(gated, gated_store, keys=20, top=6)
+    free = removal(gated, gated_store, keys=20, top=6, variant=Variant(clipped=False))
+    pairs = [
+        (one.last.mean.estimate, other.last.mean.estimate)
+        for one, other in zip(clipped.layers, free.layers, strict=True)
+    ]
+    assert all(below <= above for above, below in pairs)
+    assert any(below < above for above, below in pairs)
+    key = Address.parse(free.drawn[2][0])
+    assert min(slowly_signed(gated, key, gated_store)) < 0
+
+
+def slowly_signed(model: LanguageModel, key: Address, store: ScanStore) -> list[float]:
+    """The key's coefficients at every place of the corpus, in its own sign."""
+    lead = [] if model.bos is None else [model.bos]
+    found = []
+    for row in range(len(store.kept)):
+        ids = torch.tensor([lead + store.kept.token_ids(row).tolist()])
+        m = read(model, ids, "m")[key.layer - 1].m[0, :, key.index]
+        found += (-m if key.sign == "-" else m).tolist()
+    return found
+
+
+def test_layers_beyond_the_deepest_asked_about_are_never_run(relu: LanguageModel) -> None:
+    ids = relu.encode("a river to the sea")[0, 1:].numpy().astype(np.int32)
+    ran: list[int] = []
+    handles = [
+        layer.block.register_forward_hook(lambda *_, n=n: ran.append(n))
+        for n, layer in enumerate(relu.layers, 1)
+    ]
+    coefficients(relu, [Question(Address(2, 0), Shortened(0, ids, 1), 9)], budget=100)
+    read(relu, "a river", "m")
+    for handle in handles:
+        handle.remove()
+    assert ran == [1, 2, 1, 2, 3]

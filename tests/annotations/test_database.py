@@ -20,7 +20,10 @@ from tests.annotations.test_sheets import ANSWER, SHEET
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
     """The URL of a real server, started for these tests, reached through a socket file."""
-    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # where Debian puts them
+    path = os.pathsep.join([os.environ["PATH"], *map(str, programs)])
+    initdb, pg_ctl = (shutil.which(name, path=path) for name in ("initdb", "pg_ctl"))
+    if initdb is None or pg_ctl is None:
         pytest.skip("no PostgreSQL server is installed here")
     if os.getuid() == 0 and shutil.which("runuser") is None:
         pytest.skip("PostgreSQL does not run as root and there is no runuser")
@@ -36,10 +39,10 @@ def postgres() -> Iterator[str]:
     data = str(home / "data")
     options = f"-k {home} -c listen_addresses='' -c fsync=off"
     try:
-        call("initdb", "-D", data, "-U", "ffmem", "-A", "trust", "-E", "UTF8", "--locale=C")
-        call("pg_ctl", "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
+        call(initdb, "-D", data, "-U", "ffmem", "-A", "trust", "-E", "UTF8", "--locale=C")
+        call(pg_ctl, "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
         yield f"postgresql://ffmem@/postgres?host={home}"
-        call("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+        call(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -43,6 +43,20 @@ def test_removal_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> N
     assert (folder / "figures" / "removal.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_variants_of_removal_leave_the_published_one_alone(capsys: Capture, folder: Path) -> None:
+    before = folder / "analyses" / "removal.json"
+    assert run(capsys, "removal", str(folder), "--keys", "1", "--top", "2")[0] == 0
+    kept = before.read_bytes()
+    words = ["removal", str(folder), "--keys", "2", "--top", "3"]
+    code, out, _ = run(capsys, *words, "--random-interior", "--unclipped")
+    assert code == 0
+    assert out.startswith("2 keys in each of 3 layers, 3 triggers each")
+    assert before.read_bytes() == kept
+    found = json.loads((folder / "analyses" / "removal-interior-unclipped.json").read_text())
+    assert found["result"]["variant"] == {"interior": True, "clipped": False}
+    assert (folder / "figures" / "removal-interior-unclipped.png").exists()
+
+
 def test_saliency_has_a_number_a_token_and_the_last_is_position_before(
     capsys: Capture, folder: Path
 ) -> None:

@@ -1,0 +1,233 @@
+"""The language-model annotator against a real server, `transformers serve` on a scripted model."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ffmem.annotations.by_llm import Price, answers_by_llm, asked_about, expected
+from ffmem.annotations.endpoint import Endpoint, Pace, bent_to
+from ffmem.annotations.question import question
+from ffmem.annotations.records import Said, Sheet, ShownPrefix
+from ffmem.annotations.remembered import Remembered, Usage
+from ffmem.annotations.reply import checked
+from ffmem.errors import AnnotatorError
+from ffmem.models.chat import LocalChat
+from tests.annotations.served import FEW, MIXED, TWO, reply, save_scripted, served
+from tests.annotations.test_sheets import SHEET
+
+pytest.importorskip("openai")
+pytest.importorskip("fastapi")
+SAID_TWO = (
+    Said("ends with thing", "shallow", (1, 2, 3)),
+    Said("land", "semantic", (4, 5, 6, 7)),
+)
+MOST = 20
+
+
+def sheet(word: str) -> Sheet:
+    first = ShownPrefix(f"a {word} ", "day")
+    return replace(SHEET, name=word, prefixes=(first, *SHEET.prefixes[1:]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("scripted")
+    save_scripted(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with served(folder) as found:
+        yield found
+
+
+class Gateway(http.server.ThreadingHTTPServer):
+    """Passes requests on to a server, but refuses the first few, as a busy service does."""
+
+    daemon_threads = True
+
+    def __init__(self, behind: str, refusals: list[int]) -> None:
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.behind, self.refusals = behind, refusals
+        self.keys: list[str | None] = []
+
+
+class Passing(http.server.BaseHTTPRequestHandler):
+    server: Gateway
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.keys.append(self.headers["Authorization"])
+        if self.server.refusals:
+            self.send_response(self.server.refusals.pop(0))
+            self.send_header("Retry-After", "0.05")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        onward = urllib.request.Request(
+            self.server.behind + self.path.removeprefix("/v1"),
+            body,
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(onward, timeout=60) as answer:
+            data = answer.read()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway(url: str) -> Iterator[Gateway]:
+    found = Gateway(url, [])
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    yield found
+    found.shutdown()
+    found.server_close()
+
+
+def at(gateway: Gateway) -> str:
+    return f"http://127.0.0.1:{gateway.server_address[1]}/v1"
+
+
+def test_a_server_and_the_model_itself_give_the_same_answers(url: str, folder: Path) -> None:
+    sheets = [sheet(word) for word in ("good", "mended", "rubbish", "mixed", "nothing")]
+    near = list(answers_by_llm(LocalChat.load(str(folder), MOST), sheets))
+    far = list(answers_by_llm(Endpoint(url, str(folder), MOST), sheets, at_once=2))
+    assert near == far
+    good, mended, rubbish, mixed, nothing = far
+    assert (good.said, good.replies) == (SAID_TWO, 1)
+    assert (mended.said, mended.replies) == (SAID_TWO, 2)
+    assert (rubbish.said, rubbish.replies) == (None, 3)
+    assert "no JSON" in rubbish.dropped[0]
+    assert (mixed.said, mixed.replies) == ((Said("water", "semantic", (2, 6, 8)),), 3)
+    assert mixed.dropped == ("pattern 2: 30 is not among the beginnings 1 to 8",)
+    assert (nothing.said, nothing.dropped, nothing.replies) == ((), (), 1)
+
+
+def test_a_question_is_paid_for_once_and_its_cost_known_before(
+    url: str, folder: Path, tmp_path: Path
+) -> None:
+    sheets = [sheet("good"), sheet("mended")]
+
+    def fresh() -> Remembered:
+        return Remembered(Endpoint(url, str(folder), MOST), tmp_path / "replies", "model", MOST)
+
+    chat = fresh()
+    before = expected(chat, sheets, MOST)
+    assert (before.asked, before.known, before.written) == (2, 0, 2 * MOST)
+    letters = sum(len(turn["content"]) for each in sheets for turn in question(each))
+    assert before.read == letters // 4
+    first = list(answers_by_llm(chat, sheets))
+    assert (chat.usage.asked, chat.usage.known) == (3, 0)
+    assert chat.usage.read > letters - 200  # a token a byte, but for the cues
+    again = fresh()
+    assert expected(again, sheets, MOST) == Usage(0, 2, 0, 0)
+    assert list(answers_by_llm(again, sheets)) == first
+    assert again.usage == Usage(0, 3, 0, 0)
+    other = Remembered(Endpoint(url, str(folder), MOST), tmp_path / "replies", "another", MOST)
+    assert not other.knows(question(sheets[0]))
+    assert Price(2.0, 10.0).of(Usage(1, 0, 500_000, 100_000)) == pytest.approx(2.0)
+
+
+def test_a_busy_service_is_asked_again_and_the_key_goes_nowhere_else(
+    gateway: Gateway, folder: Path, tmp_path: Path
+) -> None:
+    gateway.refusals = [429, 503, 429]
+    endpoint = Endpoint(at(gateway), str(folder), MOST, key="secret-key")
+    chat = Remembered(endpoint, tmp_path, "model", MOST)
+    assert asked_about(chat, sheet("good")).said == SAID_TWO
+    assert gateway.keys == ["Bearer secret-key"] * 4
+    assert chat.usage.asked == 1
+    assert not any("secret" in path.read_text() for path in tmp_path.iterdir())
+
+
+def test_what_cannot_be_mended_by_asking_again_is_one_sentence(
+    gateway: Gateway, folder: Path
+) -> None:
+    gateway.refusals = [401]
+    with pytest.raises(AnnotatorError, match="--key-from"):
+        Endpoint(at(gateway), str(folder), MOST)(question(SHEET))
+    gateway.refusals = [404]
+    with pytest.raises(AnnotatorError, match="'nobody'"):
+        Endpoint(at(gateway), "nobody", MOST)(question(SHEET))
+    assert len(gateway.keys) == 2
+
+
+def test_an_error_stops_the_asking(gateway: Gateway, folder: Path) -> None:
+    gateway.refusals = [401] * 50
+    chat = Endpoint(at(gateway), str(folder), MOST)
+    with pytest.raises(AnnotatorError):
+        list(answers_by_llm(chat, [sheet("good")] * 40))
+    assert len(gateway.keys) < 10
+
+
+def test_requests_keep_the_pace() -> None:
+    pace, start = Pace(a_minute=1200), time.monotonic()
+    threads = [threading.Thread(target=pace.wait) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - start >= 4 * 0.05
+
+
+def test_settings_bend_to_what_the_server_says() -> None:
+    settings = {"temperature": 0, "max_tokens": 7}
+    bent = bent_to(settings, "Unsupported parameter: use 'max_completion_tokens' instead")
+    assert bent == {"temperature": 0, "max_completion_tokens": 7}
+    assert bent_to(bent, "'temperature' does not support 0") == {"max_completion_tokens": 7}
+    assert bent_to(settings, "the model is not here") is None
+
+
+def test_the_question_shows_every_prefix_and_nothing_of_the_key() -> None:
+    system, user = question(SHEET)
+    assert user["content"].splitlines()[:-2] == [
+        f"{rank}. {' '.join((prefix.before + prefix.last).split())}"
+        for rank, prefix in enumerate(SHEET.prefixes, 1)
+    ]
+    control = replace(SHEET, key=None, control="random", name="other", layer=9)
+    assert question(control) == [system, user]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("no braces at all", "no JSON object"),
+        ('{"pattern": []}', 'no list "patterns"'),
+        ('{"patterns": 3}', 'no list "patterns"'),
+        (reply(("...", "shallow", [1, 2, 3])), "must say what"),
+        (reply(("x" * 301, "shallow", [1, 2, 3])), "300"),
+        (reply(("a", "both", [1, 2, 3])), '"shallow" or "semantic"'),
+        (FEW, "needs 3 different beginnings and this has 2"),
+        (reply(("a", "shallow", [1, 1, 2])), "this has 2"),
+        (MIXED, "pattern 2: 30 is not among"),
+        (reply(("a", "shallow", [1, 2, 0])), "0 is not among"),
+        ('{"patterns": [{"description": "a", "class": "shallow", "prefixes": "1-3"}]}', "whole"),
+        ('{"patterns": [7]}', "no object"),
+        (reply(("a", "shallow", [1, 2, 3]), ("A", "semantic", [1, 2, 3])), "given before"),
+    ],
+)
+def test_a_reply_that_breaks_the_rules_is_told_so(text: str, fault: str) -> None:
+    found = checked(text, 25)
+    assert fault in " ".join(found.faults)
+    assert found.readable == ('"patterns": [' in text)
+
+
+def test_a_reply_is_found_among_other_words() -> None:
+    assert (
+        checked(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', 8).said == SAID_TWO
+    )
