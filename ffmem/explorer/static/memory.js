@@ -87,7 +87,7 @@ onRequest("#nearest", ({ by_key, by_value }) => [
   element("div", { className: "pair" }, near("By key", by_key), near("By value", by_value)),
 ]);
 
-const percent = (share) => (share === null ? "–" : `${(100 * share).toPrecision(3)} %`);
+const percent = (share) => (share === null ? "–" : `${(100 * share).toPrecision(3)}\u00a0%`);
 
 function silencedTrigger(found) {
   const cells = found.chances.map(({ token, before, after }) =>
