@@ -98,3 +98,19 @@ def browser() -> Iterator[Any]:
         found = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
         yield found
         found.close()
+
+
+@pytest.fixture(scope="session")
+def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A whole study of a toy, made once."""
+    from tests.small_study import small_study
+
+    return small_study("opt", tmp_path_factory.mktemp("study") / "opt")
+
+
+@pytest.fixture(scope="session")
+def gated_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The same of a gated toy."""
+    from tests.small_study import small_study
+
+    return small_study("llama", tmp_path_factory.mktemp("study") / "llama")

@@ -16,6 +16,7 @@ from ffmem.annotations.agreement import agreement
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.annotations.study import answered_study
+from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import Explored
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
@@ -133,8 +134,12 @@ def test_a_picked_memory_can_be_annotated_and_stays_out_of_the_study(
     assert [(p["description"], p["annotator"]) for p in shown] == [("ends with a river", "mara")]
     sayings = annotated.annotations.sayings()
     assert agreement(sayings).false_patterns == {}
-    with pytest.raises(Exception, match="no answers by 'mara'"):
-        answered_study(sayings, "mara")
+
+    def never() -> Any:
+        raise AssertionError("there is nothing to compare by meaning")
+
+    with pytest.raises(StoreError, match="'mara'"):
+        answered_study(annotated.store, sayings, "mara", never)
 
 
 def test_agreement_is_that_of_the_records(client: TestClient, annotated: Explored) -> None:

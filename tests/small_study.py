@@ -1,10 +1,8 @@
-"""One small study of a toy, made once: scan, every analysis, report."""
+"""A small study of a toy: scan, every analysis, report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
@@ -39,13 +37,3 @@ def small_study(kind: str, out: Path) -> Study:
     found, events = study(model, StudyPlan(scan, FEW), out)
     assert {event.state for event in events} == {"made"}
     return found
-
-
-@pytest.fixture(scope="session")
-def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return small_study("opt", tmp_path_factory.mktemp("study") / "opt")
-
-
-@pytest.fixture(scope="session")
-def gated_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return small_study("llama", tmp_path_factory.mktemp("study") / "llama")
