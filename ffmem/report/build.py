@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ffmem.analyses.last_layer import Case
@@ -83,7 +84,7 @@ def build(study: Study) -> Report:
     verdicts = judged(results)
     last = results.get("last-layer")
     return Report(
-        model=study.model_name,
+        model=Path(study.model_name).name,
         about=about(study),
         verdicts=tuple(verdicts),
         sections=tuple(_section(words, study, verdicts) for words in SECTIONS),
@@ -118,9 +119,10 @@ def about(study: Study) -> dict[str, str]:
     manifest = study.store.manifest
     counts, model = manifest.counts, manifest.key.model
     revision = f", revision {model['revision']}" if model["revision"] else ""
+    sizes = " or ".join(f"{size:,}" for size in sorted(set(study.store.memories.values())))
     return {
         "Model": f"{model['name']}{revision} ({model['type']}, {model['dtype']})",
-        "Layers": f"{len(manifest.layers)}, {manifest.layers[0][1]:,} memories each in the first",
+        "Layers": f"{len(manifest.layers)} of {sizes} memories",
         "Memories": f"{sum(study.store.memories.values()):,}"
         + (", each with two signs" if manifest.signed else ""),
         "Text": f"{counts['sentences']:,} sentences, {counts['tokens']:,} tokens",

@@ -75,10 +75,10 @@ def compare(studies: Sequence[Study]) -> Comparison:
 
 def distinct_labels(studies: Sequence[Study]) -> list[str]:
     """The models' names, or with the folders' where models are the same."""
-    names = [study.model_name for study in studies]
+    names = [Path(study.model_name).name for study in studies]
     if len(set(names)) == len(names):
         return names
-    return [f"{study.model_name} ({study.folder.name})" for study in studies]
+    return [f"{name} ({study.folder.name})" for name, study in zip(names, studies, strict=True)]
 
 
 def shared_figure(words: FigureWords, studies: dict[str, Study]) -> SharedFigure:
