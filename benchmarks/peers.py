@@ -14,6 +14,8 @@ counts and sums over all prefixes, and 32 random triggers.
 from __future__ import annotations
 
 import argparse
+import copy
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -69,24 +71,22 @@ class Strongest:
 
 def by_transformer_lens(model: LanguageModel) -> Read:
     """`run_with_cache` with a filter, no unembedding, and a top-k."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-    from transformer_lens.pretrained.weight_conversions import convert_gpt2_weights
+    from transformer_lens.model_bridge import TransformerBridge
 
-    config = model.model.config
-    hooked_config = HookedTransformerConfig(
-        n_layers=config.n_layer, d_model=config.n_embd, n_ctx=config.n_positions,
-        d_head=config.n_embd // config.n_head, n_heads=config.n_head, d_mlp=4 * config.n_embd,
-        d_vocab=config.vocab_size, act_fn="relu", normalization_type="LN",
-        eps=config.layer_norm_epsilon, device="cpu",
-    )  # fmt: skip
-    hooked = HookedTransformer(hooked_config)
-    hooked.load_state_dict(convert_gpt2_weights(model.model, hooked_config), strict=False)
-    names = [f"blocks.{layer}.mlp.hook_post" for layer in range(config.n_layer)]
-    found = Strongest(config.n_layer)
+    layers = len(model.layers)
+    with tempfile.TemporaryDirectory() as folder:
+        model.model.save_pretrained(folder)
+        bridge = TransformerBridge.boot_transformers(
+            folder, hf_model=copy.deepcopy(model.model), tokenizer=model.tokenizer, device="cpu"
+        )
+    names = [f"blocks.{layer}.mlp.hook_post" for layer in range(layers)]
+    found = Strongest(layers)
 
     @torch.inference_mode()
     def read(batch: Batch) -> None:
-        _, cache = hooked.run_with_cache(batch.tokens, names_filter=names, return_type=None)
+        _, cache = bridge.run_with_cache(
+            batch.tokens, names_filter=names, stop_at_layer=layers, return_cache_object=False
+        )
         for layer, name in enumerate(names):
             found.take(layer, cache[name], batch)
 
@@ -115,14 +115,15 @@ def by_nnsight(model: LanguageModel) -> Read:
 
 
 def agreement(scanner: Scanner, found: Strongest) -> float:
-    """The share of a peer's sentences, over all memories, that the scan kept too."""
+    """The share of a peer's sentences that fire, over all memories, that the scan kept too."""
     shares = []
     for number, state in scanner.state().items():
         ours = state.triggers.places // 65_536
-        theirs = found.sentences[number - 1]
+        theirs, values = found.sentences[number - 1], found.values[number - 1]
         assert theirs is not None
+        assert values is not None
         same = (theirs.T[:, :, None] == ours[:, None, :]).any(2)
-        shares.append(float(same.float().mean()))
+        shares.append(float(same[values.T > 0].float().mean()))
     return sum(shares) / len(shares)
 
 

@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -207,3 +208,29 @@ def test_the_digest_knows_the_column_where_there_are_columns(tmp_path: Path) -> 
     for name, differs in [("a.txt", False), ("a.jsonl", True)]:
         found = {digest(Source(str(tmp_path / name), column=column)) for column in "ab"}
         assert len(found) == 1 + differs
+
+
+def test_a_dataset_is_streamed_by_the_library_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the name is looked up elsewhere: there is no hub here, so it stands for local files."""
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    files = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}
+    for split, path in files.items():
+        rows = [{"body": f"{split} {word}", "year": 1} for word in ("één", "東京", " ")]
+        Path(path).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    real, asked = datasets.load_dataset, []
+
+    def from_files(name: str, config: str | None, **options: Any) -> Any:
+        asked.append((name, config))
+        return real("json", data_files=files, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", from_files)
+    source = Source("owner/name:plain", column="body", split="validation")
+    assert list(documents(source))[:2] == ["validation één", "validation 東京"]
+    assert list(documents(Source("owner/name", column="body")))[0] == "train één"
+    assert asked == [("owner/name", "plain"), ("owner/name", None)]
+    with pytest.raises(CorpusError, match=r"no column 'text' \(there are: body, year\)"):
+        list(documents(Source("owner/name")))
+    with pytest.raises(CorpusError, match=r"check the path, or the id, configuration, split"):
+        list(documents(Source("owner/name", column="body", split="nowhere")))
