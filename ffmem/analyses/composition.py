@@ -46,7 +46,8 @@ class LayerZeroAgreement:
     """Figure 8 for one layer: share of prefixes where no memory's top token is the layer's.
 
     `all` and `active` say which memories may agree, `_o` compares with the block's output as the
-    released code does. `random_values` replaces the values by random directions.
+    released code does, `scaled` lets memories speak by m v instead of v: the same as `active` with
+    ReLU. `random_values` replaces the values by random directions.
     """
 
     layer: int
@@ -54,6 +55,7 @@ class LayerZeroAgreement:
     active: Interval
     all_o: Interval
     active_o: Interval
+    scaled: Interval
     random_values: Interval
 
 
@@ -150,6 +152,7 @@ def zero_agreement(
                 active=_none(found.matches_y_active[:, place] > 0),
                 all_o=_none(found.matches_o[:, place] > 0),
                 active_o=_none(found.matches_o_active[:, place] > 0),
+                scaled=_none(found.matches_y_scaled[:, place] > 0),
                 random_values=_none(torch.isin(predicted, known)),
             )
         )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffled
 from ffmem.analyses.intervals import Interval, wilson
+from ffmem.analyses.last_memories import LastMemories, last_memories
 from ffmem.analyses.sample_reading import SampleReading
 from ffmem.analyses.stop_words import FUNCTION_WORDS
 from ffmem.memories.projection import CHUNK_BYTES
 from ffmem.models.language_model import LanguageModel
 
 SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # how near counts as near, as a share
+CONTROLS = 50  # blind pairs for people
+TRIES = 20  # tokens of other prefixes tried for a blind pair
 MOST_BY_CHANCE = 0.05  # of frequency-matched pairs that may be called near
 CLASSES: dict[str, frozenset[str]] = {
     name: frozenset(words.split())
@@ -56,14 +59,18 @@ class LastLayer:
 
     `random` judges pairs of random tokens, `shuffled` the same tokens in other pairs, which keeps
     their frequencies. `near` is the share of the vocabulary that counts as near a token.
+    `controls` are for people, who must not know them from cases: a case whose residual's token is
+    that of another prefix, from prefixes that are not among the cases where there are enough.
     """
 
     cases: tuple[Case, ...]
+    controls: tuple[Case, ...]
     found: int  # composition cases in the sample
     related: Interval
     random: Interval
     shuffled: Interval
     near: float
+    memories: LastMemories
 
 
 def last_layer(
@@ -82,7 +89,8 @@ def last_layer(
     found = reading.predictions[0]
     r, f, o = (t[:, -1] for t in (found.residual, found.feedforward, found.output))
     rows = ((o != r) & ((o != f) | any_change)).nonzero().flatten()
-    chosen = rows[random_rows(len(rows), count, generator)]
+    order = random_rows(len(rows), len(rows), generator)
+    chosen = rows[order[:count]]
     old, new = r[chosen], o[chosen]
     many = random_rows(len(rows), len(rows), generator)
     pairs = r[rows][many], shuffled(o[rows][many], generator)
@@ -90,17 +98,41 @@ def last_layer(
     judge = Judge(model, near)
     chance = torch.randint(model.words, (2, 500), generator=generator)
     reasons = judge.reasons(old, new)
+    blind, foreign = foreign_tokens(r, o, rows[order.roll(-count)], generator)
     return LastLayer(
         cases=tuple(
             _case(model, reading, int(row), reason)
             for row, reason in zip(chosen.tolist(), reasons, strict=True)
+        ),
+        controls=tuple(
+            replace(_case(model, reading, row, reason), residual=model.token(token))
+            for row, token, reason in zip(
+                blind.tolist(), foreign.tolist(), judge.reasons(foreign, o[blind]), strict=True
+            )
         ),
         found=len(rows),
         related=_share(reasons),
         random=_share(judge.reasons(chance[0], chance[1])),
         shuffled=_share(judge.reasons(*(side[:500] for side in pairs))),
         near=near,
+        memories=last_memories(model, reading, generator),
     )
+
+
+def foreign_tokens(
+    old: Tensor, new: Tensor, rows: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The first of `rows`, and for each another row's old token: neither its own old nor its new.
+
+    A row for which no such token turns up in a few tries is left out.
+    """
+    first = rows[:CONTROLS]
+    tries = torch.randint(max(len(rows), 1), (len(first), TRIES), generator=generator)
+    tried = old[rows[tries]] if len(rows) else tries
+    fits = (tried != old[first, None]) & (tried != new[first, None])
+    known = fits.any(dim=1)
+    taken = tried.gather(1, fits.long().argmax(dim=1, keepdim=True))[:, 0]
+    return first[known], taken[known]
 
 
 def _share(reasons: list[str]) -> Interval:

@@ -20,7 +20,7 @@ from ffmem.analyses.sample import PrefixSample
 from ffmem.analyses.trigger_tokens import trigger_tokens
 from ffmem.analyses.value_reading import cell_values, ranks_by_counting
 from ffmem.memories.edits import Edit
-from ffmem.memories.projection import Lens, in_chunks
+from ffmem.memories.projection import Lens, best, in_chunks
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -132,7 +132,7 @@ def _row(
     for part in scores:
         targets = wanted[start : start + len(part)].to(part.device)
         start += len(part)
-        tops.append(part.argmax(dim=1).cpu())
+        tops.append(best(part).cpu())
         found.append(ranks_by_counting(part, targets).cpu())
     nothing = torch.zeros(0, 2, dtype=torch.long)
     ranks = torch.cat(found) if found else nothing

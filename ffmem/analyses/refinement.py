@@ -13,6 +13,7 @@ from ffmem.analyses.intervals import Interval, bootstrap, wilson
 from ffmem.analyses.sample_reading import Predictions, SampleReading
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+LENGTHS = (0, 5, 10, 20, 40)  # tokens of a prefix where a new group begins
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class LayerVeto:
     quantiles at 5, 25, 50, 75, 95 %; `unchanged_old_rank` the same where the token stays, which
     is what a veto must be held against. `old_pushed_down` counts changes where y lowers the old
     token at all, that is gives it a logit below zero. `new_rank` is where the new token stood in
-    the residual, `new_in_top_10` how often among the ten best.
+    the residual, `new_in_top_10` how often among the ten best. `old_change` and `new_change` are
+    quantiles of how much the logits of the old and of the new token differ between r and o (in
+    logits, which only compare within one model), `unchanged_change` those of tokens that stay.
     """
 
     layer: int
@@ -58,6 +61,23 @@ class LayerVeto:
     unchanged_pushed_down: Interval
     new_rank: tuple[float, ...]
     new_in_top_10: Interval
+    old_change: tuple[float, ...]
+    new_change: tuple[float, ...]
+    unchanged_change: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LengthEntropy:
+    """How sure the model is after prefixes of `shortest` to `longest` tokens, in nats.
+
+    Quantiles at 5, 25, 50, 75, 95 % of the entropy of its distribution; log(vocabulary) is the
+    most there can be. `longest` is the sample's longest prefix in the last group.
+    """
+
+    shortest: int
+    longest: int
+    quantiles: tuple[float, ...]
+    mean: Interval
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,7 @@ class Refinement:
     """Section 5.2 of the paper on one sample, under every convention that makes a difference."""
 
     conventions: tuple[ConventionSteps, ...]
+    entropy: tuple[LengthEntropy, ...]
     prefixes: int
     seed: int
     vocabulary: int
@@ -92,6 +113,7 @@ def refinement(reading: SampleReading, words: int, generator: torch.Generator) -
             )
             for found in reading.predictions
         ),
+        entropy=tuple(entropies(reading, generator)),
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
         vocabulary=words,
@@ -143,8 +165,23 @@ def vetoes(found: Predictions, layers: tuple[int, ...], words: int) -> list[Laye
                 unchanged_pushed_down=_share(push[~changed] < 0),
                 new_rank=_quantiles(new_rank),
                 new_in_top_10=_share(new_rank < 10),
+                old_change=_quantiles(found.old_change[:, place][changed]),
+                new_change=_quantiles(found.new_change[:, place][changed]),
+                unchanged_change=_quantiles(found.old_change[:, place][~changed]),
             )
         )
+    return rows
+
+
+def entropies(reading: SampleReading, generator: torch.Generator) -> list[LengthEntropy]:
+    """The model's entropy by the length of the prefix; groups without a prefix are left out."""
+    size = reading.sample.positions
+    rows = []
+    for first, beyond in zip(LENGTHS, [*LENGTHS[1:], int(size.max()) + 1], strict=True):
+        mine = reading.entropy[(size >= first) & (size < beyond)].double()
+        if len(mine):
+            mean = bootstrap(mine, generator)
+            rows.append(LengthEntropy(first, beyond - 1, _quantiles(mine), mean))
     return rows
 
 

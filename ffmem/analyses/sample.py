@@ -80,7 +80,7 @@ def draw_sample(
     """
     held: _Drawn | None = None
     for sentences in shards_of_sentences:
-        held = _merged(held, _drawn(sentences, seed, pos_range), count)
+        held = _merged(held, _drawn(sentences, seed, pos_range, count), count)
     if held is None or not len(held.numbers):
         raise CorpusError("the validation text has no sentence to draw; give a longer one")
     order = np.argsort(held.numbers)
@@ -103,10 +103,13 @@ class _Drawn:
     rows: list[_Row]
 
 
-def _drawn(sentences: Sentences, seed: int, pos_range: PosRange) -> _Drawn:
+def _drawn(sentences: Sentences, seed: int, pos_range: PosRange, count: int) -> _Drawn:
+    """The sentences of one shard that may stay; nothing is made of the others."""
     first = 0 if pos_range == "0..n" else 1
     last = sentences.lengths - (1 if pos_range == "1..n-1" else 0)
     fit = np.flatnonzero(last >= first)
+    ranks = priorities(torch.from_numpy(sentences.numbers[fit]), seed).numpy()
+    fit = fit[np.lexsort((sentences.numbers[fit], ranks))[:count]]
     numbers = torch.from_numpy(sentences.numbers[fit])
     spread = torch.from_numpy(last[fit] - first + 1)
     positions = first + priorities(numbers, seed + 1).long() % spread

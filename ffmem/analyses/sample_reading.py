@@ -11,13 +11,16 @@ from torch import Tensor
 
 from ffmem.analyses.conventions import Convention, conventions_of
 from ffmem.analyses.sample import BUDGET, PrefixSample, prefix_batches
-from ffmem.memories.projection import CHUNK_BYTES, in_chunks, logits
+from ffmem.analyses.trigger_tokens import NONE
+from ffmem.memories.projection import CHUNK_BYTES, best, in_chunks, logits, ranks
 from ffmem.memories.reading import LayerReading, read
 from ffmem.memories.values import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
 PROBE = 256  # prefixes from which the size of a layer's large coefficients is estimated
+NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
+STRONGEST = 32  # memories of the last layer that are kept by name
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Predictions:
     """Top tokens under one convention, each [prefix, layer].
 
     `probability` and `rank` are those of this convention's last output token under each residual.
-    The others describe a change: the old top token R under y, the new one O under r.
+    The others describe a change: the old top token R under y, the new one O under r, and by how
+    much the logit of each is another in o than in r.
     """
 
     convention: Convention
@@ -39,6 +43,8 @@ class Predictions:
     new_rank_in_residual: Tensor
     push_on_old: Tensor  # logit of R under y
     push_on_new: Tensor  # logit of O under y
+    old_change: Tensor
+    new_change: Tensor
 
     @property
     def last(self) -> Tensor:
@@ -54,7 +60,9 @@ class Coefficients:
     those larger than 1 % of the layer's 99.9th percentile. `for_90` memories make up 90 % of
     sum |m| ||v||, and `participation` is (sum c)^2 / sum c^2 of the same numbers c.
     `matches_*` count the memories whose own top token is top(y) or top(o): of all memories, or of
-    the active ones. `stronger_than_residual` counts memories with c > ||r||.
+    the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
+    opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
+    counts memories with c > ||r||.
     """
 
     active: Tensor
@@ -65,6 +73,7 @@ class Coefficients:
     matches_y_active: Tensor
     matches_o: Tensor
     matches_o_active: Tensor
+    matches_y_scaled: Tensor
     stronger_than_residual: Tensor
 
 
@@ -80,6 +89,7 @@ class SampleReading:
     value_tops: tuple[Tensor, ...]  # per layer [memory], what v promotes
     output: Tensor  # [prefix], what the model says next
     entropy: Tensor  # [prefix], nats of the model's distribution
+    strongest: Tensor  # [prefix, place], cells of the last layer by |m| ||v||, NONE where m is 0
 
 
 @torch.no_grad()
@@ -105,6 +115,7 @@ def read_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET
             kept[convention.name].append(predicted(model, readings, convention))
         default = kept[chosen[0].name][-1]
         kept["coefficients"].append(described(readings, banks, limits, default))
+        kept["model"][-1]["strongest"] = strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _joined(parts, order) for name, parts in kept.items()}
     return SampleReading(
@@ -132,7 +143,7 @@ def _joined(parts: list[dict[str, Tensor]], order: Tensor) -> dict[str, Tensor]:
 def _said(model: LanguageModel, last: LayerReading) -> dict[str, Tensor]:
     scores = logits(model, last.o, "state").log_softmax(dim=1)
     entropy = -(scores.exp() * scores).sum(dim=1)
-    return {"output": scores.argmax(dim=1).cpu(), "entropy": entropy.cpu()}
+    return {"output": best(scores).cpu(), "entropy": entropy.cpu()}
 
 
 @dataclass(frozen=True)
@@ -147,13 +158,26 @@ class _Bank:
 def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
     values = value_vectors(layer)
     top = tops(model, values)
-    opposite = tops(model, -values) if layer.gated else top
+    signed = layer.gated or layer.activation not in NEVER_NEGATIVE
+    opposite = tops(model, -values) if signed else top
     return _Bank(top, opposite, values.float().norm(dim=1))
 
 
 def tops(model: LanguageModel, vectors: Tensor) -> Tensor:
     """The top token of every piece in [vector, width]; ties go to the lowest id."""
-    return torch.cat([scores.argmax(dim=1) for _, scores in in_chunks(model, vectors, "piece")])
+    return torch.cat([best(scores) for _, scores in in_chunks(model, vectors, "piece")])
+
+
+def strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
+    """The cells [row, place] that add most for coefficients m [row, memory], strongest first.
+
+    A cell is the memory's number; for a coefficient below zero, that plus the number of memories.
+    """
+    strength = m.abs() * bank.lengths
+    memories = strength.topk(min(STRONGEST, m.shape[1]), dim=1).indices
+    own = m.gather(1, memories)
+    cells = memories + (own < 0) * m.shape[1]
+    return cells.masked_fill(own == 0, NONE).cpu()
 
 
 def small_coefficients(
@@ -172,7 +196,7 @@ def predicted(
 ) -> dict[str, Tensor]:
     """The fields of Predictions for the rows of one reading, each [row, layer]."""
     final = convention.o(readings[-1])
-    last = logits(model, final, "state", convention.lens).argmax(dim=1)
+    last = best(logits(model, final, "state", convention.lens))
     layers = [_predicted_at(model, reading, convention, last) for reading in readings]
     return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
 
@@ -181,20 +205,23 @@ def _predicted_at(
     model: LanguageModel, reading: LayerReading, convention: Convention, last: Tensor
 ) -> dict[str, Tensor]:
     lens = convention.lens
-    new = logits(model, convention.o(reading), "state", lens).argmax(dim=1)
+    after = logits(model, convention.o(reading), "state", lens)
     scores = logits(model, convention.r(reading), "state", lens)
-    old = scores.argmax(dim=1)
+    new, old = best(after), best(scores)
     found = {
         "residual": old,
         "output": new,
         "probability": (_of(scores, last) - scores.logsumexp(dim=1)).exp(),
-        "rank": rank_in(scores, last),
-        "new_rank_in_residual": rank_in(scores, new),
+        "rank": ranks(scores, last),
+        "new_rank_in_residual": ranks(scores, new),
+        "old_change": _of(after, old) - _of(scores, old),
+        "new_change": _of(after, new) - _of(scores, new),
     }
+    del after
     scores = logits(model, reading.y, "piece", lens)
     return found | {
-        "feedforward": scores.argmax(dim=1),
-        "old_rank_in_layer": rank_in(scores, old),
+        "feedforward": best(scores),
+        "old_rank_in_layer": ranks(scores, old),
         "old_probability_in_layer": (_of(scores, old) - scores.logsumexp(dim=1)).exp(),
         "push_on_old": _of(scores, old),
         "push_on_new": _of(scores, new),
@@ -203,13 +230,6 @@ def _predicted_at(
 
 def _of(scores: Tensor, tokens: Tensor) -> Tensor:
     return scores.gather(1, tokens[:, None]).squeeze(1)
-
-
-def rank_in(scores: Tensor, tokens: Tensor) -> Tensor:
-    """The rank of one token a row, 0 the best; equal scores stand in order of their ids."""
-    own = scores.gather(1, tokens[:, None])
-    ids = torch.arange(scores.shape[1], device=scores.device)
-    return (scores > own).sum(dim=1) + ((scores == own) & (ids < tokens[:, None])).sum(dim=1)
 
 
 def described(
@@ -234,7 +254,8 @@ def _described_at(
 ) -> dict[str, Tensor]:
     m = reading.m.float()
     on = (reading.a if reading.layer.gated else m) > 0
-    pushes = torch.where(m < 0, bank.opposite_top, bank.top) if reading.layer.gated else bank.top
+    scaled = torch.where(m < 0, bank.opposite_top, bank.top)
+    pushes = scaled if reading.layer.gated else bank.top
     strength = m.abs() * bank.lengths
     total = strength.sum(dim=1, keepdim=True)
     reached = strength.sort(dim=1, descending=True).values.cumsum(dim=1) < 0.9 * total
@@ -248,5 +269,6 @@ def _described_at(
         "matches_y_active": (same["y"] & on).sum(dim=1),
         "matches_o": same["o"].sum(dim=1),
         "matches_o_active": (same["o"] & on).sum(dim=1),
+        "matches_y_scaled": ((scaled == tokens["y"]) & (m != 0)).sum(dim=1),
         "stronger_than_residual": (strength > reading.r.float().norm(dim=1)[:, None]).sum(dim=1),
     }

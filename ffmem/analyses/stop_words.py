@@ -39,7 +39,7 @@ def stop_word_ids(
     `function_words` is our list; only tokens that begin a word count. `top100` are the 100
     commonest word tokens of `text`.
     """
-    words = [model.token(token) for token in range(model.words)]
+    words = model.texts
     spaced = any(len(word) > 1 and word[0] == " " for word in words)
     if stopwords == "function_words":
         return torch.tensor([_is_function_word(word, spaced) for word in words])
@@ -52,7 +52,7 @@ def stop_word_ids(
 
 def punctuation_ids(model: LanguageModel) -> Tensor:
     """[token], true for tokens of punctuation marks alone."""
-    words = (model.token(token).strip() for token in range(model.words))
+    words = (word.strip() for word in model.texts)
     return torch.tensor(
         [bool(word) and all(unicodedata.category(c)[0] == "P" for c in word) for word in words]
     )

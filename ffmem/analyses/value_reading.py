@@ -12,7 +12,7 @@ from torch import Tensor
 from ffmem.address import Address, Sign
 from ffmem.analyses.controls import shuffled
 from ffmem.analyses.trigger_tokens import TriggerTokens, trigger_tokens
-from ffmem.memories.projection import PAPER, Lens, in_chunks
+from ffmem.memories.projection import PAPER, Lens, best, in_chunks
 from ffmem.memories.values import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -85,8 +85,8 @@ def _projected(
     """(top token, its probability, ranks of the wanted tokens) of every value, on the CPU."""
     found: list[tuple[Tensor, ...]] = []
     for part, scores in in_chunks(model, values, "piece", lens):
-        best, top = scores.max(dim=1).values, scores.argmax(dim=1)
-        certain = (best - scores.logsumexp(dim=1)).exp()
+        top = best(scores)
+        certain = (scores.gather(1, top[:, None])[:, 0] - scores.logsumexp(dim=1)).exp()
         ranks = ranks_by_counting(scores, wanted[part].to(scores.device))
         found.append((top.cpu(), certain.cpu(), ranks.cpu()))
     top, certain, ranks = (torch.cat(parts) for parts in zip(*found, strict=True))

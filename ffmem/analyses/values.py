@@ -111,7 +111,7 @@ def summarise(
         predictive=predictive_values(model, store, read, generator),
         vocabulary=model.words,
         layers=len(read),
-        counts=left_out(read),
+        counts=left_out(read, model.unknown),
     )
 
 
@@ -213,14 +213,31 @@ def _pooled(read: Sequence[LayerValues], name: str) -> Tensor:
     return torch.cat([getattr(part, name) for part in read])
 
 
-def left_out(read: Sequence[LayerValues]) -> dict[str, int]:
-    """What the figures leave out or count as disagreement, over all layers."""
-    return {
+def left_out(read: Sequence[LayerValues], unknown: int | None = None) -> dict[str, int]:
+    """What the figures leave out or count as disagreement, over all layers.
+
+    `unknown` is the token that stands for words outside the vocabulary; it counts as a token like
+    any other, so it is said how often it does.
+    """
+    known = {} if unknown is None else _unknown(read, unknown)
+    return known | {
         "cells": sum(len(part.top) for part in read),
         "dead cells": sum(int((~part.triggers.filled[:, 0]).sum()) for part in read),
         "unfilled slots": sum(int((~part.triggers.filled).sum()) for part in read),
         "top triggers without a next token": sum(
             int((part.triggers.filled[:, 0] & (part.triggers.next[:, 0] < 0)).sum())
             for part in read
+        ),
+    }
+
+
+def _unknown(read: Sequence[LayerValues], unknown: int) -> dict[str, int]:
+    """How often the unknown token follows a top trigger, and how often a value promotes it."""
+    return {
+        "top triggers followed by the unknown token": sum(
+            int((part.triggers.next[:, 0] == unknown).sum()) for part in read
+        ),
+        "values with the unknown token on top": sum(
+            int((part.top == unknown).sum()) for part in read
         ),
     }

@@ -2,61 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    ForeignKey,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    create_engine,
-    event,
-    func,
-    insert,
-    select,
-)
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from ffmem.annotations.cases import CaseSheet, Judgement, Judging, ShownCase
 from ffmem.annotations.records import Said, Saying, Sheet, ShownPrefix
+from ffmem.annotations.revisions import Revisions
+from ffmem.annotations.tables import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES
 from ffmem.errors import StoreError
-
-TABLES = MetaData()
-SHEETS = Table(
-    "sheets",
-    TABLES,
-    Column("name", String(16), primary_key=True),
-    Column("scan", String(64), nullable=False),
-    Column("layer", Integer, nullable=False),
-    Column("key", String(32)),
-    Column("control", String(16)),
-    Column("prefixes", Text, nullable=False),  # JSON
-)
-ANSWERS = Table(
-    "answers",
-    TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("sheet", String(16), ForeignKey("sheets.name"), nullable=False),
-    Column("annotator", String(200), nullable=False),
-    Column("revision", Integer, nullable=False),  # from 1; the highest counts
-    Column("made", DateTime(timezone=True), nullable=False),
-    Column("digest", String(64), nullable=False),  # of what was said
-    Column("said", Text, nullable=False),  # JSON
-    UniqueConstraint("sheet", "annotator", "revision"),
-)
-TRIES = 20  # writers that meet on one sheet and annotator
 
 
 class Annotations:
@@ -64,6 +22,8 @@ class Annotations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._answers = Revisions(engine, SHEETS, ANSWERS)
+        self._judgements = Revisions(engine, CASE_SHEETS, JUDGEMENTS)
 
     @classmethod
     def open(cls, url: str) -> Annotations:
@@ -85,41 +45,13 @@ class Annotations:
             ) from None
         return cls(engine)
 
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except IntegrityError:
-            raise
-        except SQLAlchemyError as error:
-            reason = str(error).splitlines()[0]
-            raise StoreError(
-                f"the annotations could not be saved ({reason}); nothing was changed, so mend that "
-                "and run the same command again"
-            ) from None
-
     def add_sheets(self, sheets: Sequence[Sheet]) -> int:
         """Add the sheets that are not there yet; how many that were."""
-        for _ in range(TRIES):
-            known = set(self.names())
-            new = [sheet for sheet in sheets if sheet.name not in known]
-            if not new:
-                return 0
-            try:
-                with self._writing() as connection:
-                    connection.execute(insert(SHEETS), [_sheet_row(sheet) for sheet in new])
-            except IntegrityError:
-                continue  # somebody added some of them meanwhile: look again
-            return len(new)
-        raise StoreError("these sheets are being added by others; run the same command again")
+        return self._answers.add([_sheet_row(sheet) for sheet in sheets])
 
     def names(self, scan: str | None = None) -> list[str]:
         """The names of all sheets, or of one scan's, in order."""
-        question = select(SHEETS.c.name).order_by(SHEETS.c.name)
-        question = question if scan is None else question.where(SHEETS.c.scan == scan)
-        with self._engine.connect() as connection:
-            return [str(name) for (name,) in connection.execute(question).all()]
+        return self._answers.names(scan)
 
     def kept(self, sheets: Sequence[Sheet]) -> list[Sheet]:
         """Add the sheets that are not there yet; all of them, as the database has them.
@@ -132,105 +64,57 @@ class Annotations:
 
     def sheets(self) -> list[Sheet]:
         """All sheets, by name."""
-        with self._engine.connect() as connection:
-            rows = connection.execute(select(SHEETS).order_by(SHEETS.c.name)).all()
-        return [_sheet(row._mapping) for row in rows]
+        return [_sheet(row) for row in self._answers.sheets()]
 
     def sheet(self, name: str) -> Sheet | None:
         """One sheet, or None where there is none of this name."""
-        with self._engine.connect() as connection:
-            row = connection.execute(select(SHEETS).where(SHEETS.c.name == name)).first()
-        return None if row is None else _sheet(row._mapping)
+        return next((_sheet(row) for row in self._answers.sheets(name)), None)
 
     def answered(self, scan: str) -> dict[str, set[str]]:
         """Which sheets of a scan each annotator has answered."""
-        question = (
-            select(ANSWERS.c.annotator, ANSWERS.c.sheet)
-            .join(SHEETS, ANSWERS.c.sheet == SHEETS.c.name)
-            .where(SHEETS.c.scan == scan)
-            .distinct()
-        )
-        with self._engine.connect() as connection:
-            rows = connection.execute(question).all()
-        found: dict[str, set[str]] = {}
-        for annotator, sheet in rows:
-            found.setdefault(str(annotator), set()).add(str(sheet))
-        return found
+        return self._answers.answered(scan)
 
     def answer(self, sheet: Sheet, annotator: str, said: Sequence[Said]) -> bool:
         """Save an answer as the annotator's newest; False where it is the one already there."""
         text = json.dumps([asdict(each) for each in said], ensure_ascii=False)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        for _ in range(TRIES):
-            latest = self._latest(sheet.name, annotator)
-            if latest is not None and latest[1] == digest:
-                return False
-            row = {
-                "sheet": sheet.name,
-                "annotator": annotator,
-                "revision": (latest[0] if latest else 0) + 1,
-                "made": datetime.now(UTC),
-                "digest": digest,
-                "said": text,
-            }
-            try:
-                with self._writing() as connection:
-                    connection.execute(insert(ANSWERS), row)
-            except IntegrityError:
-                continue  # somebody saved this revision meanwhile: look again
-            return True
-        raise StoreError(
-            f"sheet {sheet.name} is being saved by others under the name {annotator!r}; "
-            "run the same command again"
-        )
-
-    def _latest(self, sheet: str, annotator: str) -> tuple[int, str] | None:
-        question = (
-            select(ANSWERS.c.revision, ANSWERS.c.digest)
-            .where(ANSWERS.c.sheet == sheet, ANSWERS.c.annotator == annotator)
-            .order_by(ANSWERS.c.revision.desc())
-            .limit(1)
-        )
-        with self._engine.connect() as connection:
-            found = connection.execute(question).first()
-        return None if found is None else (int(found[0]), str(found[1]))
+        return self._answers.save(sheet.name, annotator, text)
 
     def sayings(self, scan: str | None = None, key: str | None = None) -> list[Saying]:
         """What every annotator last said of every sheet, by sheet and annotator.
 
         With `scan`, or `key` too, only of the sheets of that scan, or of that key of it.
         """
-        newest = (
-            select(ANSWERS.c.sheet, ANSWERS.c.annotator, func.max(ANSWERS.c.revision).label("last"))
-            .group_by(ANSWERS.c.sheet, ANSWERS.c.annotator)
-            .subquery()
-        )
-        question = (
-            select(SHEETS, ANSWERS.c.annotator, ANSWERS.c.said)
-            .join(ANSWERS, ANSWERS.c.sheet == SHEETS.c.name)
-            .join(
-                newest,
-                (newest.c.sheet == ANSWERS.c.sheet)
-                & (newest.c.annotator == ANSWERS.c.annotator)
-                & (newest.c.last == ANSWERS.c.revision),
-            )
-            .order_by(SHEETS.c.name, ANSWERS.c.annotator)
-        )
-        question = question if scan is None else question.where(SHEETS.c.scan == scan)
-        question = question if key is None else question.where(SHEETS.c.key == key)
-        with self._engine.connect() as connection:
-            rows = [row._mapping for row in connection.execute(question).all()]
-        return [Saying(_sheet(row), str(row["annotator"]), _said(row["said"])) for row in rows]
+        return [
+            Saying(_sheet(row), str(row["annotator"]), _said(row["said"]))
+            for row in self._answers.newest(scan=scan, key=key)
+        ]
 
     def history(self, sheet: str, annotator: str) -> list[tuple[Said, ...]]:
         """Everything an annotator ever said of a sheet, oldest first."""
-        question = (
-            select(ANSWERS.c.said)
-            .where(ANSWERS.c.sheet == sheet, ANSWERS.c.annotator == annotator)
-            .order_by(ANSWERS.c.revision)
-        )
-        with self._engine.connect() as connection:
-            return [_said(row[0]) for row in connection.execute(question).all()]
+        return [_said(text) for text in self._answers.history(sheet, annotator)]
+
+    def add_case_sheets(self, sheets: Sequence[CaseSheet]) -> int:
+        """Add the sheets of cases that are not there yet; how many that were."""
+        return self._judgements.add([_case_sheet_row(sheet) for sheet in sheets])
+
+    def case_sheets(self) -> list[CaseSheet]:
+        """All sheets of cases, by name."""
+        return [_case_sheet(row) for row in self._judgements.sheets()]
+
+    def judge(self, sheet: CaseSheet, annotator: str, judged: Sequence[Judgement]) -> bool:
+        """Save a judgement a case as the annotator's newest; False where that is there already."""
+        return self._judgements.save(sheet.name, annotator, json.dumps(list(judged)))
+
+    def judgings(self, scan: str | None = None) -> list[Judging]:
+        """What everybody last judged the cases of every sheet, or of one scan's, to be."""
+        return [
+            Judging(_case_sheet(row), str(row["annotator"]), tuple(json.loads(row["said"])))
+            for row in self._judgements.newest(scan=scan)
+        ]
+
+    def judged_before(self, sheet: str, annotator: str) -> list[tuple[Judgement, ...]]:
+        """Everything an annotator ever judged the cases of a sheet to be, oldest first."""
+        return [tuple(json.loads(text)) for text in self._judgements.history(sheet, annotator)]
 
     def close(self) -> None:
         """Let go of the database."""
@@ -264,3 +148,13 @@ def _said(text: str) -> tuple[Said, ...]:
     return tuple(
         Said(each["description"], each["kind"], tuple(each["ranks"])) for each in json.loads(text)
     )
+
+
+def _case_sheet_row(sheet: CaseSheet) -> dict[str, Any]:
+    shown = json.dumps([asdict(case) for case in sheet.cases], ensure_ascii=False)
+    return {"name": sheet.name, "scan": sheet.scan, "cases": shown}
+
+
+def _case_sheet(row: Any) -> CaseSheet:
+    shown = tuple(ShownCase(**case) for case in json.loads(row["cases"]))
+    return CaseSheet(row["name"], row["scan"], shown)

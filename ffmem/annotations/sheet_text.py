@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ffmem.analyses.patterns import LEAST
+from ffmem.annotations.filled import FilledFile, letters
 from ffmem.annotations.records import Said, Sheet, ShownPrefix
-from ffmem.errors import StoreError
 
 BLANKS = 6  # empty patterns on a sheet; more can be added by hand
 INSTRUCTIONS = f"""\
@@ -49,21 +49,11 @@ class _Field:
     line: int
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where in a file something is wrong."""
-
-    file: str
-
-    def wrong(self, line: int, what: str) -> StoreError:
-        return StoreError(f"{self.file}, line {line}: {what}")
-
-
 def filled_sheet(text: str, file: str, sheets: Mapping[str, Sheet]) -> tuple[Sheet, list[Said]]:
     """The sheet that a file is, and what is said on it; refuses what is half said."""
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    place = _Place(file)
-    sheet = _which(lines, place, sheets)
+    place = FilledFile.of(text, file)
+    lines = place.lines
+    sheet = _which(place, sheets)
     headings = {
         line.strip("# \t").lower(): number
         for number, line in enumerate(lines, 1)
@@ -73,8 +63,8 @@ def filled_sheet(text: str, file: str, sheets: Mapping[str, Sheet]) -> tuple[She
         if wanted not in headings:
             raise place.wrong(1, f"the heading ‘## {wanted.title()}’ is gone; put it back")
     start, end = headings["prefixes"], headings["patterns"]
-    _check_prefixes(lines, start, end, sheet, place)
-    none, blocks = _blocks(lines, end, place)
+    _check_prefixes(place, start, end, sheet)
+    none, blocks = _blocks(place, end)
     said = [_pattern(block, len(sheet.prefixes), place) for block in blocks if _begun(block)]
     _check_whole(none, blocks, said, place)
     return sheet, said
@@ -87,8 +77,8 @@ def untouched(text: str) -> bool:
     return not ticked and not any((f := _FIELD.match(line)) and f[2].strip() for line in lines)
 
 
-def _which(lines: list[str], place: _Place, sheets: Mapping[str, Sheet]) -> Sheet:
-    for number, line in enumerate(lines, 1):
+def _which(place: FilledFile, sheets: Mapping[str, Sheet]) -> Sheet:
+    for number, line in enumerate(place.lines, 1):
         found = re.match(r"#\s*Sheet\s+(\w+)", line)
         if found:
             if found[1] not in sheets:
@@ -97,30 +87,23 @@ def _which(lines: list[str], place: _Place, sheets: Mapping[str, Sheet]) -> Shee
     raise place.wrong(1, "the heading ‘# Sheet NAME’ is gone; put it back")
 
 
-def _check_prefixes(lines: list[str], start: int, end: int, sheet: Sheet, place: _Place) -> None:
+def _check_prefixes(place: FilledFile, start: int, end: int, sheet: Sheet) -> None:
     """Refuse a sheet whose prefixes were altered; wrapped lines and spaces do not matter."""
-    expected = [_letters(f"{n}.{_line(p)}") for n, p in enumerate(sheet.prefixes, 1)]
+    expected = [letters(f"{n}.{_line(p)}") for n, p in enumerate(sheet.prefixes, 1)]
     rest, line = "".join(expected), start + 1
     for line in range(start + 1, end):
-        letters = _letters(lines[line - 1])
-        if not rest.startswith(letters):
+        found = letters(place.lines[line - 1])
+        if not rest.startswith(found):
             raise place.wrong(line, "this prefix is not the one that was given out; put it back")
-        rest = rest[len(letters) :]
+        rest = rest[len(found) :]
     if rest:
         raise place.wrong(line, "some prefixes after this line are gone; put them back")
 
 
-def _letters(text: str) -> str:
-    """Text without what editors change: spaces, and marks that Markdown gives a meaning."""
-    return re.sub(r"[\s*_\\]", "", text)
-
-
-def _blocks(
-    lines: list[str], start: int, place: _Place
-) -> tuple[tuple[bool, int], list[dict[str, _Field]]]:
+def _blocks(place: FilledFile, start: int) -> tuple[tuple[bool, int], list[dict[str, _Field]]]:
     """The tick for no pattern with its line, and the fields of every pattern."""
     none, blocks, open_field = (False, start), list[dict[str, _Field]](), None
-    for number, line in enumerate(lines[start:], start + 1):
+    for number, line in enumerate(place.lines[start:], start + 1):
         if line.lstrip().startswith("#"):
             blocks.append({})
             open_field = None
@@ -142,7 +125,7 @@ def _begun(block: dict[str, _Field]) -> bool:
     return any(field.text for field in block.values())
 
 
-def _pattern(block: dict[str, _Field], prefixes: int, place: _Place) -> Said:
+def _pattern(block: dict[str, _Field], prefixes: int, place: FilledFile) -> Said:
     line = min(field.line for field in block.values())
     for name in FIELDS:
         if name not in block:
@@ -159,7 +142,7 @@ def _pattern(block: dict[str, _Field], prefixes: int, place: _Place) -> Said:
     return Said(" ".join(block["Description"].text.split()), kind, ranks)  # type: ignore[arg-type]
 
 
-def _ranks(field: _Field, prefixes: int, place: _Place) -> tuple[int, ...]:
+def _ranks(field: _Field, prefixes: int, place: FilledFile) -> tuple[int, ...]:
     found: list[int] = []
     for part in re.split(r"[,;\s]+", re.sub(r"\s*[-–]\s*", "-", field.text).strip(" .,;")):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
@@ -182,7 +165,7 @@ def _ranks(field: _Field, prefixes: int, place: _Place) -> tuple[int, ...]:
 
 
 def _check_whole(
-    none: tuple[bool, int], blocks: list[dict[str, _Field]], said: list[Said], place: _Place
+    none: tuple[bool, int], blocks: list[dict[str, _Field]], said: list[Said], place: FilledFile
 ) -> None:
     ticked, line = none
     if ticked and said:

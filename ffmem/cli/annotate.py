@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from ffmem.cli.annotate_cases import cases, filled_case_sheets, judgings_of, print_cases
 from ffmem.cli.annotate_llm import llm
 from ffmem.cli.annotate_score import score
 from ffmem.cli.database import database_option, opened
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
 @click.group()
 def annotate() -> None:
-    """Let people, rules or a language model say which patterns the triggers of keys share."""
+    """Let people, rules or a language model say which patterns the triggers of keys share.
+
+    And let people judge what the last layer does (`ffmem annotate cases`).
+    """
 
 
+annotate.add_command(cases)
 annotate.add_command(llm)
 annotate.add_command(score)
 
@@ -76,24 +81,30 @@ def take_back(
 ) -> None:
     r"""Take filled sheets (files, or folders of them) back; all of them or none.
 
-    A sheet that was changed since becomes a new answer and the old one is kept; the same sheet
-    again changes nothing.
+    Sheets of keys and sheets of cases may be mixed. A sheet that was changed since becomes a new
+    answer and the old one is kept; the same sheet again changes nothing.
 
     \b
     Example:
         ffmem annotate import out/scan out/sheets --annotator mara
     """
+    from ffmem.annotations.case_text import is_case_sheet
     from ffmem.annotations.sheet_text import filled_sheet, untouched
 
     annotations = opened(folder, database)
     known = {sheet.name: sheet for sheet in annotations.sheets()}
-    filled = []
-    for path in sheet_files(files):
-        text = read_text(path)
-        if not (skip_empty and untouched(text)):
-            filled.append(filled_sheet(text, str(path), known))
+    texts = {str(path): read_text(path) for path in sheet_files(files)}
+    of_cases = {path: text for path, text in texts.items() if is_case_sheet(text)}
+    judged = filled_case_sheets(annotations, of_cases, skip_empty)
+    filled = [
+        filled_sheet(text, path, known)
+        for path, text in texts.items()
+        if path not in of_cases and not (skip_empty and untouched(text))
+    ]
     new = sum(annotations.answer(sheet, annotator, said) for sheet, said in filled)
-    click.echo(f"{len(filled)} sheets by {annotator}: {new} new answers, the rest known")
+    new += sum(annotations.judge(sheet, annotator, said) for sheet, said in judged)
+    count = len(filled) + len(judged)
+    click.echo(f"{count} sheets by {annotator}: {new} new answers, the rest known")
 
 
 def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
@@ -141,7 +152,8 @@ def rules(
 def agreement(folder: Path, count: int, database: str | None) -> None:
     r"""Say how far annotators agree and how often they see patterns on control keys.
 
-    Writes analyses/agreement.json into FOLDER.
+    The same for cases of the last layer, where somebody has judged any. Writes
+    analyses/agreement.json, and analyses/case-agreement.json, into FOLDER.
 
     \b
     Example:
@@ -150,9 +162,18 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
     from ffmem.annotations.agreement import agreement as compared
     from ffmem.cli.results import save_numbers
 
-    result = compared(opened(folder, database).sayings())
-    print_agreement(result, count)
-    click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
+    annotations = opened(folder, database)
+    sayings, judgings = annotations.sayings(), judgings_of(folder, annotations)
+    if sayings or not judgings:
+        result = compared(sayings)
+        print_agreement(result, count)
+        click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
+    if judgings:
+        from ffmem.annotations.case_agreement import case_agreement
+
+        judged = case_agreement(judgings)
+        print_cases(judged, count)
+        click.echo(f"-> {save_numbers(folder, 'case-agreement', judged)}")
 
 
 def print_agreement(result: Agreement, count: int) -> None:

@@ -68,20 +68,25 @@ def active_chart(result: Composition) -> Any:
     return style.captioned(chart, "How many memories are at work?", caption)
 
 
-SERIES = (
-    "all memories, against y",
-    "active memories, against y",
-    "all memories, against o",
-    "active memories, against o",
-    "random directions, against y",
-)
+SERIES = {
+    "all memories, against y": ("all", style.BLUE),
+    "active memories, against y": ("active", style.ORANGE),
+    "all memories, against o": ("all_o", style.GREEN),
+    "active memories, against o": ("active_o", style.PURPLE),
+    "scaled memories (m v), against y": ("scaled", style.INK),
+    "random directions, against y": ("random_values", style.GREY),
+}
 
 
 def zero_agreement_chart(result: Composition) -> Any:
-    """Figure 8 with its variants."""
+    """Figure 8 with its variants; scaled memories only where they are not the active ones."""
+    variants = dict(SERIES)
+    if all(found.scaled == found.active for found in result.zero_agreement):
+        del variants["scaled memories (m v), against y"]
+    names, colours = list(variants), [colour for _, colour in variants.values()]
     rows: list[Row] = []
     for found in result.zero_agreement:
-        shares = (found.all, found.active, found.all_o, found.active_o, found.random_values)
+        shares = [getattr(found, field) for field, _ in variants.values()]
         rows += [
             {
                 "layer": found.layer,
@@ -91,15 +96,15 @@ def zero_agreement_chart(result: Composition) -> Any:
                 "high": share.high,
                 "n": share.n,
             }
-            for name, share in zip(SERIES, shares, strict=True)
+            for name, share in zip(names, shares, strict=True)
         ]
     data = style.base(rows)
-    colour = style.series("series", SERIES)
+    colour = style.series("series", names, colours)
     x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])
-    main = data.transform_filter(alt.datum.series == SERIES[0])
+    main = data.transform_filter(alt.datum.series == names[0])
     bars = main.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour)
     error = main.mark_rule(color=style.INK).encode(x=x, y="low:Q", y2="high:Q")
-    rest = data.transform_filter(alt.datum.series != SERIES[0])
+    rest = data.transform_filter(alt.datum.series != names[0])
     lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(x=x, y=y, color=colour)
     caption = (
         "Share of prefixes where no memory's top token is the top token of the layer's output y "

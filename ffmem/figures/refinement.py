@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import altair as alt
@@ -9,6 +10,8 @@ import altair as alt
 from ffmem.analyses.refinement import Refinement
 from ffmem.figures import style
 from ffmem.figures.style import Row
+
+COLOURS = (style.BLUE, style.ORANGE, style.GREY)
 
 
 def charts(result: Refinement) -> dict[str, Any]:
@@ -18,6 +21,8 @@ def charts(result: Refinement) -> dict[str, Any]:
         "refinement-probability": probability_chart(result),
         "refinement-winners": winners_chart(result),
         "refinement-veto": veto_chart(result),
+        "refinement-logits": logit_chart(result),
+        "refinement-entropy": entropy_chart(result),
     }
 
 
@@ -169,3 +174,51 @@ def veto_chart(result: Refinement) -> Any:
         "veto, replaced tokens would stand at the bottom of y. Grey: tokens that stay."
     )
     return style.captioned(chart, "Is the old prediction vetoed?", caption, 2)
+
+
+def logit_chart(result: Refinement) -> Any:
+    """By how much a layer moves the logits of the old and of the new token, where they differ."""
+    names = ("new token", "old token", "token that stays")
+    rows: list[Row] = [
+        {"layer": row.layer, "series": name, **style.quantile_fields(found), "changes": row.changes}
+        for row in result.conventions[0].veto
+        for name, found in zip(
+            names, (row.new_change, row.old_change, row.unchanged_change), strict=True
+        )
+    ]
+    data = style.base(rows)
+    x, colour = style.layer_axis(), style.series("series", names, COLOURS)
+    y = alt.Y("q50:Q", title="change of the logit, o less r (median, quartiles)")
+    band = data.mark_area(opacity=0.15).encode(x=x, y="q25:Q", y2="q75:Q", color=colour)
+    lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
+    zero = data.mark_rule(color=style.INK).encode(y=alt.datum(0))
+    caption = (
+        "Where a layer changes the top token: how much the logits of the old and of the new one "
+        "move. A veto lowers the old token; a vote raises the new one. Grey: tokens that stay."
+    )
+    chart = style.sized(alt.layer(zero, band, lines))
+    return style.captioned(chart, "Does the old token fall or the new one rise?", caption)
+
+
+def entropy_chart(result: Refinement) -> Any:
+    """The model's entropy by the length of the prefix."""
+    rows: list[Row] = [
+        {
+            "tokens": f"{row.shortest} to {row.longest}",
+            **style.quantile_fields(row.quantiles),
+            "mean": row.mean.estimate,
+            "low": row.mean.low,
+            "high": row.mean.high,
+            "n": row.mean.n,
+        }
+        for row in result.entropy
+    ]
+    data = style.base(rows)
+    x = alt.X("tokens:N", title="tokens of the prefix", sort=None, axis=alt.Axis(labelAngle=0))
+    most = math.log(result.vocabulary)
+    chart = style.sized(style.box(data, x, "entropy of the next token (nats)", domain=[0, most]))
+    caption = (
+        f"Entropy of the model's distribution over {result.prefixes:,} validation prefixes: "
+        f"median, quartiles, 5 to 95 %. The axis ends at the largest there can be, {most:.1f}."
+    )
+    return style.captioned(chart, "How sure is the model?", caption)

@@ -74,7 +74,7 @@ class Head:
 
     def finish(self, logits: Tensor) -> Tensor:
         """The model's own monotone last steps: scale, soft cap."""
-        return capped(logits * self.scale, self.softcap)
+        return capped(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
 
 
 def capped(logits: Tensor, cap: float | None) -> Tensor:

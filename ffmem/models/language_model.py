@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -85,6 +86,11 @@ class LanguageModel:
         return self.tokenizer.eos_token_id if first is None else first
 
     @property
+    def unknown(self) -> int | None:
+        """The token that stands for words outside the vocabulary, where there is one."""
+        return None if self.tokenizer is None else self.tokenizer.unk_token_id
+
+    @property
     def stack(self) -> nn.Module:
         """The module that runs the blocks one after the other: tokens in, last state out."""
         block = self.layers[0].block
@@ -134,6 +140,13 @@ class LanguageModel:
                 f"{self.longest - len(lead):,}; shorten it"
             )
         return torch.tensor([lead + ids], device=self.device)
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """Every token that may be predicted as text; made once, which takes a while for many."""
+        if self.tokenizer is None:
+            return tuple(self.token(index) for index in range(self.words))
+        return tuple(self.tokenizer.batch_decode([[index] for index in range(self.words)]))
 
     def token(self, index: int) -> str:
         """A token as the text it stands for."""

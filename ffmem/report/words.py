@@ -150,6 +150,17 @@ SECTIONS = (
                 "tokens that stay on top.",
                 "A conjecture there, not measured.",
             ),
+            FigureWords(
+                "refinement-logits",
+                "Where the token changes: how far the layer moves the logits of the old and of the "
+                "new one.",
+                "A conjecture there, not measured.",
+            ),
+            FigureWords(
+                "refinement-entropy",
+                "How sure the model is of the next token, by the length of what it has read.",
+                "Not in the paper.",
+            ),
         ),
     ),
     SectionWords(

@@ -132,6 +132,7 @@ def write_arrays(folder: Path, subject: Subject) -> None:
             },
             "model_output": reading.output,
             "entropy": reading.entropy,
+            "strongest_last_layer": reading.strongest,
         }
         write_npz(folder / "sample.npz", {name: t.numpy() for name, t in tensors.items()})
 

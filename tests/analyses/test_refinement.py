@@ -3,10 +3,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses.last_layer import Judge, calibrated, distance, last_layer, nearness, spelled
+from ffmem.analyses.last_layer import (
+    Case,
+    Judge,
+    calibrated,
+    distance,
+    foreign_tokens,
+    last_layer,
+    nearness,
+    spelled,
+)
+from ffmem.analyses.last_memories import last_memories, ranks_under_cells
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.sample_reading import SampleReading, read_sample
+from ffmem.memories.projection import logits
 from ffmem.memories.steps import winner
+from ffmem.memories.values import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.test_sample import sample_for
@@ -71,6 +83,82 @@ def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
             assert row.new_rank[0] >= 0
             old = predictions.push_on_old[:, place][changed]
             assert row.old_pushed_down.estimate == pytest.approx(float((old < 0).double().mean()))
+            moved = predictions.new_change[:, place] - predictions.old_change[:, place]
+            assert (moved[changed] >= 0).all()  # the new token overtook the old one
+            assert row.old_change[2] <= row.new_change[2]
+
+
+def test_entropy_is_that_of_the_models_own_distribution(refined: Read) -> None:
+    model, reading, found = refined
+    own = []
+    for row in range(len(reading.sample)):
+        tokens = torch.cat([torch.tensor([model.bos]), reading.sample.prefix_tokens(row)])[None]
+        with torch.no_grad():
+            said = model.model(tokens).logits[0, -1, : model.words].float()
+        own.append(float(torch.distributions.Categorical(logits=said).entropy()))
+    assert sum(group.mean.n for group in found.entropy) == len(own)
+    for group in found.entropy:
+        mine = [
+            entropy
+            for entropy, size in zip(own, reading.sample.positions.tolist(), strict=True)
+            if group.shortest <= size <= group.longest
+        ]
+        assert group.mean.n == len(mine)
+        assert group.mean.estimate == pytest.approx(sum(mine) / len(mine), rel=1e-3)
+
+
+def test_single_memories_are_ranked_as_each_alone_would_be(refined: Read) -> None:
+    model, reading, _ = refined
+    says = reading.predictions[0].feedforward[:, -1]
+    cells = reading.strongest[:, :5]
+    ranks = ranks_under_cells(model, cells, says[None])[0]
+    values = value_vectors(model.layers[-1])
+    for row in range(0, 40, 9):
+        for cell, rank in zip(cells[row].tolist(), ranks[row].tolist(), strict=True):
+            if cell < 0:
+                assert rank == -1
+                continue
+            vector = values[cell % len(values)] * (-1 if cell >= len(values) else 1)
+            order = logits(model, vector, "piece").argsort(descending=True, stable=True).tolist()
+            assert rank == order.index(int(says[row]))
+    found = last_memories(model, reading, torch.Generator().manual_seed(0))
+    whole = ranks_under_cells(model, reading.strongest, says[None])[0]
+    assert found.layer.any_says.estimate == pytest.approx(
+        float((whole == 0).any(dim=1).double().mean())
+    )
+    assert found.memories == whole.shape[1]
+
+
+def test_blind_pairs_are_cases_with_another_prefixs_old_token(refined: Read) -> None:
+    model, reading, _ = refined
+    found = last_layer(model, reading, torch.Generator().manual_seed(0), count=3)
+    own = {case.sentence: case for case in all_cases(model, reading)}
+    olds = {other.residual for other in own.values()}
+    for control in found.controls:
+        case = own[control.sentence]
+        assert (control.prefix, control.output) == (case.prefix, case.output)
+        assert control.residual in olds
+    if found.found >= 6:
+        drawn = {case.sentence for case in found.cases}
+        assert drawn.isdisjoint({case.sentence for case in found.controls[:3]})
+
+
+def test_a_foreign_token_is_neither_the_old_nor_the_new_one() -> None:
+    draw = torch.Generator().manual_seed(0)
+    old, new = (torch.randint(6, (40,), generator=draw) for _ in range(2))
+    chosen = torch.arange(10, 40)
+    rows, tokens = foreign_tokens(old, new, chosen, draw)
+    assert rows.tolist() == chosen.tolist()
+    assert (tokens != old[rows]).all()
+    assert (tokens != new[rows]).all()
+    assert set(tokens.tolist()) <= set(old[chosen].tolist())
+    alone, none = foreign_tokens(old, new, torch.tensor([3]), draw)
+    assert (len(alone), len(none)) == (0, 0)
+    assert len(foreign_tokens(old, new, chosen[:0], draw)[0]) == 0
+
+
+def all_cases(model: LanguageModel, reading: SampleReading) -> tuple[Case, ...]:
+    return last_layer(model, reading, torch.Generator().manual_seed(1), count=10**6).cases
 
 
 def test_cases_are_compositions_of_the_last_layer(refined: Read) -> None:

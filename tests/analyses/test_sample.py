@@ -5,10 +5,10 @@ import torch
 
 from ffmem.analyses.conventions import conventions_of
 from ffmem.analyses.sample import PrefixSample, draw_sample, prefix_batches
-from ffmem.analyses.sample_reading import SampleReading, rank_in, read_sample
+from ffmem.analyses.sample_reading import STRONGEST, SampleReading, read_sample
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
-from ffmem.memories.projection import Lens, logits
+from ffmem.memories.projection import Lens, best, logits, ranks
 from ffmem.memories.reading import read
 from ffmem.memories.values import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -116,6 +116,12 @@ def check_predictions(model: LanguageModel, found: SampleReading, row: int) -> N
             order = states[0].argsort(descending=True).tolist()
             assert int(predictions.rank[row, place]) == order.index(last)
             assert int(predictions.new_rank_in_residual[row, place]) == order.index(new)
+            for found_change, token in (
+                (predictions.old_change, old),
+                (predictions.new_change, new),
+            ):
+                moved = float(states[1][token] - states[0][token])
+                assert float(found_change[row, place]) == pytest.approx(moved, rel=1e-3, abs=1e-4)
 
 
 def check_coefficients(model: LanguageModel, found: SampleReading, row: int) -> None:
@@ -131,6 +137,13 @@ def check_coefficients(model: LanguageModel, found: SampleReading, row: int) -> 
         assert int(counts.active[row, place]) == int(on.sum())
         assert int(counts.matches_y[row, place]) == int(agree.sum())
         assert int(counts.matches_y_active[row, place]) == int((agree & on).sum())
+        own = [logits(model, c * v, "piece") for c, v in zip(m, values, strict=True) if c != 0]
+        scaled = sum(int(scores.argmax()) == says for scores in own)
+        assert int(counts.matches_y_scaled[row, place]) == scaled
+        if reading.layer.activation == "relu":
+            assert scaled == int(counts.matches_y_active[row, place])
+        elif reading.layer.gated:
+            assert scaled == int(counts.matches_y[row, place])
         strength = sorted((m.abs() * values.norm(dim=1)).tolist(), reverse=True)
         needed, reached = 0, 0.0
         while reached < 0.9 * sum(strength) * (1 - 1e-6):
@@ -148,6 +161,19 @@ def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> N
     for row in range(0, 24, 5):
         check_predictions(model, found, row)
         check_coefficients(model, found, row)
+
+
+def test_the_strongest_memories_are_those_that_add_most(scanned_toy: Scanned) -> None:
+    model, _ = scanned_toy
+    found = read_sample(model, sample_for(model), budget=100)
+    for row in range(0, 24, 5):
+        tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
+        last = read(model, tokens, "m")[-1]
+        m = last.m[0, -1]
+        strength = m.abs() * value_vectors(last.layer).norm(dim=1)
+        order = strength.argsort(descending=True)[:STRONGEST].tolist()
+        expected = [-1 if m[i] == 0 else i + len(m) * int(m[i] < 0) for i in order]
+        assert found.strongest[row].tolist() == expected
 
 
 def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:
@@ -188,4 +214,10 @@ def test_conventions_are_those_that_make_a_difference(scanned_toy: Scanned) -> N
 
 def test_rank_counts_ties_in_order_of_the_ids() -> None:
     scores = torch.tensor([[1.0, 2.0, 2.0, 0.0]])
-    assert [int(rank_in(scores, torch.tensor([t]))) for t in range(4)] == [2, 0, 1, 3]
+    assert [int(ranks(scores, torch.tensor([t]))) for t in range(4)] == [2, 0, 1, 3]
+    many = torch.randint(-3, 4, (20, 30), generator=torch.Generator().manual_seed(0)).float()
+    wanted = torch.arange(20)
+    orders = many.argsort(dim=1, descending=True, stable=True).tolist()
+    expected = [order.index(token) for order, token in zip(orders, wanted.tolist(), strict=True)]
+    assert ranks(many, wanted).tolist() == expected
+    assert best(many).tolist() == [order[0] for order in orders]

@@ -7,7 +7,7 @@ from ffmem.address import Address
 from ffmem.analyses.controls import random_rows_like, shuffled_agreement, unigram_match, untrained
 from ffmem.analyses.trigger_tokens import trigger_tokens
 from ffmem.analyses.value_reading import LayerValues, ranks_by_counting, read_values
-from ffmem.analyses.values import Values, summarise
+from ffmem.analyses.values import Values, left_out, summarise
 from ffmem.memories.projection import logits
 from ffmem.memories.values import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -114,6 +114,19 @@ def test_counts_say_what_is_left_out(planted: Planted) -> None:
     dead = int((store.array("trigger_coefficients")[:, 0] == 0).sum())
     assert found.counts["dead cells"] == dead > 0
     assert found.counts["cells"] == model.memories
+
+
+def test_the_unknown_token_is_counted(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    parts, found = read(model, store)
+    assert found.counts["top triggers followed by the unknown token"] == 0
+    common = int(parts[0].triggers.next[:, 0].mode().values)  # as if it were the unknown one
+    counts = left_out(parts, common)
+    cells = [(part, cell) for part in parts for cell in range(len(part.top))]
+    follows = sum(int(part.triggers.next[cell, 0]) == common for part, cell in cells)
+    assert counts["top triggers followed by the unknown token"] == follows > 0
+    promoted = sum(int(part.top[cell]) == common for part, cell in cells)
+    assert counts["values with the unknown token on top"] == promoted
 
 
 def test_ranks_count_ties_in_order_of_the_ids() -> None:

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ffmem.annotations.cases import Judgement, Judging
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.records import Said
+from ffmem.annotations.revisions import Revisions
 from ffmem.errors import StoreError
+from tests.annotations.test_cases import SAID
+from tests.annotations.test_cases import SHEET as CASES
 from tests.annotations.test_sheets import ANSWER, SHEET
 
 
@@ -83,6 +87,24 @@ def test_importing_twice_changes_nothing_and_a_change_keeps_the_old_answer(
     again.close()
 
 
+def test_cases_have_the_same_guarantees(
+    annotations: Annotations, url: str, request: pytest.FixtureRequest
+) -> None:
+    sheet = replace(CASES, name=named(request))
+    assert [annotations.add_case_sheets([sheet]) for _ in range(2)] == [1, 0]
+    assert annotations.judge(sheet, "mara", SAID)
+    assert not annotations.judge(sheet, "mara", SAID)
+    other: list[Judgement] = ["distant", *SAID[1:]]
+    assert annotations.judge(sheet, "mara", other)
+    again = Annotations.open(url)
+    assert sheet in again.case_sheets()
+    assert again.judged_before(sheet.name, "mara") == [tuple(SAID), tuple(other)]
+    mine = [each for each in again.judgings() if each.sheet == sheet]
+    assert mine == [Judging(sheet, "mara", tuple(other))]
+    assert sheet.name not in {each.name for each in again.sheets()}
+    again.close()
+
+
 def test_two_people_at_once_lose_nothing(
     annotations: Annotations, url: str, request: pytest.FixtureRequest
 ) -> None:
@@ -116,22 +138,22 @@ def test_two_people_at_once_lose_nothing(
 
 
 def test_an_answer_saved_between_looking_and_writing_is_not_overwritten(
-    annotations: Annotations, url: str, request: pytest.FixtureRequest
+    annotations: Annotations, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sheet = replace(SHEET, name=named(request))
     annotations.add_sheets([sheet])
     meanwhile = [lambda: annotations.answer(sheet, "bo", ANSWER[:1])]
 
-    class Interrupted(Annotations):
-        def _latest(self, sheet: str, annotator: str) -> tuple[int, str] | None:
-            found = super()._latest(sheet, annotator)
-            if meanwhile:
-                meanwhile.pop()()
-            return found
+    looked = Revisions.latest
 
-    slow = Interrupted.open(url)
-    assert slow.answer(sheet, "bo", ANSWER)
-    slow.close()
+    def interrupted(self: Revisions, name: str, annotator: str) -> tuple[int, str] | None:
+        found = looked(self, name, annotator)
+        if meanwhile:
+            meanwhile.pop()()
+        return found
+
+    monkeypatch.setattr(Revisions, "latest", interrupted)
+    assert annotations.answer(sheet, "bo", ANSWER)
     assert annotations.history(sheet.name, "bo") == [tuple(ANSWER[:1]), tuple(ANSWER)]
 
 

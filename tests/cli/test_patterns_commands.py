@@ -110,3 +110,45 @@ def test_sheets_go_out_come_back_and_are_compared(
     code, _, err = run(capsys, "patterns", str(folder), "--annotator", "nobody")
     assert code == 2
     assert "answers are by: ana, bo, rules" in err
+
+
+def test_cases_of_the_last_layer_go_out_come_back_and_are_compared(
+    capsys: Capture, folder: Path, tmp_path: Path
+) -> None:
+    sheets = tmp_path / "cases"
+    code, _, err = run(capsys, "annotate", "cases", str(folder), str(sheets))
+    assert code == 2
+    assert "--only last-layer" in err
+    words = ["--only", "last-layer", "--sample", "60", "--no-figures"]
+    assert run(capsys, "analyse", str(folder), *words)[0] == 0
+    numbers = json.loads((folder / "analyses" / "last-layer.json").read_text())["result"]
+    shown = len(numbers["cases"]) + len(numbers["controls"])
+    code, out, _ = run(capsys, "annotate", "cases", str(folder), str(sheets))
+    files = sorted(sheets.glob("cases-*.md"))
+    assert code == 0
+    assert f"sheets of {shown} cases" in out
+    before = files[0].read_text()
+    assert "0 sheets of 0 cases" in run(capsys, "annotate", "cases", str(folder), str(sheets))[1]
+    take = ["annotate", "import", str(folder), str(sheets), "--annotator"]
+    code, _, err = run(capsys, *take, "ana")
+    assert code == 2
+    assert "the judgement is empty" in err
+    assert "0 sheets by ana: 0 new" in run(capsys, *take, "ana", "--skip-empty")[1]
+    for who, judgement in (("ana", "related"), ("bo", "distant")):
+        for path in files:
+            text = path.read_text().replace(": related\n", ": \n")
+            path.write_text(text.replace("Judgement: \n", f"Judgement: {judgement}\n"))
+        assert f"{len(files)} new answers" in run(capsys, *take, who)[1]
+        assert ": 0 new answers" in run(capsys, *take, who)[1]
+    assert before == files[0].read_text().replace("Judgement: distant\n", "Judgement: \n")
+    code, out, _ = run(capsys, "annotate", "agreement", str(folder))
+    assert code == 0
+    related = sum(case["related"] for case in numbers["cases"])
+    share = 100 * related / len(numbers["cases"])
+    assert f"rules: {share:.0f} %" in out
+    assert "ana: 100 % (" in out
+    assert "bo: 0 % (0 .. " in out
+    assert f"ana and bo: kappa 0.00, the same on 0 % of {len(numbers['cases'])} cases" in out
+    saved = json.loads((folder / "analyses" / "case-agreement.json").read_text())["result"]
+    assert [share["annotator"] for share in saved["shares"]] == ["ana", "bo", "rules"]
+    assert saved["shares"][0]["controls"]["n"] == len(numbers["controls"])

@@ -1,0 +1,163 @@
+"""Rows that are added and never changed: sheets, what everybody ever said of them, what counts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, func, insert, select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from ffmem.errors import StoreError
+
+TRIES = 20  # writers that meet on one sheet and annotator
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A connection whose work is kept whole or not at all."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except IntegrityError:
+        raise
+    except SQLAlchemyError as error:
+        reason = str(error).splitlines()[0]
+        raise StoreError(
+            f"the annotations could not be saved ({reason}); nothing was changed, so mend that "
+            "and run the same command again"
+        ) from None
+
+
+class Revisions:
+    """One kind of sheets and the answers to them; a change is a new revision, the highest counts."""
+
+    def __init__(self, engine: Engine, sheets: Table, answers: Table) -> None:
+        self._engine, self._sheets, self._answers = engine, sheets, answers
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> int:
+        """Add the sheets that are not there yet; how many that were."""
+        for _ in range(TRIES):
+            known = set(self.names())
+            new = [row for row in rows if row["name"] not in known]
+            if not new:
+                return 0
+            try:
+                with writing(self._engine) as connection:
+                    connection.execute(insert(self._sheets), new)
+            except IntegrityError:
+                continue  # somebody added some of them meanwhile: look again
+            return len(new)
+        raise StoreError("these sheets are being added by others; run the same command again")
+
+    def names(self, scan: str | None = None) -> list[str]:
+        """The names of all sheets, or of one scan's, in order."""
+        sheets = self._sheets.c
+        question = select(sheets.name).order_by(sheets.name)
+        question = question if scan is None else question.where(sheets.scan == scan)
+        with self._engine.connect() as connection:
+            return [str(name) for (name,) in connection.execute(question).all()]
+
+    def sheets(self, name: str | None = None) -> list[Any]:
+        """The rows of all sheets, or of the one of a name, by name."""
+        question = select(self._sheets).order_by(self._sheets.c.name)
+        question = question if name is None else question.where(self._sheets.c.name == name)
+        with self._engine.connect() as connection:
+            return [row._mapping for row in connection.execute(question).all()]
+
+    def save(self, sheet: str, annotator: str, text: str) -> bool:
+        """Save what was said as the annotator's newest; False where it is already there."""
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        for _ in range(TRIES):
+            latest = self.latest(sheet, annotator)
+            if latest is not None and latest[1] == digest:
+                return False
+            row = {
+                "sheet": sheet,
+                "annotator": annotator,
+                "revision": (latest[0] if latest else 0) + 1,
+                "made": datetime.now(UTC),
+                "digest": digest,
+                "said": text,
+            }
+            try:
+                with writing(self._engine) as connection:
+                    connection.execute(insert(self._answers), row)
+            except IntegrityError:
+                continue  # somebody saved this revision meanwhile: look again
+            return True
+        raise StoreError(
+            f"sheet {sheet} is being saved by others under the name {annotator!r}; "
+            "run the same command again"
+        )
+
+    def latest(self, sheet: str, annotator: str) -> tuple[int, str] | None:
+        """The newest revision and its digest."""
+        said = self._answers.c
+        question = (
+            select(said.revision, said.digest)
+            .where(said.sheet == sheet, said.annotator == annotator)
+            .order_by(said.revision.desc())
+            .limit(1)
+        )
+        with self._engine.connect() as connection:
+            found = connection.execute(question).first()
+        return None if found is None else (int(found[0]), str(found[1]))
+
+    def newest(self, **only: str | None) -> list[Any]:
+        """Every sheet's row with each annotator's newest answer, by sheet and annotator.
+
+        `only` names columns of the sheets and what they must be; None is anything.
+        """
+        said = self._answers.c
+        newest = (
+            select(said.sheet, said.annotator, func.max(said.revision).label("last"))
+            .group_by(said.sheet, said.annotator)
+            .subquery()
+        )
+        question = (
+            select(self._sheets, said.annotator, said.said)
+            .join(self._answers, said.sheet == self._sheets.c.name)
+            .join(
+                newest,
+                (newest.c.sheet == said.sheet)
+                & (newest.c.annotator == said.annotator)
+                & (newest.c.last == said.revision),
+            )
+            .order_by(self._sheets.c.name, said.annotator)
+        )
+        for column, wanted in only.items():
+            if wanted is not None:
+                question = question.where(self._sheets.c[column] == wanted)
+        with self._engine.connect() as connection:
+            return [row._mapping for row in connection.execute(question).all()]
+
+    def answered(self, scan: str) -> dict[str, set[str]]:
+        """Which sheets of a scan each annotator has answered."""
+        said = self._answers.c
+        question = (
+            select(said.annotator, said.sheet)
+            .join(self._sheets, said.sheet == self._sheets.c.name)
+            .where(self._sheets.c.scan == scan)
+            .distinct()
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(question).all()
+        found: dict[str, set[str]] = {}
+        for annotator, sheet in rows:
+            found.setdefault(str(annotator), set()).add(str(sheet))
+        return found
+
+    def history(self, sheet: str, annotator: str) -> list[str]:
+        """Everything an annotator ever said of a sheet, oldest first."""
+        said = self._answers.c
+        question = (
+            select(said.said)
+            .where(said.sheet == sheet, said.annotator == annotator)
+            .order_by(said.revision)
+        )
+        with self._engine.connect() as connection:
+            return [str(row[0]) for row in connection.execute(question).all()]

@@ -1,0 +1,88 @@
+"""What must hold in every family: ReLU, GELU, gated, parallel, post-norm.
+
+docs/concepts/memories.md says which invariant of the specification is tested where.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ffmem.address import Address, Sign
+from ffmem.analyses.shortened import Question, Shortened, coefficients
+from ffmem.memories.projection import logits
+from ffmem.memories.reading import read
+from ffmem.memories.values import value_vectors
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.conftest import lines
+
+Scanned = tuple[LanguageModel, ScanStore]
+TOP = 6  # triggers of the toys' scans
+
+
+def test_the_last_output_is_what_the_model_says(scanned_toy: Scanned) -> None:
+    """Invariant 1: top(project(o)) of the last layer is the model's own next token."""
+    model, _ = scanned_toy
+    tokens = model.encode("winter market river stone")
+    said = model.model(tokens).logits[0, :, : model.words]
+    last = read(model, tokens, "o")[-1].o[0]
+    assert logits(model, last, "state").argmax(dim=1).tolist() == said.argmax(dim=1).tolist()
+
+
+def test_signed_cells_add_up_to_what_the_layer_adds(scanned_toy: Scanned) -> None:
+    """Invariant 2: cells with coefficients that are never negative, added one by one."""
+    model, _ = scanned_toy
+    for reading in read(model, "stone light", "my"):
+        m, values = reading.m[0, -1], value_vectors(reading.layer)
+        total = torch.zeros_like(reading.y[0, -1])
+        for index in range(reading.layer.memories):
+            total += m[index].clamp(min=0) * values[index]
+            total += (-m[index]).clamp(min=0) * -values[index]
+        bias = reading.layer.value_bias
+        total += 0 if bias is None else bias
+        torch.testing.assert_close(total, reading.y[0, -1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_stored_coefficient_is_that_of_the_prefix_alone(scanned_toy: Scanned) -> None:
+    """Invariant 7: BOS and the prefix, without what follows, give the stored coefficient."""
+    model, store = scanned_toy
+    signs: tuple[Sign, ...] = ("+", "-") if model.gated else ("",)
+    seen = 0
+    for layer in store.memories:
+        for address in (Address(layer, index, sign) for index in (0, 33) for sign in signs):
+            for trigger in store.triggers(address):
+                m = read(model, trigger.before + trigger.last, "m")[layer - 1].m[0, -1]
+                own = float(m[address.index]) * (-1 if address.sign == "-" else 1)
+                assert own == pytest.approx(trigger.coefficient, rel=1e-3, abs=1e-5)
+                seen += 1
+    assert seen > 10
+
+
+def test_without_its_last_token_a_prefix_is_the_position_before(scanned_toy: Scanned) -> None:
+    """Invariant 8: position p - 1 of the original run needs no pass of its own."""
+    model, _ = scanned_toy
+    text = "garden engine"
+    ids = model.encode(text)[0, 1:].numpy().astype(np.int32)
+    p, sign = len(ids), "+" if model.gated else ""
+    asked = [Question(Address(2, i, sign), Shortened(0, ids, p), p) for i in range(40)]  # type: ignore[arg-type]
+    answers = coefficients(model, asked, budget=1000)
+    before = read(model, text, "m")[1].m[0, p - 1, :40]
+    assert torch.allclose(answers.values, before, atol=1e-5)
+
+
+def test_triggers_are_those_of_brute_force(scanned_toy: Scanned) -> None:
+    """Invariant 9: streaming keeps what a full sort of all sentences' best prefixes keeps."""
+    model, store = scanned_toy
+    best: list[torch.Tensor] = []
+    for line in lines(60, 1):
+        m = read(model, line, "m")[1].m[0, 1:-1]  # no empty prefix, no whole sentence
+        cells = torch.cat([m, -m], dim=1) if model.gated else m
+        if len(cells):
+            best.append(cells.max(dim=0).values)
+    strongest = torch.stack(best).sort(dim=0, descending=True).values[:TOP]
+    for cell in range(0, strongest.shape[1], 5):
+        expected = [value for value in strongest[:, cell].tolist() if value > 0]
+        found = [trigger.coefficient for trigger in store.triggers(store.address(2, cell))]
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)
