@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.explored import Explored
-from ffmem.explorer.failures import answer_failures
+from ffmem.explorer.failures import DOCUMENTED, answer_failures
 from ffmem.explorer.pages import (
     annotate,
     api,
@@ -47,6 +47,7 @@ def create_app(explored: Explored, token: str | None = None) -> FastAPI:
         docs_url=None,  # the stock page fetches scripts from elsewhere; /api lists the routes
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        responses=DOCUMENTED,
     )
     app.state.explored = explored
     app.state.templates = templates([part.LINK for part in PAGES if hasattr(part, "LINK")])

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from ffmem.errors import AddressError, FfmemError, LiveError, ModelError
 from ffmem.explorer.rendering import page
 
 TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
+
+
+class Problem(BaseModel):
+    """What went wrong, in one sentence."""
+
+    detail: str
+
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": title} for status, title in TITLES.items()
+}
 
 
 def answer_failures(app: FastAPI) -> None:

@@ -46,6 +46,7 @@ class LayerContributions:
     bias: float
     rest: float
     strongest: tuple[MemoryContribution, ...]  # by size, of either sign
+    terms: Tensor = field(repr=False)  # [memory], on the CPU: every memory's term
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Contributions:
         """All terms together; equal to `logit` but for rounding."""
         terms = [part.attention + part.memories + part.bias + part.rest for part in self.layers]
         return self.start + sum(terms) + self.constant
+
+    def of(self, address: Address) -> float:
+        """One memory's term, whichever sign its coefficient has."""
+        (part,) = (part for part in self.layers if part.layer == address.layer)
+        return float(part.terms[address.index])
 
     def strongest(self, count: int) -> list[MemoryContribution]:
         """The memories with the largest terms of either sign, over all layers."""
@@ -120,6 +126,7 @@ def layer_contributions(reading: LayerReading, towards: Tensor, count: int) -> L
             )
             for index in chosen
         ),
+        terms=terms.cpu(),
     )
 
 

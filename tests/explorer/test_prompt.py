@@ -58,7 +58,8 @@ def test_silencing_the_strongest_memory_changes_the_view(
     changed = asked(client, write=6, edit=[f"{address}=0", "L1.3*2"])
     assert changed["plain"] == plain["plain"]
     assert changed["moved"] > 0
-    assert address not in {m["address"] for m in changed["edited"]["explanation"]["strongest"][:1]}
+    assert plain["plain"]["explanation"]["terms"][address] != 0
+    assert changed["edited"]["explanation"]["terms"][address] == 0
     with edited(model, [f"{address}=0", "L1.3*2"]):
         expected = continued(model, TEXT, plain["position"], 6)
     assert changed["edited"]["continuation"] == expected

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ffmem.address import Address
 from ffmem.corpus.token_ends import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError
 from ffmem.memories.contributions import contributions
@@ -104,6 +105,7 @@ class Explanation:
     constant: float
     layers: tuple[ShownTerms, ...]
     strongest: tuple[ShownMemory, ...]
+    terms: dict[str, float]  # of the memories that are strongest as the model is, by address
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,14 @@ def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswe
     plain = look(model, question.text, question.position, STRONGEST)
     token = wanted_token(model, question, plain)
     before, why_not = seen(model, question, plain, token)
+    watched = () if before.explanation is None else tuple(before.explanation.terms)
     changed = after = None
     if edits:
         with edited(model, edits):
             changed = look(model, question.text, plain.position, STRONGEST)
             if not bool(torch.isfinite(changed.distribution).all()):
                 raise EditError("these changes make numbers overflow; use smaller ones")
-            after, _ = seen(model, question, changed, token)
+            after, _ = seen(model, question, changed, token, watched)
     return PromptAnswer(
         model=model.name,
         tokens=pieces,
@@ -199,12 +202,16 @@ def wanted_token(model: LanguageModel, question: PromptQuestion, plain: PromptVi
 
 
 def seen(
-    model: LanguageModel, question: PromptQuestion, view: PromptView, token: int
+    model: LanguageModel,
+    question: PromptQuestion,
+    view: PromptView,
+    token: int,
+    watched: tuple[str, ...] = (),
 ) -> tuple[Seen, str | None]:
     """One run in the form that is shown, and why a logit is not explained where it is not."""
     explained, why_not = None, None
     try:
-        explained = explanation(model, view, token)
+        explained = explanation(model, view, token, watched)
     except ModelError as error:
         why_not = str(error)
     written = continued(model, question.text, view.position, question.write)
@@ -227,8 +234,10 @@ def shown_step(step: Step) -> ShownStep:
     )
 
 
-def explanation(model: LanguageModel, view: PromptView, token: int) -> Explanation:
-    """The token's logit as a sum."""
+def explanation(
+    model: LanguageModel, view: PromptView, token: int, watched: tuple[str, ...] = ()
+) -> Explanation:
+    """The token's logit as a sum; terms of `watched` memories, or else of the strongest, too."""
     found = contributions(model, view.readings, token, EXPLAINED)
     strongest = []
     for memory in found.strongest(EXPLAINED):
@@ -249,6 +258,10 @@ def explanation(model: LanguageModel, view: PromptView, token: int) -> Explanati
             for part in found.layers
         ),
         strongest=tuple(strongest),
+        terms={
+            address: found.of(Address.parse(address))
+            for address in watched or (memory.address for memory in strongest)
+        },
     )
 
 

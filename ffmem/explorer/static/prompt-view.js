@@ -2,7 +2,7 @@
 import { element, shownToken } from "./ask.js";
 
 const part = (id) => document.querySelector(`#${id}`);
-const signed = (number) => (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3);
+const signed = (number) => (number === 0 ? "0" : (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3));
 const percent = (share) => (share < 0.00005 ? "0" : (100 * share).toFixed(2)) + " %";
 const token = (text) => element("span", { className: "token" }, shownToken(text));
 const cell = (className, ...children) => element("td", { className }, ...children);
@@ -135,7 +135,6 @@ function showMemories(found, acts) {
     return;
   }
   const largest = Math.max(...explained.strongest.map((one) => Math.abs(one.amount)));
-  const after = new Map((found.edited?.explanation.strongest ?? []).map((one) => [one.address, one.amount]));
   const rows = explained.strongest.map((one) => {
     const cells = [
       element("th", { scope: "row" }, memoryLink(one.address)),
@@ -144,7 +143,7 @@ function showMemories(found, acts) {
       cell("few", ...one.promotes.map(token)),
       cell("acts", button("Silence", `silence ${one.address}`, () => acts.apply(`${one.address}=0`)), button("Change …", `change ${one.address}`, () => acts.choose(one.address))),
     ];
-    if (found.edited) cells.splice(2, 0, cell("n", after.has(one.address) ? signed(after.get(one.address)) : "small"));
+    if (found.edited) cells.splice(2, 0, cell("n", signed(found.edited.explanation.terms[one.address])));
     return row(...cells);
   });
   const titles = [heading("Memory"), heading(found.edited ? "adds, as it is" : "adds"), heading("coefficient", "n"), heading("it promotes"), heading("")];
