@@ -3,9 +3,9 @@
     python -m benchmarks.ray_scan [MODEL] [CORPUS] [--shards 24] [--shard-bytes 32768] [--rounds 3]
 
 Throughput is taken while all workers read: from when every worker has answered until the last
-shards (two a worker) have been given out, in tokens a second. The start of Ray and of the models,
-the merge and the writing of the store are printed apart. The stores of both must be the same to the
-byte.
+shards (two a worker) have been given out. What it is from start to end, with the start of Ray and
+of the models, the merge and the writing of the store, is printed beside it. The stores of both
+must be the same to the byte.
 """
 
 from __future__ import annotations

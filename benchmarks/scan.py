@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -24,9 +25,10 @@ from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scan.scanner import Scanner, sent
+from ffmem.scan.scanner import Scanner, ScanState, sent
 from ffmem.scan.settings import ScanSettings
 
+CLOCK = [time.perf_counter]  # processor time instead counts all threads, and no other process
 PIECES = 16  # of each side, taken in turn, where the two sides have different batches
 
 
@@ -43,19 +45,40 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--state", type=Path, help="start here; made from the warm-up if absent")
+    parser.add_argument(
+        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a machine others use too"
+    )
     parser.add_argument("--padded", action="store_true", help="also against batches of 32, padded")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    if options.clock == "cpu":
+        CLOCK[0] = time.process_time
     model = load(options.model, device=options.device, dtype=options.dtype)
     source = first_sentences(model, options.corpus)
     warm = list(all_batches(model, source, options.warmup, options.budget))
     timed = list(all_batches(model, source, options.sentences, options.budget))
     settings = ScanSettings(top=options.top, signed=model.gated)
+    state = None if options.state is None else state_after(model, warm, settings, options.state)
     print(f"{torch.get_num_threads()} threads, {model.dtype}, t = {options.top}")
-    compare(model, warm, timed, settings, options.rounds)
+    compare(model, [] if state else warm, timed, settings, options.rounds, state)
     if options.padded:
         padded(model, warm + timed, settings, options.rounds)
+
+
+def state_after(
+    model: LanguageModel, warm: list[Batch], settings: ScanSettings, path: Path
+) -> ScanState:
+    """What a scan keeps after the warm-up, from the file or into it."""
+    if not path.exists():
+        with Scanner(model, settings) as scanner:
+            for batch in warm:
+                scanner.read(batch)
+            torch.save(scanner.state(), path)
+    found: ScanState = torch.load(path, weights_only=False)
+    print(f"after {next(iter(found.values())).tallies.sentences:,} sentences")
+    return found
 
 
 def first_sentences(model: LanguageModel, corpus: str) -> Iterator[Sentences]:
@@ -90,10 +113,10 @@ def wait(device: torch.device) -> None:
 def seconds(work: Callable[[], object], device: torch.device) -> float:
     """How long some work takes."""
     wait(device)
-    began = time.perf_counter()
+    began = CLOCK[0]()
     work()
     wait(device)
-    return time.perf_counter() - began
+    return CLOCK[0]() - began
 
 
 def in_turn(
@@ -131,18 +154,25 @@ def compare(
     timed: list[Batch],
     settings: ScanSettings,
     rounds: int,
+    state: ScanState | None = None,
 ) -> None:
     """Scan against bare pass, batch by batch in turn, so that both meet the same noise."""
-    for batch in warm[:2]:
-        bare(model, batch.tokens)
+    with Scanner(model, settings) as throw_away:  # not timed: first use of everything
+        for batch in (warm + timed)[-2:]:
+            throw_away.read(batch)
+            bare(model, batch.tokens)
     curves = []
     for number in range(rounds):
         with Scanner(model, settings) as scanner:
+            if state is not None:
+                scanner.resume(state)
             curves.append(in_turn(model, scanner, warm + timed, number))
     first = curves[0]
     edge = first.group_at(sum(len(batch.lengths) for batch in warm))
     parts = {"from the first sentence": (0, edge), "after them": (edge, None)}
     for name, (begin, end) in parts.items():
+        if not first.bare[begin:end]:
+            continue
         low, middle, high = quartiles([curve.ratio(begin, end) for curve in curves])
         count, tokens = sum(first.sentences[begin:end]), sum(first.tokens[begin:end])
         bare_speed, scan_speed = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ffmem.errors import StoreError
+from ffmem.errors import ScanError, StoreError
 from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import write_store
 from ffmem.runs.jobs import ModelChoice, ModelFacts
@@ -77,8 +77,10 @@ def scan_on(
     cluster may be lost: the same call goes on from what was saved. The model says whether a
     memory has two signs, whatever the plan's settings say.
     """
-    from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
-
+    try:
+        from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
+    except ImportError as error:
+        raise ScanError("a scan on Ray needs a package: run `pip install 'ffmem[ray]'`") from error
     return scan_by(partial(RayExecutor, cluster), model, plan, out, watch)
 
 

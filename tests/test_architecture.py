@@ -64,6 +64,7 @@ DOORS = {
     "click": {"cli"},
     "rich": {"cli"},
     "triton": {"scan"},
+    "numba": {"scan"},
     "duckdb": {"store"},
     "sqlalchemy": {"annotations"},
     "ray": {"scaleout"},

@@ -67,3 +67,26 @@ def test_every_page_is_in_the_index() -> None:
     for page in PAGES:
         name = page.relative_to(ROOT / "docs").as_posix() if page.parent != ROOT else "index.md"
         assert name == "index.md" or name in index, name
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "cli.md"], ids=lambda page: page.name
+)
+def test_commands_and_options_in_the_pages_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name, words in re.findall(r"\bffmem ([a-z]+)((?: [^`\n]*)?)", text):
+        command = ffmem.commands.get(name)
+        if command is None:
+            assert f"`ffmem {name}" not in text, f"{page.name}: there is no command {name}"
+            continue
+        group = getattr(command, "commands", {})
+        first = words.split()[0] if words.split() else ""
+        known = {
+            option
+            for one in (command, group.get(first, command))
+            for p in one.params
+            for option in p.opts + p.secondary_opts
+        }
+        words = words.split("#")[0].split("|")[0]
+        for option in re.findall(r"(?<=\s)--[a-z][a-z-]+", words):
+            assert option in known | {"--help"}, f"{page.name}: ffmem {name} has no {option}"

@@ -57,6 +57,8 @@ for command in (
 def main() -> None:
     """Run the command line: exit code 2 and one sentence for anything a user can mend."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch: threads that wait soon sleep
+    # On a GPU batches of ever new shapes fragment memory, unless its pieces can grow.
+    os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     try:
         code = ffmem(standalone_mode=False)
     except FfmemError as error:

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
+from ffmem.cli.options import location_of
 from ffmem.errors import StoreError
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", callback=location_of)
 @click.option("--token", required=True, help="The token, its leading space included: ' Paris'.")
 @click.option("-n", "--count", default=20, show_default=True, help="Memories shown of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ffmem.cli.options import location_of
+
 if TYPE_CHECKING:
     from ffmem.address import Address
     from ffmem.store.scan_store import ScanStore
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", callback=location_of)
 @click.argument("address")
 @click.option("-n", "--count", default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")

@@ -54,7 +54,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     \b
     Examples:
         ffmem study demo
-        ffmem study MODEL corpus.txt --valid valid.txt --max-sentences 20000 -o out/mine
+        ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
     from rich.console import Console
 

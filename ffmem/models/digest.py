@@ -15,17 +15,19 @@ LOOKED_AT = 4096  # numbers of each parameter that count
 
 
 @torch.no_grad()
-def weights_digest(model: nn.Module) -> str:
+def weights_digest(model: nn.Module, dtype: torch.dtype | None = None) -> str:
     """Twelve hex digits over every parameter's name, shape, type and some of its numbers.
 
-    Evenly spaced numbers are enough to tell trained models apart, and reading them takes
-    milliseconds where hashing every byte of a large model would take minutes.
+    With `dtype` as if the model had been loaded in that precision. Evenly spaced numbers are
+    enough to tell trained models apart, and reading them takes milliseconds where hashing every
+    byte of a large model would take minutes.
     """
     found = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
         flat = parameter.detach().reshape(-1)
-        some = flat[:: max(1, len(flat) // LOOKED_AT)].float().cpu().numpy()
-        found.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        kind = dtype or parameter.dtype
+        some = flat[:: max(1, len(flat) // LOOKED_AT)].to(kind).float().cpu().numpy()
+        found.update(f"{name} {tuple(parameter.shape)} {kind}".encode())
         found.update(some.tobytes())
     return found.hexdigest()[:12]
 

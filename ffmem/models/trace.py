@@ -81,10 +81,8 @@ def trace(model: nn.Module, tokens: Tensor) -> Trace:
 def _in_one_place(run: Trace) -> Trace:
     """The same run on one device; a model spread over several leaves tensors on all of them."""
     where = run.logits.device
-    inputs, outputs = (
-        {name: tensor.to(where) for name, tensor in side.items()}
-        for side in (run.inputs, run.outputs)
-    )
+    inputs = {name: tensor.to(where) for name, tensor in run.inputs.items()}
+    outputs = {name: tensor.to(where) for name, tensor in run.outputs.items()}
     return Trace(run.logits, inputs, outputs, run.calls)
 
 

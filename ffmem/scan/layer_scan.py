@@ -140,7 +140,7 @@ class LayerScan:
             cells = self._cells(sign)
             self._fires[cells] += sweep.fires
             self._totals[cells] += (sweep.sums / UNIT).round_().long()
-            self._collect(Swept(m, rows, sweep.maxima, sign, cells.start))
+            self._collect(Swept(m, rows, sweep, sign, cells.start))
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
@@ -165,7 +165,7 @@ class LayerScan:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
         for sign in (1, -1) if self.settings.signed else (1,):
             sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign)
-            self._collect(Swept(m, rows, sweep.maxima, sign, self._cells(sign).start))
+            self._collect(Swept(m, rows, sweep, sign, self._cells(sign).start))
 
     def _fold(self) -> None:
         """Put all candidates into the state and raise the bars."""

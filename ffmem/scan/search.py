@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.candidates import Candidates
+from ffmem.scan.comparing import greater, how_many, where_set
 from ffmem.scan.places import NO_PRIORITY
 from ffmem.scan.rows import Rows
 from ffmem.scan.sample import Sample, place_priorities
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.sweep import Sweeper
+from ffmem.scan.sweep import Sweep, Sweeper
 from ffmem.scan.triggers import Triggers
 
 CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
@@ -49,11 +50,11 @@ class Bars:
 
 @dataclass(frozen=True)
 class Swept:
-    """One sign's coefficients, their maxima per row, and the cell of the first memory."""
+    """One sign's coefficients, what a sweep found in them, and the cell of the first memory."""
 
     m: Tensor
     rows: Rows
-    maxima: Tensor
+    found: Sweep
     sign: int
     offset: int
 
@@ -62,45 +63,47 @@ def candidates(
     swept: Swept, bars: Bars, settings: ScanSettings, sweeper: Sweeper
 ) -> Candidates | None:
     """All that may enter, and little that may not; bars are those of this sign's cells."""
-    rows, maxima = swept.rows, swept.maxima
-    best = maxima.amax(0)
-    drawn = rows.priorities.amin() <= bars.priorities
-    cells = ((best > 0) & (drawn | (best >= bars.coefficients))).nonzero()[:, 0]
-    if not len(cells):
-        return None
-    bars = bars.at(cells)
-    maxima = maxima.index_select(1, cells)
-    if len(rows) > settings.top and settings.dedupe == "none" and settings.per_sentence == "max":
-        bars = _raised(bars, maxima, rows, settings)
-    row, column = _passing(maxima, rows, bars)
+    rows, maxima = swept.rows, swept.found.maxima
+    passes = _passing(maxima, rows, bars)
+    simple = settings.dedupe == "none" and settings.per_sentence == "max"
+    if simple and how_many(passes) > maxima.shape[1] * settings.top:
+        bars = _raised(bars, maxima, rows, settings)  # so there are more rows than slots
+        passes = _passing(maxima, rows, bars)
+    row, memory = where_set(passes)
+    coefficients = maxima[row, memory]
+    late = (coefficients == bars.coefficients[memory]) & (rows.places[row] >= bars.places[memory])
+    if how_many(late):
+        kept = ~late | (rows.priorities[row] <= bars.priorities[memory])
+        row, memory, coefficients = row[kept], memory[kept], coefficients[kept]
     if not len(row):
         return None
-    coefficients = maxima[row, column]
     if settings.per_sentence == "all":
-        return _all_prefixes(swept, (row, cells[column], bars.at(column)), settings)
-    if len(row) > CROWDED * swept.maxima.numel():
-        steps = sweeper.positions(swept.m, rows, swept.sign, swept.maxima)[row, cells[column]]
-    else:
-        steps = _looked_up_steps(swept, row, cells[column])
-    return _named(swept, row, steps, cells[column], coefficients)
+        return _all_prefixes(swept, (row, memory, bars.at(memory)), settings)
+    return _named(swept, row, _steps(swept, row, memory, sweeper), memory, coefficients)
 
 
-def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> tuple[Tensor, Tensor]:
-    """Row and column of the maxima that pass a bar."""
+def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> Tensor:
+    """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
     below = torch.nextafter(bars.coefficients, torch.zeros_like(bars.coefficients))
-    drawn = rows.priorities[:, None] <= bars.priorities
-    row, column = (maxima > torch.where(drawn, 0, below)).nonzero(as_tuple=True)
-    late = rows.places[row] >= bars.places[column]
-    tied = maxima[row, column] == bars.coefficients[column]
-    kept = ~(tied & late) | (rows.priorities[row] <= bars.priorities[column])
-    return row[kept], column[kept]
+    passes = greater(maxima, below)
+    drawn = (rows.priorities <= bars.priorities.amax()).nonzero()[:, 0]
+    if len(drawn):
+        passes[drawn] |= (maxima[drawn] > 0) & (rows.priorities[drawn, None] <= bars.priorities)
+    return passes
+
+
+def _steps(swept: Swept, row: Tensor, memory: Tensor, sweeper: Sweeper) -> Tensor:
+    """How many columns after its row's first each largest coefficient first occurs."""
+    found = swept.found
+    if found.steps is not None:
+        return found.steps[row, memory].long()
+    if len(row) > CROWDED * found.maxima.numel():
+        return sweeper.positions(swept.m, swept.rows, swept.sign, found.maxima)[row, memory]
+    return _looked_up_steps(swept, row, memory)
 
 
 def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> Bars:
-    """Bars raised to what this batch alone would fill the slots with, if too much passes them."""
-    above = int((maxima >= bars.coefficients).sum())
-    if above <= maxima.shape[1] * settings.top:
-        return bars
+    """Bars raised to what this batch alone would fill the slots with."""
     strongest = maxima.topk(settings.top, dim=0).values[-1]
     higher = strongest > bars.coefficients
     coefficients = torch.where(higher, strongest, bars.coefficients)

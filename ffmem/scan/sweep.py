@@ -1,9 +1,16 @@
-"""One pass over a layer's coefficients in plain torch, in pieces that stay in the cache."""
+"""One pass over a layer's coefficients without a GPU's kernel.
+
+On the CPU a loop that numba compiled reads each coefficient once. Where numba is not installed, in
+half precision and on other devices plain torch does it, in pieces that stay in the cache.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +27,11 @@ class Sweep:
     maxima: Tensor  # [b, memories], float32
     fires: Tensor  # [memories], int64
     sums: Tensor  # [memories], float64
+    steps: Tensor | None = None  # [b, memories], columns from a row's first to its maximum
 
 
 class Sweeper:
-    """Reads coefficients piece by piece through one buffer of its own.
-
-    Each piece is copied once, clipped at 0, into the buffer, and everything else is read from
-    there: a second look at memory out of the cache would cost as much as the first.
-    """
+    """Reads coefficients of layers of one size."""
 
     def __init__(self, memories: int, device: torch.device) -> None:
         on_cpu = device.type == "cpu"
@@ -37,9 +41,13 @@ class Sweeper:
         self.device = device
         self._buffer = torch.empty(0, device=device)
         self._ones = torch.empty(0, device=device)
+        self._walk = compiled_walk() if on_cpu else None
+        self._pool = ThreadPoolExecutor(torch.get_num_threads()) if self._walk else None
 
     def sweep(self, m: Tensor, rows: Rows, sign: int) -> Sweep:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
+        if self._walk is not None and m.dtype == torch.float32:
+            return self._walked(m, rows, sign)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
         sums = torch.zeros(1, self.memories, device=self.device)
@@ -53,6 +61,32 @@ class Sweeper:
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
         return Sweep(maxima, fires[0].long(), sums[0].double())
 
+    def _walked(self, m: Tensor, rows: Rows, sign: int) -> Sweep:
+        """The same and the steps too, in one read, some rows for each thread."""
+        assert self._pool is not None
+        threads, memories = torch.get_num_threads(), self.memories
+        maxima = np.zeros((len(rows), memories), np.float32)
+        steps = np.zeros((len(rows), memories), np.int32)
+        sums = np.zeros((threads, memories), np.float32)
+        fires = np.zeros((threads, memories), np.int32)
+        source, counts = m.contiguous().numpy(), rows.counts.numpy()
+        edges = np.linspace(0, len(rows), threads + 1).astype(int)
+
+        def walk(thread: int) -> None:
+            assert self._walk is not None
+            own = slice(edges[thread], edges[thread + 1])
+            results = maxima[own], steps[own], sums[thread], fires[thread]
+            self._walk(source[own], rows.first, np.float32(sign), counts[own], *results)
+
+        # One thread needs no other to wait for.
+        list((self._pool.map if threads > 1 else map)(walk, range(threads)))
+        return Sweep(
+            torch.from_numpy(maxima),
+            torch.from_numpy(fires.sum(0, dtype=np.int64)),
+            torch.from_numpy(sums.sum(0, dtype=np.float64)),
+            torch.from_numpy(steps),
+        )
+
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""
         found = torch.zeros(len(rows), self.memories, device=self.device)
@@ -64,7 +98,11 @@ class Sweeper:
         return found.long()
 
     def _clipped(self, m: Tensor, rows: Rows, chunk: tuple[int, int, int], sign: int) -> Tensor:
-        """The chunk's coefficients of one sign in the buffer, 0 where not admissible."""
+        """The chunk's coefficients of one sign in the buffer, 0 where not admissible.
+
+        Everything else is read from there: a second look at memory out of the cache would cost as
+        much as the first.
+        """
         start, stop, widest = chunk
         source = m[start:stop, rows.first : rows.first + widest]
         piece = self._room((stop - start) * widest).view(stop - start, widest, self.memories)
@@ -88,3 +126,12 @@ class Sweeper:
             self._buffer = torch.empty(size, self.memories, device=self.device)
             self._ones = torch.ones(1, size, device=self.device)
         return self._buffer[:columns]
+
+
+def compiled_walk() -> Callable[..., None] | None:
+    """The compiled loop, or None where numba is not installed."""
+    try:
+        from ffmem.scan.walk import walk  # numba is slow to import, and optional
+    except ImportError:
+        return None
+    return walk

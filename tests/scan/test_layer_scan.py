@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffmem.errors import ScanError
+from ffmem.scan import sweep
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.places import EMPTY
 from ffmem.scan.settings import ScanSettings
@@ -46,20 +47,37 @@ def seen(layer: LayerScan, batches: list[list[Reading]], bos: int, padding: int 
     chosen=scan_settings,
     seed=st.integers(0, 1000),
     size=st.integers(1, 12),
-    bos=st.integers(0, 1),
-    padding=st.integers(0, 2),
+    shape=st.tuples(st.integers(0, 1), st.integers(0, 2)),
     order=st.sampled_from(["by length", "as they come", "by length, folded often"]),
+    compiled=st.booleans(),
 )
 def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_gives(
-    chosen: ScanSettings, seed: int, size: int, bos: int, padding: int, order: str
+    chosen: ScanSettings, seed: int, size: int, shape: tuple[int, int], order: str, compiled: bool
 ) -> None:
+    bos, padding = shape
     sentences = readings(torch.Generator().manual_seed(seed), 30, MEMORIES)
-    layer = LayerScan(MEMORIES, chosen)
-    for piece in split(sentences, size, order != "as they come"):
-        layer.see(*batched(piece, bos, padding))
-        if order == "by length, folded often":
-            layer.state()  # raises the bars, so that more is turned away early
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(sweep, "compiled_walk", lambda: None)
+        layer = LayerScan(MEMORIES, chosen)
+        for piece in split(sentences, size, order != "as they come"):
+            layer.see(*batched(piece, bos, padding))
+            if order == "by length, folded often":
+                layer.state()  # raises the bars, so that more is turned away early
     assert_same(layer.state(), brute_force(sentences, chosen, bos))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_long_sentences_and_many_threads_give_what_brute_force_gives(threads: int) -> None:
+    chosen = ScanSettings(top=4, sample=3, signed=True)
+    sentences = readings(torch.Generator().manual_seed(7), 40, MEMORIES, longest=23)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = seen(LayerScan(MEMORIES, chosen), split(sentences, 7, True), bos=1)
+    finally:
+        torch.set_num_threads(before)
+    assert_same(found, brute_force(sentences, chosen, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

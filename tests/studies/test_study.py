@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from ffmem.address import Address
 from ffmem.cli.main import main
@@ -14,11 +15,12 @@ from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.errors import FfmemError, StoreError
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import ScanPlan
+from ffmem.models.loading import load
+from ffmem.pipeline import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import estimate
 from ffmem.studies.study import open_study
-from ffmem.studies.subject import Sizes
+from ffmem.studies.subject import Sizes, model_of
 from tests.analyses.conftest import lines
 
 Capture = pytest.CaptureFixture[str]
@@ -113,3 +115,15 @@ def test_a_notebook_sees_frames_charts_and_memories(toy_study) -> None:  # noqa:
             open_study(study.folder).result("causal")
     finally:
         (study.folder / "causal.json").rename(study.folder / "analyses" / "causal.json")
+
+
+def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, corpus: Path) -> None:
+    model = load("tiny:opt", dtype="bfloat16")
+    plan = ScanPlan(
+        Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
+    )
+    store = scan(model, plan, tmp_path / "scan")
+    again = model_of(store)
+    assert again.dtype == torch.float32
+    for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(expected.float(), found.bfloat16().float())

@@ -1,0 +1,180 @@
+"""The scan beside other libraries' ways to the strongest sentences, in one run on the CPU.
+
+    pip install '.[peers]'
+    python -m benchmarks.peers [--sentences 600] [--rounds 3]
+
+A random GPT-2 with ReLU (6 layers, d = 256, 1,024 memories) reads the same batches in turn as: a
+bare pass; ffmem's scan; TransformerLens, `run_with_cache` of `mlp.hook_post` alone; nnsight, a
+trace that saves the same. The latter two keep for every memory the 50 sentences with the largest
+coefficient by a top-k over the batch and what was kept before, as their users would write it: the
+coefficient and the sentence. ffmem also keeps the position in the sentence, settles ties by place,
+counts and sums over all prefixes, and 32 random triggers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+from benchmarks.curve import quartiles
+from benchmarks.scan import all_batches, bare, first_sentences
+from ffmem import demo
+from ffmem.corpus.batches import Batch
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.seeing import see
+from ffmem.scan.scanner import Scanner
+from ffmem.scan.settings import ScanSettings
+
+TOP = 50
+Read = Callable[[Batch], object]
+
+
+def gpt2(layers: int, width: int) -> LanguageModel:
+    """A random GPT-2 with the demo model's tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(demo.MODEL)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_positions=256, n_embd=width, n_layer=layers, n_head=8,
+        activation_function="relu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return see(GPT2LMHeadModel(config).eval(), tokenizer)
+
+
+class Strongest:
+    """The 50 largest coefficients of each memory, one a sentence, and whose they are."""
+
+    def __init__(self, layers: int) -> None:
+        self.values: list[Tensor | None] = [None] * layers
+        self.sentences: list[Tensor | None] = [None] * layers
+
+    def take(self, layer: int, m: Tensor, batch: Batch) -> None:
+        """A layer's coefficients [row, column, memory] of one batch."""
+        columns = torch.arange(m.shape[1])
+        inside = (columns >= batch.bos) & (columns < (batch.lengths - 1 + batch.bos)[:, None])
+        largest = m.masked_fill(~inside[:, :, None], 0).amax(1)
+        numbers = batch.sentences[:, None].expand_as(largest)
+        if self.values[layer] is not None:
+            largest = torch.cat([self.values[layer], largest])  # type: ignore[list-item]
+            numbers = torch.cat([self.sentences[layer], numbers])  # type: ignore[list-item]
+        self.values[layer], order = largest.topk(min(TOP, len(largest)), dim=0)
+        self.sentences[layer] = numbers.gather(0, order)
+
+
+def by_transformer_lens(model: LanguageModel) -> Read:
+    """`run_with_cache` with a filter, no unembedding, and a top-k."""
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+    from transformer_lens.pretrained.weight_conversions import convert_gpt2_weights
+
+    config = model.model.config
+    hooked_config = HookedTransformerConfig(
+        n_layers=config.n_layer, d_model=config.n_embd, n_ctx=config.n_positions,
+        d_head=config.n_embd // config.n_head, n_heads=config.n_head, d_mlp=4 * config.n_embd,
+        d_vocab=config.vocab_size, act_fn="relu", normalization_type="LN",
+        eps=config.layer_norm_epsilon, device="cpu",
+    )  # fmt: skip
+    hooked = HookedTransformer(hooked_config)
+    hooked.load_state_dict(convert_gpt2_weights(model.model, hooked_config), strict=False)
+    names = [f"blocks.{layer}.mlp.hook_post" for layer in range(config.n_layer)]
+    found = Strongest(config.n_layer)
+
+    @torch.inference_mode()
+    def read(batch: Batch) -> None:
+        _, cache = hooked.run_with_cache(batch.tokens, names_filter=names, return_type=None)
+        for layer, name in enumerate(names):
+            found.take(layer, cache[name], batch)
+
+    read.found = found  # type: ignore[attr-defined]
+    return read
+
+
+def by_nnsight(model: LanguageModel) -> Read:
+    """A trace that saves every activation, and a top-k."""
+    from nnsight import NNsight
+
+    wrapped: Any = NNsight(model.model.base_model)
+    found = Strongest(len(model.layers))
+
+    @torch.inference_mode()
+    def read(batch: Batch) -> None:
+        with wrapped.trace(batch.tokens, use_cache=False):
+            saved = list().save()
+            for block in wrapped.h:
+                saved.append(block.mlp.act.output)
+        for layer, m in enumerate(saved):
+            found.take(layer, m, batch)
+
+    read.found = found  # type: ignore[attr-defined]
+    return read
+
+
+def agreement(scanner: Scanner, found: Strongest) -> float:
+    """The share of a peer's sentences, over all memories, that the scan kept too."""
+    shares = []
+    for number, state in scanner.state().items():
+        ours = state.triggers.places // 65_536
+        theirs = found.sentences[number - 1]
+        assert theirs is not None
+        same = (theirs.T[:, :, None] == ours[:, None, :]).any(2)
+        shares.append(float(same.float().mean()))
+    return sum(shares) / len(shares)
+
+
+def seconds(read: Read, batch: Batch) -> float:
+    """How long one batch takes."""
+    began = time.perf_counter()
+    read(batch)
+    return time.perf_counter() - began
+
+
+def one_round(
+    model: LanguageModel, ready: list[Batch]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Each side's seconds over a bare pass's, all in turn; and the peers' agreement with ours."""
+    scanner = Scanner(model, ScanSettings(top=TOP))
+
+    def ours(batch: Batch) -> None:
+        with scanner:
+            scanner.read(batch)
+
+    peers = {"TransformerLens": by_transformer_lens(model), "nnsight": by_nnsight(model)}
+    sides: dict[str, Read] = {"bare": lambda b: bare(model, b.tokens), "ffmem": ours, **peers}
+    total = dict.fromkeys(sides, 0.0)
+    for number, batch in enumerate(ready):
+        names = list(sides)
+        for name in names[number % 4 :] + names[: number % 4]:
+            total[name] += seconds(sides[name], batch)
+    agree = {name: agreement(scanner, read.found) for name, read in peers.items()}  # type: ignore[attr-defined]
+    return {name: took / total["bare"] for name, took in total.items()}, agree
+
+
+def main() -> None:
+    """Print what each side costs, over some rounds after one that is not counted."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sentences", type=int, default=600)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    model = gpt2(6, 256)
+    ready = list(all_batches(model, first_sentences(model, "demo"), options.sentences, 2048))
+    one_round(model, ready[-2:])  # first use of everything
+    rounds = [one_round(model, ready) for _ in range(options.rounds)]
+    tokens = sum(int(batch.lengths.sum()) for batch in ready)
+    print(f"{options.sentences} sentences, {tokens:,} tokens, {len(ready)} batches, ", end="")
+    print(f"{options.rounds} rounds, {options.threads} threads")
+    for name in rounds[0][0]:
+        low, middle, high = quartiles([ratios[name] for ratios, _ in rounds])
+        print(f"{name:16} {middle:.2f} of a bare pass (quartiles {low:.2f} to {high:.2f})")
+    for name, share in rounds[-1][1].items():
+        print(f"{name}: {share:.4f} of its sentences are among ours")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+# ruff: noqa: PLR0913 (a compiled loop takes arrays, not objects)
+"""One read of a layer's coefficients on the CPU, as a loop that numba compiles.
+
+Plain torch needs a read for the maxima, one for the sums, two for the counts and more for the
+positions. This loop takes all of them from each coefficient while it is in a register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+ZERO = np.float32(0)
+ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
+
+
+def compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as machine code, kept on disk for the next run if there is a place for it."""
+    try:
+        made: Callable[..., None] = njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # nowhere to keep it
+        made = njit(nogil=True, error_model="numpy")(function)
+    return made
+
+
+@compiled
+def _one(line: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires: Any) -> None:
+    """One prefix of a row, for all memories."""
+    for j in range(len(best)):
+        v = sign * line[j]
+        above = v > best[j]
+        at[j] = step if above else at[j]
+        best[j] = v if above else best[j]
+        sums[j] += ZERO if v <= ZERO else v  # what is not a number is passed on
+        fires[j] += np.int32(v > ZERO)
+
+
+@compiled
+def _four(lines: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires: Any) -> None:
+    """Four prefixes of a row at once, so that the results go to and from memory once for all."""
+    for j in range(len(best)):
+        v0, v1, v2, v3 = (
+            sign * lines[0, j],
+            sign * lines[1, j],
+            sign * lines[2, j],
+            sign * lines[3, j],
+        )
+        b, a = best[j], at[j]
+        a = step if v0 > b else a
+        b = v0 if v0 > b else b
+        a = step + ONE if v1 > b else a
+        b = v1 if v1 > b else b
+        a = step + TWO if v2 > b else a
+        b = v2 if v2 > b else b
+        a = step + THREE if v3 > b else a
+        b = v3 if v3 > b else b
+        best[j], at[j] = b, a
+        p0, p1 = ZERO if v0 <= ZERO else v0, ZERO if v1 <= ZERO else v1
+        p2, p3 = ZERO if v2 <= ZERO else v2, ZERO if v3 <= ZERO else v3
+        sums[j] += (p0 + p1) + (p2 + p3)
+        fires[j] += (np.int32(v0 > ZERO) + np.int32(v1 > ZERO)) + (
+            np.int32(v2 > ZERO) + np.int32(v3 > ZERO)
+        )
+
+
+@compiled
+def walk(
+    m: NDArray[np.float32],
+    first: int,
+    sign: np.float32,
+    counts: NDArray[np.int64],
+    maxima: NDArray[np.float32],
+    steps: NDArray[np.int32],
+    sums: NDArray[np.float32],
+    fires: NDArray[np.int32],
+) -> None:
+    """Fill maxima and steps [rows, memories], add to sums and fires [memories].
+
+    Of `m` [rows, columns, memories] a row's admissible columns are as many from `first` on as
+    `counts` says. A step is how many columns after the first of them the maximum first occurs.
+    Maxima and steps come in as zeros.
+    """
+    for row in range(len(counts)):
+        column, last = first, first + counts[row]
+        best, at = maxima[row], steps[row]
+        while column + 4 <= last:
+            lines = m[row, column : column + 4]
+            _four(lines, sign, np.int32(column - first), best, at, sums, fires)
+            column += 4
+        while column < last:
+            _one(m[row, column], sign, np.int32(column - first), best, at, sums, fires)
+            column += 1
