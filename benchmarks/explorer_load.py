@@ -94,7 +94,7 @@ def requests(store: ScanStore, words: list[str]) -> Callable[[random.Random], tu
                 f"by=words&q={word(draw)}",
                 f"by=words&q={word(draw)}+{word(draw)}",
                 f"by=any&layer={layer}&sort={draw.choice(sorts)}",
-                f"by=any&sort={draw.choice(sorts)}&first={50 * draw.randrange(100)}",
+                f"by=any&sort={draw.choice(sorts)}&first={50 * draw.randrange(40)}",
                 "by=dead",
             ]
         )

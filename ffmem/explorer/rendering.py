@@ -33,6 +33,8 @@ def templates(navigation: list[Link]) -> Environment:
     for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
         environment.globals[made.__name__] = made
     environment.filters.update(token=shown_token, number=shown_number)
+    for name in environment.list_templates():
+        environment.get_template(name)  # read now, so that no page waits for it
     return environment
 
 

@@ -22,7 +22,7 @@ from ffmem.store.trigger_words import folded, word_spans
 End = Literal["promoted", "suppressed"]
 Rows = NDArray[np.int64]
 OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
-MOST_COUNTED = 100_000  # triggers that a question of several words looks at
+MOST_COUNTED = 50_000  # triggers that a question of several words looks at
 STATISTICS = ("fires", "mean", "largest", "probability")
 
 
@@ -132,6 +132,21 @@ class Lookup:
             for token, logit in zip(tokens, logits, strict=True)
         ]
 
+    def top_texts(self, rows: Rows, count: int) -> list[list[str]]:
+        """The texts of the tokens that each of some cells promotes most."""
+        _, sizes, first_memory, first_cell = self._layers
+        layer = np.searchsorted(first_cell, rows, side="right") - 1
+        within = rows - first_cell[layer]
+        negative = within >= sizes[layer]
+        memories = first_memory[layer] + within - np.where(negative, sizes[layer], 0)
+        tokens = self.arrays["promoted"][memories, :count]
+        if negative.any():
+            tokens = np.where(
+                negative[:, None], self.arrays["suppressed"][memories, :count], tokens
+            )
+        words = self.words
+        return [[words[token] for token in row] for row in tokens.tolist()]
+
     def pushing(self, token: int, end: End = "promoted") -> Found:
         """The cells that have a token among those they promote (or suppress), by its rank."""
         kind = "promoting" if end == "promoted" else "suppressing"
@@ -196,10 +211,8 @@ class Lookup:
         share = few / max(many, 1) if few < many else 1.0
         where = flat_indices(starts[:few], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
-        cells = self.arrays["sentence_cells"][where[whole]]
-        counts = np.bincount(cells, minlength=1).astype(np.uint8)  # 25 triggers at most
-        rows = np.flatnonzero(counts)
-        return Found.of(rows, counts[rows], share).by_score()
+        rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
+        return Found.of(rows, counts.astype(np.uint8), share).by_score()  # 25 triggers at most
 
     def _common(self, number: int) -> Found | None:
         """What was counted in advance for a common word, or None for another."""

@@ -56,6 +56,7 @@ def test_a_large_answer_is_cut_to_the_same_first_memories(
 ) -> None:
     expected = found(client, by="words", q="the", sort="mean", count=5)
     monkeypatch.setattr(search, "MOST", 5)
+    monkeypatch.setattr(search, "MOST_SAVED", 5)
     search.ordered.cache_clear()
     cut = found(client, by="words", q="the", sort="mean", count=5)
     search.ordered.cache_clear()

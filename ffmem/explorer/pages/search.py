@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from ffmem.errors import AddressError
 from ffmem.explorer.explored import Explored, TheStudy
 from ffmem.explorer.queries.meaning import firing_on
-from ffmem.explorer.queries.search import MOST, Answer, By, Question, Sort, answer
+from ffmem.explorer.queries.search import MOST, MOST_SAVED, Answer, By, Question, Sort, answer
 from ffmem.explorer.queries.tables import as_csv
 from ffmem.explorer.rendering import page
 from ffmem.store.lookup import Found
@@ -59,7 +59,7 @@ async def search_page(
 @router.get("/search.csv", include_in_schema=False)
 async def search_file(explored: TheStudy, question: Asked) -> PlainTextResponse:
     """All that is found, up to ten thousand memories, as a table to download."""
-    found = await found_for(explored, question, 0, MOST)
+    found = await found_for(explored, question, 0, MOST_SAVED)
     text = await run_in_threadpool(as_csv, found.hits)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)

@@ -20,7 +20,8 @@ Sort = Literal["score", "address", "fires", "mean", "largest", "probability", "a
 BY: tuple[By, ...] = get_args(By)
 SORTS: tuple[Sort, ...] = get_args(Sort)
 TOKENS = 5  # that a value promotes, shown of each memory
-MOST = 10_000  # memories of one answer that can be paged through or downloaded
+MOST = 2_000  # memories of one answer that can be paged through
+MOST_SAVED = 10_000  # or downloaded
 SCORES: dict[By, str] = {
     "promotes": "Rank",
     "suppresses": "Rank",
@@ -76,7 +77,8 @@ def answer(
     explored: Explored, question: Question, first: int, count: int, firing: Found | None = None
 ) -> Answer:
     """One page of what is found; `firing` is what the model said of a meaning."""
-    found = ordered(explored, question, firing)
+    most = MOST if first + count <= MOST else MOST_SAVED
+    found = ordered(explored, question, most, firing)
     shown = slice(first, first + count)
     return Answer(
         question=question,
@@ -89,10 +91,12 @@ def answer(
 
 
 @lru_cache(maxsize=256)
-def ordered(explored: Explored, question: Question, firing: Found | None = None) -> Found:
-    """The first MOST memories in the order asked for."""
+def ordered(
+    explored: Explored, question: Question, most: int, firing: Found | None = None
+) -> Found:
+    """The first memories, `most` of them, in the order asked for."""
     if question.by == "any":
-        return any_memories(explored, question)
+        return any_memories(explored, question, most)
     as_found = question.sort == "score" and question.layer is None and not question.reverse
     found = firing or candidates(explored, question)
     rows, scores, total = found.rows, found.scores, found.total
@@ -102,37 +106,36 @@ def ordered(explored: Explored, question: Question, firing: Found | None = None)
         rows, scores = rows[here], scores[here]
         total = len(rows)
     if not as_found:
-        first = first_places(explored, rows, question)
+        first = first_places(explored, rows, question, most)
         rows, scores = rows[first], scores[first]
-    return Found(rows[:MOST].astype(np.int64), scores[:MOST].copy(), total, found.looked_at)
+    return Found(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
 
 
-def any_memories(explored: Explored, question: Question) -> Found:
+def any_memories(explored: Explored, question: Question, most: int) -> Found:
     """All memories, or all of a layer, in the order asked for."""
     lookup = explored.lookup
     order: NDArray[Any]
     if question.layer is None and question.sort in STATISTICS:
         order = lookup.order(question.sort)
-        order = order[::-1] if question.reverse else order
-        total = len(order)
+        order, total = (order[::-1] if question.reverse else order), len(order)
     else:
         cells = slice(0, lookup.cells)
         inside = cells if question.layer is None else lookup.layer_rows(question.layer)
         rows = np.arange(inside.start, inside.stop)
-        order, total = rows[first_places(explored, rows, question)], len(rows)
-    return Found(order[:MOST].astype(np.int64), np.zeros(min(total, MOST)), total)
+        order, total = rows[first_places(explored, rows, question, most)], len(rows)
+    return Found(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
 
 
-def first_places(explored: Explored, rows: NDArray[Any], question: Question) -> NDArray[np.intp]:
-    """Places of the first MOST of `rows` in the order asked for; nearly all work is left undone."""
-    if question.sort in ("score", "address"):
-        order = (
-            np.argsort(rows, kind="stable") if question.sort == "address" else np.arange(len(rows))
-        )
-        return (order[::-1] if question.reverse else order)[:MOST]
-    numbers = statistic(explored, question.sort)[rows]
-    numbers = numbers if question.reverse else -numbers
-    few = np.argpartition(numbers, MOST)[:MOST] if len(rows) > 2 * MOST else np.arange(len(rows))
+def first_places(
+    explored: Explored, rows: NDArray[Any], question: Question, most: int
+) -> NDArray[np.intp]:
+    """Places of the first of `rows` in the order asked for; the rest is left unsorted."""
+    if question.sort == "score":
+        every = np.arange(len(rows))
+        return (every[::-1] if question.reverse else every)[:most]
+    natural = -rows if question.sort == "address" else statistic(explored, question.sort)[rows]
+    numbers = natural if question.reverse else -natural
+    few = np.argpartition(numbers, most)[:most] if len(rows) > 2 * most else np.arange(len(rows))
     return few[np.lexsort((rows[few], numbers[few]))]
 
 
@@ -206,6 +209,7 @@ def hits(
     """The rows of a table."""
     lookup = explored.lookup
     known = agreements(explored.folder, lookup.cells)
+    promoted = lookup.top_texts(rows, TOKENS)
     columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
     agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
     scores = [None] * len(rows) if not SCORES[by] else numbers.tolist()
@@ -213,14 +217,14 @@ def hits(
         Hit(
             address=str(cell),
             score=score,
-            promotes=tuple(push.text for push in lookup.pushes(cell, count=TOKENS)),
+            promotes=tuple(texts),
             fires=fires,
             mean=mean,
             largest=largest,
             probability=probability,
             agreement=agreement,
         )
-        for cell, score, agreement, fires, mean, largest, probability in zip(
-            lookup.addresses(rows), scores, agreeing, *columns, strict=True
+        for cell, texts, score, agreement, fires, mean, largest, probability in zip(
+            lookup.addresses(rows), promoted, scores, agreeing, *columns, strict=True
         )
     )
