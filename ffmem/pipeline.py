@@ -54,7 +54,11 @@ def scan(
         )
     with Scanner(model, plan.settings, plan.layers) as scanner:
         run = ScanRun(scanner, folder, key, start or fresh(key, token_budget(model, plan)))
-        run.read(work(model, plan, run.progress), watch)
+        try:
+            run.read(work(model, plan, run.progress), watch)
+        except KeyboardInterrupt:
+            run.save()
+            raise
         write_store(model, run.finished(), folder)
     folder.checkpoint.unlink(missing_ok=True)
     return ScanStore.open(out)

@@ -15,7 +15,6 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import Finished
 from ffmem.runs.plan import ScanPlan, sentence_settings
 from ffmem.runs.reading import Reader, Work, shard_batches
-from ffmem.runs.stopping import stopped_between
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import Checkpoint, Progress, save_checkpoint
 from ffmem.store.folder import ScanFolder
@@ -35,34 +34,21 @@ class ScanRun:
     ) -> None:
         self.folder, self.key, self.progress = folder, key, start.progress
         self._reader = Reader(scanner, start.state, start.kept)
-        self._whole = True  # whether the state is that of whole batches
         self._began = time.monotonic() - start.progress.seconds
         self._next_save = time.monotonic() + SAVE_EVERY
 
     def read(self, shards_of_work: Iterator[Work], watch: Watch) -> None:
-        """Read all the work there is; Ctrl-C stops it behind the batch under way, and saves."""
-        with stopped_between() as stop_if_asked:
-            try:
-                for shard in shards_of_work:
-                    self._read_shard(shard, watch, stop_if_asked)
-            except KeyboardInterrupt:
-                if self._whole:
+        """Read all the work there is."""
+        for shard in shards_of_work:
+            for batch in self._reader.read(shard):
+                self._advance(
+                    batches=1, tokens=int(batch.lengths.sum()), sentences=len(batch.lengths)
+                )
+                watch(self.progress, shard.share)
+                if time.monotonic() > self._next_save:
                     self.save()
-                raise
-
-    def _read_shard(self, shard: Work, watch: Watch, stop_if_asked: Callable[[], None]) -> None:
-        self._whole = False
-        for batch in self._reader.read(shard):
-            self._advance(batches=1, tokens=int(batch.lengths.sum()), sentences=len(batch.lengths))
-            self._whole = True
-            watch(self.progress, shard.share)
-            if time.monotonic() > self._next_save:
-                self.save()
-            stop_if_asked()
-            self._whole = False
-        self._whole = True
-        self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
-        self.progress = replace(self.progress, settled=self.progress.sentences)
+            self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
+            self.progress = replace(self.progress, settled=self.progress.sentences)
 
     def _advance(self, **steps: int) -> None:
         counts = {name: getattr(self.progress, name) + step for name, step in steps.items()}

@@ -168,30 +168,6 @@ def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
         same_store(tmp_path / "whole", out)
 
 
-def test_ctrl_c_in_the_middle_of_a_batch_counts_nothing_twice(
-    relu: LanguageModel, corpus: Path, tmp_path: Path
-) -> None:
-    plan = plan_for(relu, corpus)
-    scan(relu, plan, tmp_path / "whole")
-    passes = 0
-
-    def press(_module: object, _inputs: object) -> None:
-        nonlocal passes
-        passes += 1
-        if passes == 3:  # layers below have seen this batch, the last has not
-            os.kill(os.getpid(), signal.SIGINT)
-
-    handle = relu.layer(3).value_map.module.register_forward_pre_hook(press)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            scan(relu, plan, tmp_path / "stopped")
-    finally:
-        handle.remove()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    scan(relu, plan, tmp_path / "stopped")
-    same_store(tmp_path / "whole", tmp_path / "stopped")
-
-
 def test_a_cap_on_sentences_survives_a_stop(
     relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
