@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ffmem.corpus.apart import can_be_apart, tokenised_apart
+from ffmem.corpus.batches import Batch
 from ffmem.corpus.kept import KeptSentences
 from ffmem.corpus.prefetch import prefetched
 from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
 from ffmem.errors import ScanError
 from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import Finished
+from ffmem.runs.interrupts import held_interrupts
 from ffmem.runs.plan import ScanPlan, sentence_settings
 from ffmem.runs.reading import Reader, Work, shard_batches
 from ffmem.scan.scanner import Scanner
@@ -40,15 +42,24 @@ class ScanRun:
     def read(self, shards_of_work: Iterator[Work], watch: Watch) -> None:
         """Read all the work there is."""
         for shard in shards_of_work:
-            for batch in self._reader.read(shard):
-                self._advance(
-                    batches=1, tokens=int(batch.lengths.sum()), sentences=len(batch.lengths)
-                )
+            batches = self._reader.read(shard)
+            while self._read_one(batches):
                 watch(self.progress, shard.share)
                 if time.monotonic() > self._next_save:
                     self.save()
-            self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
-            self.progress = replace(self.progress, settled=self.progress.sentences)
+            with held_interrupts():
+                self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
+                self.progress = replace(self.progress, settled=self.progress.sentences)
+
+    def _read_one(self, batches: Iterator[Batch]) -> bool:
+        """Read one batch and count it, both or neither; False after the last."""
+        with held_interrupts():
+            batch = next(batches, None)
+            if batch is None:
+                return False
+            tokens, sentences = int(batch.lengths.sum()), len(batch.lengths)
+            self._advance(batches=1, tokens=tokens, sentences=sentences)
+        return True
 
     def _advance(self, **steps: int) -> None:
         counts = {name: getattr(self.progress, name) + step for name, step in steps.items()}
@@ -58,9 +69,10 @@ class ScanRun:
     def save(self) -> None:
         """Write a checkpoint that holds all that was read so far."""
         began = time.monotonic()
-        state = self._reader.snapshot()
-        found = Checkpoint(self.key.digest, self.progress, state, self._reader.kept)
-        save_checkpoint(self.folder.checkpoint, found)
+        with held_interrupts():
+            state = self._reader.snapshot()
+            found = Checkpoint(self.key.digest, self.progress, state, self._reader.kept)
+            save_checkpoint(self.folder.checkpoint, found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
     def finished(self) -> Finished:

@@ -70,7 +70,7 @@ class Sweeper:
         sums = np.zeros((threads, memories), np.float32)
         fires = np.zeros((threads, memories), np.int32)
         source, counts = m.contiguous().numpy(), rows.counts.numpy()
-        edges = np.linspace(0, len(rows), threads + 1).astype(int)
+        edges = [len(rows) * thread // threads for thread in range(threads + 1)]
 
         def walk(thread: int) -> None:
             assert self._walk is not None

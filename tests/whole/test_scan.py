@@ -168,6 +168,32 @@ def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
         same_store(tmp_path / "whole", out)
 
 
+@pytest.mark.parametrize("layer", [0, 2])
+def test_ctrl_c_inside_a_batch_waits_for_its_end(
+    layer: int, relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    """Else the layers that have seen the batch would see it again when the scan goes on."""
+    plan = plan_for(relu, corpus)
+    scan(relu, plan, tmp_path / "whole")
+    passes = 0
+
+    def press(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    handle = relu.layers[layer].key_map.module.register_forward_hook(press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            scan(relu, plan, tmp_path / "out")
+    finally:
+        handle.remove()
+    assert passes == 3
+    scan(relu, plan, tmp_path / "out")
+    same_store(tmp_path / "whole", tmp_path / "out")
+
+
 def test_a_cap_on_sentences_survives_a_stop(
     relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
