@@ -33,7 +33,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 class Revisions:
-    """One kind of sheets and the answers to them; a change is a new revision, the highest counts."""
+    """One kind of sheets and the answers to them; of an answer the highest revision counts."""
 
     def __init__(self, engine: Engine, sheets: Table, answers: Table) -> None:
         self._engine, self._sheets, self._answers = engine, sheets, answers
