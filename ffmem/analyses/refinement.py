@@ -181,7 +181,8 @@ def entropies(reading: SampleReading, generator: torch.Generator) -> list[Length
         mine = reading.entropy[(size >= first) & (size < beyond)].double()
         if len(mine):
             mean = bootstrap(mine, generator)
-            rows.append(LengthEntropy(first, beyond - 1, _quantiles(mine), mean))
+            shortest = max(first, int(size.min()))
+            rows.append(LengthEntropy(shortest, beyond - 1, _quantiles(mine), mean))
     return rows
 
 

@@ -79,14 +79,11 @@ SERIES = {
 
 
 def zero_agreement_chart(result: Composition) -> Any:
-    """Figure 8 with its variants; scaled memories only where they are not the active ones."""
-    variants = dict(SERIES)
-    if all(found.scaled == found.active for found in result.zero_agreement):
-        del variants["scaled memories (m v), against y"]
-    names, colours = list(variants), [colour for _, colour in variants.values()]
+    """Figure 8 with its variants; scaled memories are dashed, for they may be the active ones."""
+    names, colours = list(SERIES), [colour for _, colour in SERIES.values()]
     rows: list[Row] = []
     for found in result.zero_agreement:
-        shares = [getattr(found, field) for field, _ in variants.values()]
+        shares = [getattr(found, field) for field, _ in SERIES.values()]
         rows += [
             {
                 "layer": found.layer,
@@ -105,7 +102,10 @@ def zero_agreement_chart(result: Composition) -> Any:
     bars = main.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour)
     error = main.mark_rule(color=style.INK).encode(x=x, y="low:Q", y2="high:Q")
     rest = data.transform_filter(alt.datum.series != names[0])
-    lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(x=x, y=y, color=colour)
+    dashed = alt.condition(alt.datum.series == names[4], alt.value([2, 4]), alt.value([1, 0]))
+    lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
+        x=x, y=y, color=colour, strokeDash=dashed
+    )
     caption = (
         "Share of prefixes where no memory's top token is the top token of the layer's output y "
         "(figure 8), or of the block's output o. 95 % Wilson intervals. "

@@ -191,7 +191,7 @@ def logit_chart(result: Refinement) -> Any:
     y = alt.Y("q50:Q", title="change of the logit, o less r (median, quartiles)")
     band = data.mark_area(opacity=0.15).encode(x=x, y="q25:Q", y2="q75:Q", color=colour)
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    zero = data.mark_rule(color=style.INK).encode(y=alt.datum(0))
+    zero = data.mark_rule(color=style.INK, aria=False).encode(y=alt.datum(0))
     caption = (
         "Where a layer changes the top token: how much the logits of the old and of the new one "
         "move. A veto lowers the old token; a vote raises the new one. Grey: tokens that stay."
