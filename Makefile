@@ -5,13 +5,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint browser bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/ffmem study demo
 
-test: $(INSTALLED) lint
+test: $(INSTALLED) lint browser
 	$(BIN)/python -m pytest
+
+# Pages are tested in a real browser. Where it cannot be installed those tests are skipped.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Chromium for the tests of pages" && \
+		{ apt-get install -qq -y chromium || { apt-get update -qq && apt-get install -qq -y chromium; }; } >/dev/null 2>&1; \
+	} || echo "no Chromium: the tests of pages in a browser will be skipped"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
