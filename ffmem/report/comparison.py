@@ -109,7 +109,7 @@ def side_by_side(specs: Sequence[dict[str, Any]]) -> dict[str, Any]:
             name: rows for spec in specs for name, rows in spec.get("datasets", {}).items()
         },
         "hconcat": [{k: v for k, v in spec.items() if k not in top} for spec in specs],
-        "resolve": {"scale": {"x": "independent", "y": "shared", "color": "shared"}},
+        "resolve": {"scale": {"x": "independent", "y": "shared", "color": "independent"}},
     }
 
 

@@ -4,6 +4,9 @@ for (const place of document.querySelectorAll("[data-chart]")) {
   window.vegaEmbed(chart, spec, { actions: { export: true, source: false, compiled: false, editor: false }, renderer: "svg" })
     .then(() => {
       chart.querySelector("summary")?.setAttribute("aria-label", "Save the chart");
+      for (const mark of chart.querySelectorAll('[role="graphics-symbol"]:not([aria-label])')) {
+        mark.setAttribute("aria-label", mark.getAttribute("aria-roledescription"));
+      }
       place.replaceChildren(chart);
     })
     .catch((error) => console.error(error));
