@@ -24,6 +24,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+import uvloop
 
 from ffmem.store.prepared import read_column
 from ffmem.store.scan_store import ScanStore
@@ -53,7 +54,7 @@ def main() -> None:
     store = ScanStore.open(options.folder)
     words = [str(word).strip() for word in read_column(store, "vocabulary", "text")]
     with served(options.folder, options.port) as process:
-        measured = asyncio.run(load(options, requests(store, words), process))
+        measured = uvloop.run(load(options, requests(store, words), process))
     report(measured, options)
 
 
@@ -94,7 +95,7 @@ def requests(store: ScanStore, words: list[str]) -> Callable[[random.Random], tu
                 f"by=words&q={word(draw)}",
                 f"by=words&q={word(draw)}+{word(draw)}",
                 f"by=any&layer={layer}&sort={draw.choice(sorts)}",
-                f"by=any&sort={draw.choice(sorts)}&first={50 * draw.randrange(40)}",
+                f"by=any&sort={draw.choice(sorts)}&first={25 * draw.randrange(80)}",
                 "by=dead",
             ]
         )

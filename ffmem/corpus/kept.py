@@ -100,6 +100,14 @@ class KeptSentences:
             raise KeyError(number)
         return row
 
+    def rows(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        """Where the sentences with these numbers are; a KeyError if one is not here."""
+        rows = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self) - 1, 0))
+        missing = np.flatnonzero(self.numbers[rows] != numbers)
+        if len(missing):
+            raise KeyError(int(numbers[missing[0]]))
+        return rows
+
     def token_ids(self, row: int) -> NDArray[np.int32]:
         """The tokens of the sentence in that row."""
         return np.asarray(self.tokens[self.starts[row] : self.starts[row + 1]])

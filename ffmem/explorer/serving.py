@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from ffmem.explorer.safety import LOOPBACK
 
+GARBAGE = 50_000  # objects made before cycles among them are looked for
 SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
 
 
@@ -48,6 +49,8 @@ def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool =
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
+        date_header=False,
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 * 1024,
     )
@@ -63,4 +66,5 @@ def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool =
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
+    gc.set_threshold(GARBAGE)  # pages leave next to no cycles, so look for them rarely
     Server(config).run()

@@ -140,15 +140,19 @@ class ScanStore:
         coefficients = self.array(f"{kind}_coefficients")[row]
         positions = self.array(f"{kind}_positions")[row]
         filled = np.flatnonzero(sentences != NO_SENTENCE)
+        first = filled[:count]
+        rows = self.kept.rows(sentences[first])
         found = [
-            self._trigger(float(coefficients[slot]), int(sentences[slot]), int(positions[slot]))
-            for slot in filled[:count]
+            Trigger(coefficient, sentence, position, *self.kept.around(row, position))
+            for row, coefficient, sentence, position in zip(
+                rows.tolist(),
+                coefficients[first].tolist(),
+                sentences[first].tolist(),
+                positions[first].tolist(),
+                strict=True,
+            )
         ]
         return found, len(filled)
-
-    def _trigger(self, coefficient: float, sentence: int, position: int) -> Trigger:
-        texts = self.kept.around(self.kept.row(sentence), position)
-        return Trigger(coefficient, sentence, position, *texts)
 
     def counts(self, cell: Address) -> Counts:
         """A cell's counts over the corpus."""

@@ -17,7 +17,7 @@ from ffmem.explorer.rendering import page
 from ffmem.store.lookup import Found
 
 LINK = ("Search", "/search")
-PAGE = 50  # memories on a page
+PAGE = 25  # memories on a page
 PHRASES = 8  # whose meaning is kept
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
