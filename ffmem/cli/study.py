@@ -76,7 +76,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     plan = _plan(language_model, corpus or "demo", options)
     folder = out or Path("out") / Path(model).name
     console = Console()
-    expected = estimate(language_model, plan.scan, plan.sizes)
+    expected = estimate(language_model, plan.scan, plan.sizes, plan.only)
     layers = len(language_model.layers)
     what = f"{model}: {language_model.memories:,} memories in {layers} layers"
     say_plan(console, what, expected)

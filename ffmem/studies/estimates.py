@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -52,12 +52,18 @@ class Estimate:
         return sum(self.seconds.values())
 
 
-def estimate(model: LanguageModel, plan: ScanPlan, sizes: Sizes) -> Estimate:
-    """Probe the model and the text, and say what a study of this size will cost."""
+def estimate(
+    model: LanguageModel, plan: ScanPlan, sizes: Sizes, only: Collection[str] | None = None
+) -> Estimate:
+    """Probe the model and the text, and say what a study of this size will cost.
+
+    `only` names the analyses that will run, where not all do.
+    """
     text, speed = text_size(model, plan), probe(model)
     seconds = {
         name: tokens / speed.tokens + projections / speed.projections + fixed
         for name, (tokens, projections, fixed) in costs(model, sizes, text).items()
+        if only is None or name in only or name in ("scan", "report")
     }
     return Estimate(text, seconds, memory(model, plan))
 
