@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from ffmem.corpus.sentences import Sentences, SentenceSettings, backend_of, tokenise
@@ -53,11 +54,10 @@ class Beside:
         return found
 
     def close(self) -> None:
-        """End the process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
+        """End the process; one that is dead already cannot take what is left in its pipe."""
+        self._process.kill()
+        with suppress(BrokenPipeError), self._process:
+            pass
 
     def _send(self, what: object) -> None:
         assert self._process.stdin is not None

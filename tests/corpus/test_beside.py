@@ -35,6 +35,8 @@ def test_the_same_sentences_and_the_same_errors(tokenizer: Any) -> None:
 def test_a_process_that_dies_is_one_sentence(tokenizer: Any) -> None:
     beside = Beside(tokenizer, SentenceSettings())
     beside._process.kill()
+    beside._process.wait()  # so that what it is sent next stays in the pipe's buffer
     with pytest.raises(CorpusError, match="ended early"):
         beside.tokenise(Shard(0, ["river"]))
     beside.close()
+    assert beside._process.stdin.closed and beside._process.stdout.closed  # type: ignore[union-attr]
