@@ -4,7 +4,8 @@
     python -m benchmarks.explorer_load FOLDER --clients 16 --seconds 60
 
 Half of the requests are for memory pages, half are searches of every kind that needs no model.
-Server and clients share the machine. Memory is what the server holds besides the mapped files.
+Server and clients share the machine. Memory is what the server and its
+helper hold besides the mapped files.
 """
 
 from __future__ import annotations
@@ -120,9 +121,18 @@ async def load(
 
 
 def processor_seconds(process: int) -> float:
-    """What a process has computed so far, all threads together."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """What the server has computed so far, all threads and its helper together."""
+    ticks = 0
+    for number in family(process):
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family(process: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [process, *map(int, children)]
 
 
 async def client(
@@ -158,10 +168,14 @@ async def answered(reader: asyncio.StreamReader) -> tuple[int, int]:
 async def watch(process: int, measured: Measured, until: float) -> None:
     """Note the server's own memory every second."""
     while time.monotonic() < until:
-        status = Path(f"/proc/{process}/status").read_text()
-        held = next(line for line in status.splitlines() if line.startswith("RssAnon"))
-        measured.memory.append(int(held.split()[1]) // 1024)
+        measured.memory.append(sum(map(own_memory, family(process))))
         await asyncio.sleep(1)
+
+
+def own_memory(process: int) -> int:
+    """MiB that a process holds besides mapped files; what a helper shares counts for both."""
+    status = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) // 1024
 
 
 def report(measured: Measured, options: argparse.Namespace) -> None:

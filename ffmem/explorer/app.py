@@ -50,6 +50,7 @@ def create_app(explored: Explored, token: str | None = None) -> FastAPI:
         responses=DOCUMENTED,
     )
     app.state.explored = explored
+    app.state.helper = None  # a server may have one
     app.state.templates = templates([part.LINK for part in PAGES if hasattr(part, "LINK")])
     for part in PAGES:
         app.include_router(part.router)

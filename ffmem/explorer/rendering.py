@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -39,10 +39,12 @@ def templates(navigation: list[Link]) -> Environment:
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A template, filled."""
-    environment: Environment = request.app.state.templates
-    study = request.app.state.explored.name
-    text = environment.get_template(template).render(
-        path=request.scope["path"], study=study, **values
-    )
-    return HTMLResponse(text, status)
+    """A template, filled, as an answer."""
+    return HTMLResponse(filled(request.app, request.scope["path"], template, **values), status)
+
+
+def filled(app: FastAPI, path: str, template: str, **values: Any) -> str:
+    """A template, filled; `path` is the page's own."""
+    environment: Environment = app.state.templates
+    study = app.state.explored.name
+    return environment.get_template(template).render(path=path, study=study, **values)

@@ -1,4 +1,4 @@
-"""Run the explorer: one process, a few threads."""
+"""Run the explorer: one process, a few threads, and a helper for pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import uvicorn
 from fastapi import FastAPI
 
+from ffmem.explorer.helper import Helper, can_help
 from ffmem.explorer.safety import LOOPBACK
 
 GARBAGE = 50_000  # objects made before cycles among them are looked for
@@ -67,4 +68,6 @@ def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool =
     gc.collect()
     gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
     gc.set_threshold(GARBAGE)  # pages leave next to no cycles, so look for them rarely
+    if can_help():
+        app.state.helper = Helper(app)
     Server(config).run()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -14,29 +11,13 @@ import httpx
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.store.scan_store import ScanStore
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def started(study: ScanStore, database: Path, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "ffmem", "explore", str(study.folder.root)]
-    options = ["--port", str(port), "--database", str(database), "--no-browser"]
-    server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
-    assert server.stdout is not None
-    for line in server.stdout:
-        if b"http://" in line:
-            return server
-    raise AssertionError("the server did not start")
+from tests.explorer.served import free_port, started
 
 
 def test_an_annotation_survives_the_server(study: ScanStore, tmp_path: Path) -> None:
     """Several saves, killed right after the answer to the last one; nothing is lost or torn."""
     database, port = tmp_path / "notes.sqlite", free_port()
-    server = started(study, database, port)
+    server = started(study, port, "--database", str(database))
     try:
         names = [sheet.name for sheet in drawn_sheets(study, keys=2)][:5]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from ffmem.explorer.explored import Explored, TheStudy
+from ffmem.explorer.helper import made
 from ffmem.explorer.queries.memory import SHOWN, MemoryView, cell_of, memory_view
-from ffmem.explorer.rendering import page
+from ffmem.explorer.rendering import filled
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()
@@ -21,11 +22,17 @@ Shown = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, 
 
 @router.get("/memory/{address}", include_in_schema=False)
 async def memory_page(
-    request: Request, explored: TheStudy, address: AddressText, triggers: Shown = SHOWN
+    request: Request, address: AddressText, triggers: Shown = SHOWN
 ) -> HTMLResponse:
     """One memory's page."""
-    view = await viewed(explored, address, triggers)
-    return page(request, "memory.html.j2", view=view)
+    return await made(request, memory_text, address, triggers)
+
+
+def memory_text(app: FastAPI, path: str, address: str, triggers: int) -> str:
+    """The page's text."""
+    explored: Explored = app.state.explored
+    view = memory_view(explored, cell_of(explored, address), triggers)
+    return filled(app, path, "memory.html.j2", view=view)
 
 
 @router.get("/random", include_in_schema=False)
@@ -40,12 +47,7 @@ async def memory_data(
     explored: TheStudy, address: AddressText, triggers: Shown = SHOWN
 ) -> MemoryView:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
-    return await viewed(explored, address, triggers)
-
-
-async def viewed(explored: Explored, address: str, triggers: int) -> MemoryView:
-    """The memory; in a thread where annotations are asked too, which may lie on another machine."""
     cell = cell_of(explored, address)
-    if explored.is_annotated:
+    if explored.is_annotated:  # annotations may lie on another machine
         return await run_in_threadpool(memory_view, explored, cell, triggers)
     return memory_view(explored, cell, triggers)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ffmem.errors import AddressError
 from ffmem.explorer.explored import Explored, TheStudy
+from ffmem.explorer.helper import made
 from ffmem.explorer.queries.meaning import firing_on
 from ffmem.explorer.queries.search import MOST, MOST_SAVED, Answer, By, Question, Sort, answer
 from ffmem.explorer.queries.tables import as_csv
-from ffmem.explorer.rendering import page
+from ffmem.explorer.rendering import filled
 from ffmem.store.lookup import Found
 
 LINK = ("Search", "/search")
@@ -52,8 +53,19 @@ async def search_page(
     request: Request, explored: TheStudy, question: Asked, first: First = 0
 ) -> HTMLResponse:
     """The form, and the table of what is found."""
-    found = await found_for(explored, question, first, PAGE)
-    return page(request, "search.html.j2", found=found, asked=question, most=MOST, size=PAGE)
+    refuse_unknown_layer(explored, question)
+    if question.by != "meaning":
+        return await made(request, search_text, question, first)
+    firing = await firing_memories(explored, question.text)
+    return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
+
+
+def search_text(
+    app: FastAPI, path: str, question: Question, first: int, firing: Found | None = None
+) -> str:
+    """The page's text; `firing` is what the model said of a meaning."""
+    found = answer(app.state.explored, question, first, PAGE, firing)
+    return filled(app, path, "search.html.j2", found=found, asked=question, most=MOST, size=PAGE)
 
 
 @router.get("/search.csv", include_in_schema=False)

@@ -1,0 +1,72 @@
+"""The second process makes the same pages as the first, and nobody notices when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.app import create_app
+from ffmem.explorer.explored import explore
+from ffmem.explorer.helper import can_help
+from ffmem.store.scan_store import ScanStore
+from tests.explorer.served import children, free_port, started
+
+PATHS = [
+    "/memory/L2.7",
+    "/memory/L1.3?triggers=3",
+    "/search?by=any&sort=fires",
+    "/memory/L9.1",
+    "/search?layer=9",
+]
+pytestmark = pytest.mark.skipif(not can_help(), reason="a process cannot be copied here")
+
+
+def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
+    with TestClient(create_app(explore(study.folder.root)), base_url="http://127.0.0.1") as alone:
+        expected = [(answer.status_code, answer.text) for answer in map(alone.get, PATHS)]
+    port = free_port()
+    server = started(study, port)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+
+            def found() -> list[tuple[int, str]]:
+                return [(answer.status_code, answer.text) for answer in map(client.get, PATHS)]
+
+            assert found() == expected
+            (helper,) = children(server.pid)
+            os.kill(helper, signal.SIGSTOP)
+            with pytest.raises(httpx.ReadTimeout):
+                client.get(PATHS[0], timeout=0.5)
+            assert client.get("/api/memories/L2.7").status_code == 200  # not the helper's work
+            os.kill(helper, signal.SIGCONT)
+            assert found() == expected
+            os.kill(helper, signal.SIGKILL)
+            assert found() == expected
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_the_helper_ends_with_a_server_that_was_killed(study: ScanStore) -> None:
+    server = started(study, free_port())
+    (helper,) = children(server.pid)
+    server.kill()
+    server.communicate()
+    until = time.monotonic() + 10
+    while Path(f"/proc/{helper}").exists() and not is_dead(helper):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def is_dead(process: int) -> bool:
+    """Gone, or gone but for a parent that has yet to ask for it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
