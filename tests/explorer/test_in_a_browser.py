@@ -153,20 +153,22 @@ PAGES = {
     "/annotate/memory/L2.7?annotator=ana": ".patternbox",
     "/annotate/agreement": "table",
     "/compare": ".claims",
+    "/figure/values-agreement": "canvas, svg",
     "/api": ".route",
 }
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_every_page_is_fit_for_everybody(
-    browser: Any, address: str, scheme: str, width: int
+    browser: Any, address: str, opened: Explored, scheme: str, width: int
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page, complaints = page_of(context)
     axe, serious = Axe(), []
-    for path, ready in PAGES.items():
+    blind = f"/annotate/{drawn_sheets(opened.store, keys=2)[0].name}?annotator=ana"
+    for path, ready in (PAGES | {blind: ".patternbox"}).items():
         page.goto(address + path)
         page.locator(ready).first.wait_for()
         found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
