@@ -28,7 +28,7 @@ from benchmarks.scan import bare, in_turn, wait
 from benchmarks.stages import Stages
 from ffmem import demo, pipeline
 from ffmem.corpus.apart import tokenised_apart
-from ffmem.corpus.batches import Batch, batches
+from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokenised import Reading
@@ -36,7 +36,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.pipeline import ScanPlan, scan
 from ffmem.runs import finishing, local
-from ffmem.runs.reading import Reader
+from ffmem.runs.reading import Reader, shard_batches
 from ffmem.scan.scanner import Scanner
 from ffmem.scan.settings import ScanSettings
 
@@ -88,10 +88,20 @@ def made_ready(reading: Reading, model: LanguageModel, shards: int) -> list[Sent
     return found
 
 
+def all_batches(model: LanguageModel, found: list[Sentences], budget: int) -> list[Batch]:
+    """The batches that a scan makes of these shards."""
+    ready: list[Batch] = []
+    start, first = local.at_start(budget), 0
+    while first < len(found):
+        group = found[first : first + local.together(first, start)]
+        ready += shard_batches(model, Sentences.joined(group), budget)
+        first += len(group)
+    return ready
+
+
 def show_ratio(model: LanguageModel, found: list[Sentences], budget: int) -> None:
     """Scan against bare pass over all of it, from an empty state."""
-    bos = model.bos
-    ready = [b for sentences in found for b in batches(sentences, bos, bos or 0, budget)]
+    ready = all_batches(model, found, budget)
     tokens = sum(int(batch.lengths.sum()) for batch in ready)
     cells = sum(batch.tokens.numel() for batch in ready)
     for batch in ready[:3]:
@@ -192,8 +202,8 @@ def main() -> None:
                 part = found if budget == budgets[-1] else found[: max(1, len(found) // 3)]
                 show_ratio(model, part, budget)
         with section("profile of a scan"):
-            made = [b for s in found for b in batches(s, model.bos, 0, budgets[-1])]
-            show_profile(model, made[-8:], made[:-8][: 8 * 12])
+            made = all_batches(model, found, budgets[-1])
+            show_profile(model, made[-8:], made[:-8][:96])
         with section("whole run, small, to know the speed"):
             speed = whole_run(model, source, 200_000, Path(folder) / "first")
         left = options.seconds - (time.perf_counter() - began) - 60

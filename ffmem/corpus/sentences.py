@@ -34,7 +34,7 @@ class SentenceSettings:
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of one shard, in order, as flat arrays.
+    """The sentences of one shard, or of some in a row, in order, as flat arrays.
 
     Sentence i has the tokens `tokens[starts[i]:starts[i + 1]]`, without a BOS, and the exact text
     `texts[i]`. `token_ends` has for every token the character of that text where it ends: the
@@ -58,6 +58,21 @@ class Sentences:
     def lengths(self) -> NDArray[np.int64]:
         """Tokens in each sentence."""
         return np.diff(self.starts)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Sentences]") -> "Sentences":
+        """The sentences of all parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = np.concatenate([part.lengths for part in parts])
+        return cls(
+            np.concatenate([part.numbers for part in parts]),
+            [text for part in parts for text in part.texts],
+            np.concatenate([part.tokens for part in parts]),
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.concatenate([part.token_ends for part in parts]),
+            sum(part.cut for part in parts),
+        )
 
     def first(self, count: int) -> "Sentences":
         """The first `count` sentences, or all if there are no more."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from ffmem.corpus.apart import can_be_apart, tokenised_apart
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.kept import KeptSentences
 from ffmem.corpus.prefetch import prefetched
+from ffmem.corpus.sentences import Sentences
 from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
 from ffmem.errors import ScanError
 from ffmem.models.language_model import LanguageModel
@@ -25,6 +27,7 @@ from ffmem.store.manifest import ScanKey
 MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 SAVE_EVERY = 60.0  # seconds between checkpoints, at least
 SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
+SHARD_SHARE = 8_192  # of a batch's tokens, so many for each shard that batches are made of
 Watch = Callable[[Progress, float | None], None]
 
 
@@ -48,7 +51,9 @@ class ScanRun:
                 if time.monotonic() > self._next_save:
                     self.save()
             with held_interrupts():
-                self._advance(shards=1, batches=-self.progress.batches, cut=shard.sentences.cut)
+                self._advance(
+                    shards=shard.shards, batches=-self.progress.batches, cut=shard.sentences.cut
+                )
                 self.progress = replace(self.progress, settled=self.progress.sentences)
 
     def _read_one(self, batches: Iterator[Batch]) -> bool:
@@ -88,11 +93,16 @@ def pause_after(save_seconds: float) -> float:
 
 def fresh(key: ScanKey, budget: int) -> Checkpoint:
     """Where a scan starts."""
-    return Checkpoint(key.digest, Progress(budget=budget), {}, KeptSentences.empty())
+    return Checkpoint(key.digest, at_start(budget), {}, KeptSentences.empty())
+
+
+def at_start(budget: int) -> Progress:
+    """Nothing read, and how batches will be made."""
+    return Progress(budget=budget, together=max(1, budget // SHARD_SHARE))
 
 
 def work(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
-    """Shard after shard of the corpus that is not done yet, made ready in the background."""
+    """What is not done yet of the corpus, in order, made ready in the background."""
     return prefetched(made_ready(model, plan, done))
 
 
@@ -105,21 +115,33 @@ def shards_left(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterato
 
 
 def made_ready(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
-    """Split, tokenise and batch what is left of the corpus."""
+    """Split, tokenise and batch what is left of the corpus, some shards at a time."""
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
     if left is not None and left <= 0:
         return
-    for number, shard in enumerate(shards_left(model, plan, done), done.shards):
-        refuse_too_many(number)
-        sentences, share = shard.sentences, shard.share
+    shards, first = shards_left(model, plan, done), done.shards
+    while group := list(islice(shards, together(first, done))):
+        refuse_too_many(first + len(group) - 1)
+        sentences, share = Sentences.joined([s.sentences for s in group]), group[-1].share
         if plan.max_sentences is not None and left is not None:
             sentences = sentences.first(left)
             left -= len(sentences)
             share = max(share or 0.0, 1 - left / plan.max_sentences)
         ready = shard_batches(model, sentences, done.budget)
-        yield Work(sentences, ready[done.batches if number == done.shards else 0 :], share)
+        read = done.batches if first == done.shards else 0
+        yield Work(sentences, ready[read:], share, len(group))
+        first += len(group)
         if left is not None and left <= 0:
             return
+
+
+def together(first: int, done: Progress) -> int:
+    """How many shards, from this one on, batches are made of.
+
+    Large batches need many sentences, to fill the last of each width and to find others of the
+    same length; but the first are wanted soon, so the number starts at 1 and doubles.
+    """
+    return min(first + 1, done.together)
 
 
 def refuse_too_many(shard: int) -> None:

@@ -22,15 +22,16 @@ FEW_SHARDS = 4  # shards whose whole text is held before any of it is dropped
 
 @dataclass(frozen=True)
 class Work:
-    """One shard, ready to be read."""
+    """One shard, or some in a row, ready to be read."""
 
     sentences: Sentences
     batches: list[Batch]
-    share: float | None = None  # of the corpus, up to this shard
+    share: float | None = None  # of the corpus, up to the end of this
+    shards: int = 1
 
 
 def shard_batches(model: LanguageModel, sentences: Sentences, budget: int) -> list[Batch]:
-    """All batches of a shard: the same for the same budget, on any machine."""
+    """All batches of some sentences: the same for the same budget, on any machine."""
     return list(batches(sentences, model.bos, model.bos or 0, budget))
 
 

@@ -17,9 +17,9 @@ from ffmem.scan.rows import Rows
 from ffmem.scan.search import Bars
 from ffmem.scan.settings import ScanSettings
 
-BLOCK = 512  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
-WARPS = 4
-ROWS = 4  # rows of a program
+BLOCK = 256  # memories of a program: 8 a thread, 16 bytes of bfloat16 a load
+ROWS, STEPS = 4, 16  # rows of a program, and prefixes of a row that it loads at once
+WARPS = 4  # of a program that looks positions up
 FINDERS, SLOTS = 512, 128  # programs that look positions up, and candidates each takes at once
 ROOM = 4  # times the candidates that are worth a fold: the buffer's size
 
@@ -98,7 +98,7 @@ class KernelPass:
             bars.coefficients, self._bar_sentences(bars), bars.priorities,
             tallies[1], tallies[0], self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
-            SIGNED=self.settings.signed, ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
+            SIGNED=self.settings.signed, ROWS=ROWS, STEPS=STEPS, BLOCK=BLOCK, num_warps=1,
         )  # fmt: skip
         find_places[(FINDERS,)](
             m, m.stride(0), m.stride(1), self.memories, rows.first,

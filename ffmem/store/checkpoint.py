@@ -30,7 +30,7 @@ KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a scan has come: whole shards, then batches of the next one."""
+    """How far a scan has come: whole shards, then batches of the next ones."""
 
     shards: int = 0
     batches: int = 0
@@ -39,6 +39,7 @@ class Progress:
     cut: int = 0
     settled: int = 0  # sentences of whole shards
     budget: int = 0  # tokens a batch, so that a resumed scan makes the same batches
+    together: int = 1  # shards that batches are made of, at most, for the same reason
     seconds: float = 0.0
 
 

@@ -24,6 +24,7 @@ from ffmem.memories.reading import read
 from ffmem.models.language_model import LanguageModel
 from ffmem.pipeline import ScanPlan, scan
 from ffmem.runs import local
+from ffmem.runs.plan import token_budget
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search import Search
@@ -133,6 +134,29 @@ def test_batches_do_not_change_the_answer(
     assert np.mean(one.array("trigger_sentences") == other.array("trigger_sentences")) > 0.95
 
 
+def test_batches_of_several_shards_give_the_same_answer_in_fewer(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 500)
+    plan, stores, batches = plan_for(relu, corpus, budget=4000), [], []
+    for together in (1, 4):
+        monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
+        seen: list[int] = []
+        stores.append(scan(relu, plan, tmp_path / str(together), lambda p, _, s=seen: s.append(p)))
+        batches.append(len(seen))
+    one, other = stores
+    assert batches[1] < batches[0]
+    for name in ("sentences", "tokens", "prefixes"):
+        assert one.manifest.counts[name] == other.manifest.counts[name]
+    np.testing.assert_array_equal(one.array("fires"), other.array("fires"))
+    np.testing.assert_allclose(
+        one.array("trigger_coefficients"), other.array("trigger_coefficients"), rtol=1e-4, atol=1e-5
+    )
+    assert (
+        np.mean(one.array("trigger_sentences") == other.array("trigger_sentences")) > 0.9
+    )  # equal sentences tie
+
+
 def same_store(one: Path, other: Path) -> None:
     files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
@@ -194,11 +218,17 @@ def test_ctrl_c_inside_a_batch_waits_for_its_end(
     same_store(tmp_path / "whole", tmp_path / "out")
 
 
+@pytest.mark.parametrize("together", [1, 4])
 def test_a_cap_on_sentences_survives_a_stop(
-    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    relu: LanguageModel,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    together: int,
 ) -> None:
     monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
     plan = plan_for(relu, corpus, max_sentences=97)
+    monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
     whole = scan(relu, plan, tmp_path / "whole")
     assert whole.manifest.counts["sentences"] == 97
     monkeypatch.setattr(local, "SAVE_EVERY", 0.0)

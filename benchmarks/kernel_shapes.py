@@ -1,0 +1,81 @@
+"""How fast the GPU kernel reads coefficients, for several shapes of its programs.
+
+    python -m benchmarks.kernel_shapes
+
+Rows of like length, as in a scan of real text, of one layer of the paper's size, and bars that
+nothing passes: what is timed is the one read of all coefficients. The time of a plain copy on the
+same tensor stands beside it as the most that memory can do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from ffmem.corpus.batches import Batch
+from ffmem.scan import kernel_pass
+from ffmem.scan.kernel_pass import KernelPass
+from ffmem.scan.rows import Rows
+from ffmem.scan.search import Bars
+from ffmem.scan.settings import ScanSettings
+
+MEMORIES = 4096
+BLOCKS, STEPS, ROWS = (128, 256, 512), (8, 16, 32), (4, 8)
+Shape = tuple[int, int, int]
+
+
+def main() -> None:
+    """Print all shapes, the fastest last."""
+    shapes(2600, 25)
+
+
+def shapes(rows: int, width: int) -> Shape:
+    """Time all shapes on so many rows of so many columns; returns the fastest."""
+    m = torch.randn(rows, width, MEMORIES, device="cuda").relu_().to(torch.bfloat16)
+    size = m.numel() * m.element_size()
+    copy = seconds(lambda: m.clone())
+    print(f"{rows} rows of {width}: a copy moves {2 * size / copy / 1e12:.2f} TB/s", flush=True)
+    found = {}
+    for shape in product(BLOCKS, STEPS, ROWS):
+        kernel_pass.BLOCK, kernel_pass.STEPS, kernel_pass.ROWS = shape
+        found[shape] = seconds(launch_of(m))
+    for shape in sorted(found, key=lambda shape: -found[shape]):
+        print(f"  block, steps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s", flush=True)
+    return min(found, key=lambda shape: found[shape])
+
+
+def launch_of(m: Tensor) -> Callable[[], object]:
+    """The kernel over these coefficients, ready to be launched."""
+    rows, width, memories = m.shape
+    lengths = torch.full((rows,), width - 1)
+    batch = Batch(torch.zeros(rows, width, dtype=torch.int64), lengths, torch.arange(rows), 1)
+    settings = ScanSettings(include_final=True)
+    kernel = KernelPass(memories, settings, m.device)
+    ready = Rows.of(batch, settings).to(m.device)
+    high = torch.full((memories,), 1e9, device=m.device)
+    bars = Bars(high, high.long(), torch.full((memories,), -1, dtype=torch.int32, device=m.device))
+    tallies = (torch.zeros_like(high, dtype=torch.int64), torch.zeros_like(high, dtype=torch.int64))
+    return lambda: kernel.launch(m, ready, bars, tallies, lambda _m, _rows: None)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The median time of some runs on the GPU."""
+    work()
+    taken = []
+    for _ in range(15):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(10_000_000)  # so that the host is ahead, and its own time is not seen
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) / 1000)
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    main()
