@@ -24,7 +24,7 @@ from ffmem.scan.search import Bars
 from ffmem.scan.settings import ScanSettings
 
 MEMORIES = 4096
-BLOCKS, STEPS, ROWS = (128, 256, 512), (8, 16, 32), (4, 8)
+BLOCKS, WARPS, ROWS = (128, 256, 512), (1, 2, 4), (2, 4, 8)
 Shape = tuple[int, int, int]
 
 
@@ -40,11 +40,11 @@ def shapes(rows: int, width: int) -> Shape:
     copy = seconds(lambda: m.clone())
     print(f"{rows} rows of {width}: a copy moves {2 * size / copy / 1e12:.2f} TB/s", flush=True)
     found = {}
-    for shape in product(BLOCKS, STEPS, ROWS):
-        kernel_pass.BLOCK, kernel_pass.STEPS, kernel_pass.ROWS = shape
+    for shape in product(BLOCKS, WARPS, ROWS):
+        kernel_pass.BLOCK, kernel_pass.WARPS, kernel_pass.ROWS = shape
         found[shape] = seconds(launch_of(m))
     for shape in sorted(found, key=lambda shape: -found[shape]):
-        print(f"  block, steps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s", flush=True)
+        print(f"  block, warps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s", flush=True)
     return min(found, key=lambda shape: found[shape])
 
 

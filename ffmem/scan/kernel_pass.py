@@ -17,10 +17,11 @@ from ffmem.scan.rows import Rows
 from ffmem.scan.search import Bars
 from ffmem.scan.settings import ScanSettings
 
-BLOCK = 256  # memories of a program: 8 a thread, 16 bytes of bfloat16 a load
-ROWS, STEPS = 4, 16  # rows of a program, and prefixes of a row that it loads at once
-WARPS = 4  # of a program that looks positions up
+BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
+WARPS = 1  # so that no thread waits for other warps at the end of a row
+ROWS = 4  # rows of a program
 FINDERS, SLOTS = 512, 128  # programs that look positions up, and candidates each takes at once
+FINDER_WARPS = 4
 ROOM = 4  # times the candidates that are worth a fold: the buffer's size
 
 
@@ -98,7 +99,7 @@ class KernelPass:
             bars.coefficients, self._bar_sentences(bars), bars.priorities,
             tallies[1], tallies[0], self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
-            SIGNED=self.settings.signed, ROWS=ROWS, STEPS=STEPS, BLOCK=BLOCK, num_warps=1,
+            SIGNED=self.settings.signed, ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
         find_places[(FINDERS,)](
             m, m.stride(0), m.stride(1), self.memories, rows.first,
@@ -106,7 +107,8 @@ class KernelPass:
             self._before, self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
             out.places if out.groups is None else out.groups,
-            GROUPED=rows.groups is not None, PROGRAMS=FINDERS, SLOTS=SLOTS, num_warps=WARPS,
+            GROUPED=rows.groups is not None, PROGRAMS=FINDERS, SLOTS=SLOTS,
+            num_warps=FINDER_WARPS,
         )  # fmt: skip
         self._counted.copy_(self._counter, non_blocking=self._on_cuda)
         if self._event is not None:

@@ -1,13 +1,12 @@
 # ruff: noqa: N803, PLR0913 (a kernel takes pointers and constants, not objects)
 """One pass over a layer's coefficients on a GPU, each read from memory once.
 
-A program takes a block of memories and a few rows. It walks the admissible prefixes of a row, some
-steps at a time, with the largest coefficient, the sums and the count in registers; as it is one
-warp, each thread has all steps of its own memories and need not wait for others. What passes a
-bar is appended to a buffer through a counter, in no order (the fold sorts it). A second kernel
-looks up the positions of just that: few coefficients, many at a time, where a second walk in the
-first kernel would let a whole block wait for one. Sums and counts are added up as integers, so the
-order of programs does not matter.
+A program takes a block of memories and a few rows. It walks the admissible prefixes of a row with
+the largest coefficient, the sums and the count in registers. What passes a bar is appended to a
+buffer through a counter, in no order (the fold sorts it). A second kernel looks up the positions of
+just that: few coefficients, many at a time, where a second walk in the first kernel would let a
+whole block wait for one. Sums and counts are added up as integers, so the order of programs does
+not matter.
 """
 
 from __future__ import annotations
@@ -20,6 +19,21 @@ import triton.language as tl
 def _column(source, cell, wanted):  # type: ignore[no-untyped-def]
     """One prefix's coefficients, 0 where not wanted."""
     return tl.load(source + cell, mask=wanted, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _take(  # type: ignore[no-untyped-def]
+    value, best, minus_best, sums, sizes, count, minus_count, SIGNED: tl.constexpr
+):  # fmt: skip
+    """One more prefix of a row."""
+    best = tl.maximum(best, value)
+    sums += value
+    sizes += tl.abs(value)
+    count += (value > 0).to(tl.int32)
+    if SIGNED:
+        minus_best = tl.maximum(minus_best, -value)
+        minus_count += (value < 0).to(tl.int32)
+    return best, minus_best, sums, sizes, count, minus_count
 
 
 @triton.jit
@@ -54,7 +68,7 @@ def pass_over(  # type: ignore[no-untyped-def]
     bar_coefficients, bar_sentences, bar_priorities,
     totals, fires, counter, capacity,
     out_cells, out_coefficients, out_places,
-    SIGNED: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    SIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Walk a block of memories over a few rows: add to the tallies, append what passes a bar."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -73,22 +87,46 @@ def pass_over(  # type: ignore[no-untyped-def]
     minus_count = tl.zeros([BLOCK], tl.int32)
     start = tl.program_id(1) * ROWS
     source = m + start.to(tl.int64) * row_stride + first * stride
-    steps = tl.arange(0, STEPS)
-    tile = steps[:, None] * stride + cell[None, :]
     for row in range(start, tl.minimum(start + ROWS, rows)):
         columns = tl.load(counts + row).to(tl.int32)
         best = tl.zeros([BLOCK], tl.float32)
         minus_best = tl.zeros([BLOCK], tl.float32)
-        for step in range(0, columns, STEPS):
-            wanted = (step + steps < columns)[:, None] & inside[None, :]
-            values = tl.load(source + step * stride + tile, mask=wanted, other=0.0).to(tl.float32)
-            best = tl.maximum(best, tl.max(values, 0))
-            sums += tl.sum(values, 0)
-            sizes += tl.sum(tl.abs(values), 0)
-            count += tl.sum((values > 0).to(tl.int32), 0)
-            if SIGNED:
-                minus_best = tl.maximum(minus_best, tl.max(-values, 0))
-                minus_count += tl.sum((values < 0).to(tl.int32), 0)
+        ahead = source
+        for step in range(0, columns, 8):
+            # All eight are on their way from memory before the first is used.
+            v0 = _column(ahead, cell, inside)
+            v1 = _column(ahead + stride, cell, inside & (step + 1 < columns))
+            v2 = _column(ahead + 2 * stride, cell, inside & (step + 2 < columns))
+            v3 = _column(ahead + 3 * stride, cell, inside & (step + 3 < columns))
+            v4 = _column(ahead + 4 * stride, cell, inside & (step + 4 < columns))
+            v5 = _column(ahead + 5 * stride, cell, inside & (step + 5 < columns))
+            v6 = _column(ahead + 6 * stride, cell, inside & (step + 6 < columns))
+            v7 = _column(ahead + 7 * stride, cell, inside & (step + 7 < columns))
+            ahead += 8 * stride
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v0, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v1, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v2, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v3, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v4, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v5, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v6, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
+            best, minus_best, sums, sizes, count, minus_count = _take(
+                v7, best, minus_best, sums, sizes, count, minus_count, SIGNED
+            )
         sentence = tl.load(sentences + row)
         priority = tl.load(priorities + row)
         passes = (best > bar) | ((best == bar) & (sentence <= bar_sentence))
