@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ffmem.corpus.batches import Batch
 from ffmem.scan import kernel_pass
+from ffmem.scan.bars import Bars
 from ffmem.scan.kernel_pass import KernelPass
 from ffmem.scan.rows import Rows
-from ffmem.scan.search import Bars
 from ffmem.scan.settings import ScanSettings
 
 MEMORIES = 4096

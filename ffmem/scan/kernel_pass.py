@@ -10,11 +10,11 @@ import triton
 from torch import Tensor
 
 from ffmem.errors import ScanError
+from ffmem.scan.bars import Bars
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.kernels import find_places, pass_over
 from ffmem.scan.places import EMPTY, small_sentences
 from ffmem.scan.rows import Rows
-from ffmem.scan.search import Bars
 from ffmem.scan.settings import ScanSettings
 
 BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load

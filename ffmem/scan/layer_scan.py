@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
+from ffmem.scan.bars import Bars
 from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.rows import Batch, Rows
 from ffmem.scan.sample import Sample
-from ffmem.scan.search import Bars, Swept, candidates
+from ffmem.scan.search import Swept, candidates
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.shared import Shared
 from ffmem.scan.tallies import UNIT, Tallies
@@ -134,20 +136,25 @@ class LayerScan:
 
     def _see_plainly(self, m: Tensor, rows: Rows) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):
-            sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign)
-            if not bool(sweep.sums.isfinite().all()):
+            swept = self._swept(m, rows, sign)
+            if not isfinite(swept.found.sums.sum().item()):
                 raise not_finite()
             cells = self._cells(sign)
-            self._fires[cells] += sweep.fires
-            self._totals[cells] += (sweep.sums / UNIT).round_().long()
-            self._collect(Swept(m, rows, sweep, sign, cells.start))
+            self._fires[cells] += swept.found.fires
+            self._totals[cells] += (swept.found.sums / UNIT).round_().long()
+            self._collect(swept)
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
+    def _swept(self, m: Tensor, rows: Rows, sign: int) -> Swept:
+        cells = self._cells(sign)
+        bars = self._bars.at(cells)
+        sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign, bars)
+        return Swept(m, rows, sweep, sign, bars, cells.start)
+
     def _collect(self, swept: Swept) -> None:
         sweeper = self._shared.sweeper(self.memories, self.device)
-        bars = self._bars.at(self._cells(swept.sign))
-        found = candidates(swept, bars, self.settings, sweeper)
+        found = candidates(swept, self.settings, sweeper)
         if found is not None:
             self._loose.append(found)
 
@@ -164,8 +171,7 @@ class LayerScan:
     def _redo(self, m: Tensor, rows: Rows) -> None:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
         for sign in (1, -1) if self.settings.signed else (1,):
-            sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign)
-            self._collect(Swept(m, rows, sweep, sign, self._cells(sign).start))
+            self._collect(self._swept(m, rows, sign))
 
     def _fold(self) -> None:
         """Put all candidates into the state and raise the bars."""

@@ -7,64 +7,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ffmem.scan.bars import Bars
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.comparing import greater, how_many, where_set
 from ffmem.scan.places import NO_PRIORITY
 from ffmem.scan.rows import Rows
-from ffmem.scan.sample import Sample, place_priorities
+from ffmem.scan.sample import place_priorities
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.sweep import Sweep, Sweeper
-from ffmem.scan.triggers import Triggers
 
 CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once
 
 
 @dataclass(frozen=True)
-class Bars:
-    """What a newcomer must beat, each [cells].
-
-    It enters the triggers with a coefficient above `coefficients`, or equal and a place before
-    `places`; it enters the sample, if it fires, with a priority up to `priorities`.
-    """
-
-    coefficients: Tensor
-    places: Tensor
-    priorities: Tensor
-
-    @classmethod
-    def of(cls, triggers: Triggers, sample: Sample) -> Bars:
-        """The last slot of each cell, which is free for all that fire while it is unfilled."""
-        if sample.places.shape[1]:
-            last = sample.priorities[:, -1].contiguous()
-        else:
-            last = torch.full_like(triggers.places[:, -1], -1, dtype=torch.int32)
-        return cls(
-            triggers.coefficients[:, -1].contiguous(), triggers.places[:, -1].contiguous(), last
-        )
-
-    def at(self, cells: Tensor | slice) -> Bars:
-        """The bars of some cells."""
-        return Bars(self.coefficients[cells], self.places[cells], self.priorities[cells])
-
-
-@dataclass(frozen=True)
 class Swept:
-    """One sign's coefficients, what a sweep found in them, and the cell of the first memory."""
+    """One sign's coefficients, what a sweep found in them; its cells' bars, and the first cell."""
 
     m: Tensor
     rows: Rows
     found: Sweep
     sign: int
+    bars: Bars
     offset: int
 
 
-def candidates(
-    swept: Swept, bars: Bars, settings: ScanSettings, sweeper: Sweeper
-) -> Candidates | None:
-    """All that may enter, and little that may not; bars are those of this sign's cells."""
-    rows, maxima = swept.rows, swept.found.maxima
-    passes = _passing(maxima, rows, bars)
+def candidates(swept: Swept, settings: ScanSettings, sweeper: Sweeper) -> Candidates | None:
+    """All that may enter, and little that may not."""
+    rows, maxima, bars = swept.rows, swept.found.maxima, swept.bars
+    passes = swept.found.passes
+    if passes is None:
+        passes = _passing(maxima, rows, bars)
     simple = settings.dedupe == "none" and settings.per_sentence == "max"
     if simple and how_many(passes) > maxima.shape[1] * settings.top:
         bars = _raised(bars, maxima, rows, settings)  # so there are more rows than slots
@@ -84,8 +57,7 @@ def candidates(
 
 def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> Tensor:
     """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
-    below = torch.nextafter(bars.coefficients, torch.zeros_like(bars.coefficients))
-    passes = greater(maxima, below)
+    passes = greater(maxima, bars.below)
     drawn = (rows.priorities <= bars.priorities.amax()).nonzero()[:, 0]
     if len(drawn):
         passes[drawn] |= (maxima[drawn] > 0) & (rows.priorities[drawn, None] <= bars.priorities)

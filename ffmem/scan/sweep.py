@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ffmem.scan.bars import Bars
 from ffmem.scan.rows import Rows
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
@@ -22,12 +24,17 @@ CACHED_ON_DEVICE = 2**28
 
 @dataclass(frozen=True)
 class Sweep:
-    """Per row and memory the largest coefficient, not below 0; per memory its count and sum."""
+    """Per row and memory the largest coefficient, not below 0; per memory its count and sum.
+
+    Where they come for nothing, also the columns from a row's first to its maximum, and which
+    maxima pass a bar. What is [b, memories] is good until the next sweep.
+    """
 
     maxima: Tensor  # [b, memories], float32
     fires: Tensor  # [memories], int64
     sums: Tensor  # [memories], float64
-    steps: Tensor | None = None  # [b, memories], columns from a row's first to its maximum
+    steps: Tensor | None = None  # [b, memories], int32
+    passes: Tensor | None = None  # [b, memories], flags
 
 
 class Sweeper:
@@ -43,11 +50,12 @@ class Sweeper:
         self._ones = torch.empty(0, device=device)
         self._walk = compiled_walk() if on_cpu else None
         self._pool = ThreadPoolExecutor(torch.get_num_threads()) if self._walk else None
+        self._found = _Found.of(0, memories)
 
-    def sweep(self, m: Tensor, rows: Rows, sign: int) -> Sweep:
+    def sweep(self, m: Tensor, rows: Rows, sign: int, bars: Bars) -> Sweep:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         if self._walk is not None and m.dtype == torch.float32:
-            return self._walked(m, rows, sign)
+            return self._walked(m, rows, sign, bars)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
         sums = torch.zeros(1, self.memories, device=self.device)
@@ -61,30 +69,37 @@ class Sweeper:
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
         return Sweep(maxima, fires[0].long(), sums[0].double())
 
-    def _walked(self, m: Tensor, rows: Rows, sign: int) -> Sweep:
-        """The same and the steps too, in one read, some rows for each thread."""
+    def _walked(self, m: Tensor, rows: Rows, sign: int, bars: Bars) -> Sweep:
+        """The same, steps and passes too, in one read, some rows for each thread."""
         assert self._pool is not None
         threads, memories = torch.get_num_threads(), self.memories
-        maxima = np.zeros((len(rows), memories), np.float32)
-        steps = np.zeros((len(rows), memories), np.int32)
+        if len(self._found.maxima) < len(rows):
+            self._found = _Found.of(len(rows), memories)
+        found = self._found.first(len(rows))
         sums = np.zeros((threads, memories), np.float32)
         fires = np.zeros((threads, memories), np.int32)
         source, counts = m.contiguous().numpy(), rows.counts.numpy()
+        priorities = rows.priorities.numpy()
+        limits = bars.below.numpy(), bars.priorities.numpy()
         edges = [len(rows) * thread // threads for thread in range(threads + 1)]
 
         def walk(thread: int) -> None:
             assert self._walk is not None
             own = slice(edges[thread], edges[thread + 1])
-            results = maxima[own], steps[own], sums[thread], fires[thread]
-            self._walk(source[own], rows.first, np.float32(sign), counts[own], *results)
+            about = rows.first, np.float32(sign), counts[own], priorities[own], *limits
+            results = found.maxima[own], found.steps[own], found.passes[own]
+            self._walk(source[own], *about, *results, sums[thread], fires[thread])
 
-        # One thread needs no other to wait for.
-        list((self._pool.map if threads > 1 else map)(walk, range(threads)))
+        others = [self._pool.submit(walk, thread) for thread in range(1, threads)]
+        walk(0)  # here: a thread that sleeps takes long to wake up
+        for other in others:
+            other.result()
         return Sweep(
-            torch.from_numpy(maxima),
+            torch.from_numpy(found.maxima),
             torch.from_numpy(fires.sum(0, dtype=np.int64)),
             torch.from_numpy(sums.sum(0, dtype=np.float64)),
-            torch.from_numpy(steps),
+            torch.from_numpy(found.steps),
+            torch.from_numpy(found.passes),
         )
 
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
@@ -126,6 +141,23 @@ class Sweeper:
             self._buffer = torch.empty(size, self.memories, device=self.device)
             self._ones = torch.ones(1, size, device=self.device)
         return self._buffer[:columns]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the compiled loop finds, each [b, memories]; kept, because fresh memory is slow."""
+
+    maxima: NDArray[np.float32]
+    steps: NDArray[np.int32]
+    passes: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: int, memories: int) -> _Found:
+        shape = (rows, memories)
+        return cls(np.empty(shape, np.float32), np.empty(shape, np.int32), np.empty(shape, bool))
+
+    def first(self, rows: int) -> _Found:
+        return _Found(self.maxima[:rows], self.steps[:rows], self.passes[:rows])
 
 
 def compiled_walk() -> Callable[..., None] | None:

@@ -68,25 +68,37 @@ def _four(lines: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires
 
 
 @compiled
+def _mark(best: Any, below: Any, priority: Any, drawn: Any, passes: Any) -> None:
+    """Which of a row's maxima may enter: those above `below`, and any that fires and is drawn."""
+    for j in range(len(best)):
+        passes[j] = (best[j] > below[j]) | ((best[j] > ZERO) & (priority <= drawn[j]))
+
+
+@compiled
 def walk(
     m: NDArray[np.float32],
     first: int,
     sign: np.float32,
     counts: NDArray[np.int64],
+    priorities: NDArray[np.int32],
+    below: NDArray[np.float32],
+    drawn: NDArray[np.int32],
     maxima: NDArray[np.float32],
     steps: NDArray[np.int32],
+    passes: NDArray[np.bool_],
     sums: NDArray[np.float32],
     fires: NDArray[np.int32],
 ) -> None:
-    """Fill maxima and steps [rows, memories], add to sums and fires [memories].
+    """Fill maxima, steps and passes [rows, memories], add to sums and fires [memories].
 
     Of `m` [rows, columns, memories] a row's admissible columns are as many from `first` on as
     `counts` says. A step is how many columns after the first of them the maximum first occurs.
-    Maxima and steps come in as zeros.
+    A maximum passes above `below`, or if its row's priority is up to `drawn` [memories].
     """
     for row in range(len(counts)):
         column, last = first, first + counts[row]
         best, at = maxima[row], steps[row]
+        best[:], at[:] = ZERO, 0
         while column + 4 <= last:
             lines = m[row, column : column + 4]
             _four(lines, sign, np.int32(column - first), best, at, sums, fires)
@@ -94,3 +106,4 @@ def walk(
         while column < last:
             _one(m[row, column], sign, np.int32(column - first), best, at, sums, fires)
             column += 1
+        _mark(best, below, priorities[row], drawn, passes[row])
