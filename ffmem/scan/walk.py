@@ -92,13 +92,14 @@ def walk(
     """Fill maxima, steps and passes [rows, memories], add to sums and fires [memories].
 
     Of `m` [rows, columns, memories] a row's admissible columns are as many from `first` on as
-    `counts` says. A step is how many columns after the first of them the maximum first occurs.
+    `counts` says. A step is how many columns after the first of them the maximum first occurs, if
+    it is above 0.
     A maximum passes above `below`, or if its row's priority is up to `drawn` [memories].
     """
     for row in range(len(counts)):
         column, last = first, first + counts[row]
         best, at = maxima[row], steps[row]
-        best[:], at[:] = ZERO, 0
+        best[:] = ZERO
         while column + 4 <= last:
             lines = m[row, column : column + 4]
             _four(lines, sign, np.int32(column - first), best, at, sums, fires)
