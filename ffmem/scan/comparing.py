@@ -1,4 +1,4 @@
-"""Comparisons and counts; on the CPU by numpy, which is many times faster at them than torch."""
+"""Comparing, counting, picking; on the CPU by numpy, many times faster at it than torch."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ def where_set(flags: Tensor) -> tuple[Tensor, Tensor]:
         return rows, columns
     row, column = np.divmod(np.flatnonzero(flags.numpy()), flags.shape[1])
     return torch.from_numpy(row), torch.from_numpy(column)
+
+
+def picked(numbers: Tensor, indices: Tensor) -> Tensor:
+    """The numbers at some places, counted through all dimensions."""
+    if numbers.device.type != "cpu":
+        return numbers.take(indices)
+    return torch.from_numpy(numbers.numpy().take(indices.numpy()))
+
+
+def nth_smallest(table: Tensor, n: int) -> Tensor:
+    """The n-th smallest number of each column, counted from 1."""
+    if table.device.type != "cpu":
+        return table.topk(n, dim=0, largest=False).values[-1]
+    return torch.from_numpy(np.partition(table.numpy(), n - 1, axis=0)[n - 1])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ffmem.scan.bars import Bars
 from ffmem.scan.candidates import Candidates
-from ffmem.scan.comparing import greater, how_many, where_set
+from ffmem.scan.comparing import greater, how_many, nth_smallest, picked, where_set
 from ffmem.scan.places import NO_PRIORITY
 from ffmem.scan.rows import Rows
 from ffmem.scan.sample import place_priorities
@@ -43,10 +43,11 @@ def candidates(swept: Swept, settings: ScanSettings, sweeper: Sweeper) -> Candid
         bars = _raised(bars, maxima, rows, settings)  # so there are more rows than slots
         passes = _passing(maxima, rows, bars)
     row, memory = where_set(passes)
-    coefficients = maxima[row, memory]
-    late = (coefficients == bars.coefficients[memory]) & (rows.places[row] >= bars.places[memory])
-    if how_many(late):
-        kept = ~late | (rows.priorities[row] <= bars.priorities[memory])
+    coefficients = picked(maxima, row * maxima.shape[1] + memory)
+    tied = coefficients == picked(bars.coefficients, memory)
+    if how_many(tied):
+        late = tied & (picked(rows.places, row) >= picked(bars.places, memory))
+        kept = ~late | (picked(rows.priorities, row) <= picked(bars.priorities, memory))
         row, memory, coefficients = row[kept], memory[kept], coefficients[kept]
     if not len(row):
         return None
@@ -68,7 +69,7 @@ def _steps(swept: Swept, row: Tensor, memory: Tensor, sweeper: Sweeper) -> Tenso
     """How many columns after its row's first each largest coefficient first occurs."""
     found = swept.found
     if found.steps is not None:
-        return found.steps[row, memory].long()
+        return picked(found.steps, row * found.steps.shape[1] + memory).long()
     if len(row) > CROWDED * found.maxima.numel():
         return sweeper.positions(swept.m, swept.rows, swept.sign, found.maxima)[row, memory]
     return _looked_up_steps(swept, row, memory)
@@ -76,7 +77,7 @@ def _steps(swept: Swept, row: Tensor, memory: Tensor, sweeper: Sweeper) -> Tenso
 
 def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> Bars:
     """Bars raised to what this batch alone would fill the slots with."""
-    strongest = maxima.topk(settings.top, dim=0).values[-1]
+    strongest = -nth_smallest(-maxima, settings.top)
     higher = strongest > bars.coefficients
     coefficients = torch.where(higher, strongest, bars.coefficients)
     # At a raised bar the tied places are not known yet: all of them pass.
@@ -84,8 +85,7 @@ def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> B
     limits = bars.priorities
     if len(rows) > settings.sample > 0:
         firing = torch.where(maxima > 0, rows.priorities[:, None], NO_PRIORITY)
-        drawn = firing.topk(settings.sample, dim=0, largest=False).values[-1]
-        limits = torch.minimum(limits, drawn)
+        limits = torch.minimum(limits, nth_smallest(firing, settings.sample))
     return Bars(coefficients, places, limits)
 
 
@@ -137,6 +137,6 @@ def _named(
     return Candidates(
         (memory + swept.offset).to(torch.int32),
         coefficients,
-        swept.rows.places[row] + steps,
+        picked(swept.rows.places, row) + steps,
         None if groups is None else groups[row, steps],
     )

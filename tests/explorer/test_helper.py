@@ -41,7 +41,7 @@ def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
             assert found() == expected
             (helper,) = children(server.pid)
             os.kill(helper, signal.SIGSTOP)
-            with pytest.raises(httpx.ReadTimeout):
+            with pytest.raises(httpx.TimeoutException):
                 client.get(PATHS[0], timeout=0.5)
             assert client.get("/api/memories/L2.7").status_code == 200  # not the helper's work
             os.kill(helper, signal.SIGCONT)
