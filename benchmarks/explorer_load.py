@@ -4,8 +4,8 @@
     python -m benchmarks.explorer_load FOLDER --clients 16 --seconds 60
 
 Half of the requests are for memory pages, half are searches of every kind that needs no model.
-Server and clients share the machine. Memory is what the server and its
-helper hold besides the mapped files.
+Server and clients share the machine. Memory is what the server and its helper hold besides the
+mapped files.
 """
 
 from __future__ import annotations

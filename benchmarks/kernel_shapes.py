@@ -25,27 +25,21 @@ from ffmem.scan.settings import ScanSettings
 
 MEMORIES = 4096
 BLOCKS, WARPS, ROWS = (128, 256, 512), (1, 2, 4), (2, 4, 8)
-Shape = tuple[int, int, int]
+SENTENCES, WIDTH = 2600, 25
 
 
 def main() -> None:
-    """Print all shapes, the fastest last."""
-    shapes(2600, 25)
-
-
-def shapes(rows: int, width: int) -> Shape:
-    """Time all shapes on so many rows of so many columns; returns the fastest."""
-    m = torch.randn(rows, width, MEMORIES, device="cuda").relu_().to(torch.bfloat16)
+    """Print how fast all shapes are, the fastest last."""
+    m = torch.randn(SENTENCES, WIDTH, MEMORIES, device="cuda").relu_().to(torch.bfloat16)
     size = m.numel() * m.element_size()
     copy = seconds(lambda: m.clone())
-    print(f"{rows} rows of {width}: a copy moves {2 * size / copy / 1e12:.2f} TB/s", flush=True)
+    print(f"a copy moves {2 * size / copy / 1e12:.2f} TB/s", flush=True)
     found = {}
     for shape in product(BLOCKS, WARPS, ROWS):
         kernel_pass.BLOCK, kernel_pass.WARPS, kernel_pass.ROWS = shape
         found[shape] = seconds(launch_of(m))
     for shape in sorted(found, key=lambda shape: -found[shape]):
-        print(f"  block, warps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s", flush=True)
-    return min(found, key=lambda shape: found[shape])
+        print(f"  block, warps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s")
 
 
 def launch_of(m: Tensor) -> Callable[[], object]:

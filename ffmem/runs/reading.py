@@ -17,7 +17,7 @@ from ffmem.scan.places import EMPTY
 from ffmem.scan.scanner import Scanner, ScanState
 
 HELD_SHARDS = 32  # shards that a worker reads between two saves, at most
-FEW_SHARDS = 4  # shards whose whole text is held before any of it is dropped
+FEW = 4  # pieces of work whose whole text is held before any of it is dropped
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Reader:
         few times what the state can point at.
         """
         held = sum(len(sentences.tokens) for sentences in self._recent)
-        return len(self._recent) >= FEW_SHARDS and held >= len(self.kept.tokens)
+        return len(self._recent) >= FEW and held >= len(self.kept.tokens)
 
     def snapshot(self) -> ScanState:
         """The state so far; `kept` is brought up to it.
