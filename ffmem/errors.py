@@ -8,7 +8,8 @@ FfmemError
 ├── ScanError       a scan that cannot start or go on
 ├── StoreError      a folder of results that cannot be opened or written
 ├── AnnotatorError  a language model that cannot be asked for patterns
-└── LiveError       a question that the explorer's model cannot take now
+├── LiveError       a question that the explorer's model cannot take now
+└── ListenError     an address that the explorer cannot listen at
 
 Each message is one sentence: what is wrong, which one, and what to do now. The command line
 prints it and exits with code 2; anything else that escapes is a bug and keeps its traceback.
@@ -49,3 +50,7 @@ class AnnotatorError(FfmemError):
 
 class LiveError(FfmemError):
     """A question to the explorer's live model cannot be taken now."""
+
+
+class ListenError(FfmemError):
+    """The explorer cannot listen at an address."""

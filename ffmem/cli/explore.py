@@ -54,13 +54,17 @@ def explore(  # noqa: PLR0913 - one parameter an option
     """
     from ffmem.explorer.app import create_app
     from ffmem.explorer.explored import explore as opened
-    from ffmem.explorer.serving import Place, serve
+    from ffmem.explorer.serving import Place, listen, serve
 
-    place = Place.chosen(host, port, token)
+    place, door = listen(Place.chosen(host, port, token))
     study = opened(
         folder, model, lambda part: click.echo(f"preparing: {part} ..."), database, others
     )
     app = create_app(study, place.token)
     serve(
-        app, place, lambda: click.echo(f"{folder} at {place.url}   (Ctrl-C stops)"), not no_browser
+        app,
+        place,
+        door,
+        lambda: click.echo(f"{folder} at {place.url}   (Ctrl-C stops)"),
+        not no_browser,
     )

@@ -52,10 +52,11 @@ def can_help() -> bool:
 class Helper:
     """The second process as seen from the first; to be asked from one event loop only."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, door: socket.socket) -> None:
+        """Start it; at the `door` this process listens, and the helper shall not."""
         self._end, theirs = socket.socketpair()
         context = multiprocessing.get_context("fork")
-        args = (app, theirs, self._end)
+        args = (app, theirs, self._end, door)
         self.process = context.Process(target=_help, args=args, daemon=True)
         self.process.start()
         theirs.close()
@@ -99,9 +100,10 @@ def _settle(answer: asyncio.Future[bytes], page: bytes) -> None:
         answer.set_result(page)
 
 
-def _help(app: FastAPI, end: socket.socket, other: socket.socket) -> None:
+def _help(app: FastAPI, end: socket.socket, *others: socket.socket) -> None:
     """What the helper does until the first process is gone."""
-    other.close()  # else it would never see the end of its own
+    for other in others:
+        other.close()  # else it would never see the end of its own, or hold the port
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
     with end.makefile("rb") as asked, suppress(EOFError, OSError):
         while True:

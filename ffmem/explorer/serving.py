@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gc
 import secrets
+import socket
 import sys
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import uvicorn
 from fastapi import FastAPI
 
+from ffmem.errors import ListenError
 from ffmem.explorer.helper import Helper, can_help
 from ffmem.explorer.safety import LOOPBACK
 
 GARBAGE = 50_000  # objects made before cycles among them are looked for
+BACKLOG = 2048  # connections that may wait to be taken
 SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
 
 
@@ -41,12 +44,26 @@ class Place:
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
 
-def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool = True) -> None:
+def listen(place: Place) -> tuple[Place, socket.socket]:
+    """Listen there; returns the place again, with the port that was found where 0 was asked for."""
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    try:
+        door = socket.create_server((place.host, place.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise ListenError(
+            f"the explorer cannot listen at {place.host}, port {place.port} ({reason}); "
+            "choose another --port or --host"
+        ) from None
+    return replace(place, port=door.getsockname()[1]), door
+
+
+def serve(
+    app: FastAPI, place: Place, door: socket.socket, ready: Callable[[], None], browser: bool = True
+) -> None:
     """Serve until interrupted; `ready` is called when the first request can be answered."""
     config = uvicorn.Config(
         app,
-        host=place.host,
-        port=place.port,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -57,7 +74,7 @@ def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool =
     )
 
     class Server(uvicorn.Server):
-        async def startup(self, sockets: object = None) -> None:
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
                 ready()
@@ -69,5 +86,5 @@ def serve(app: FastAPI, place: Place, ready: Callable[[], None], browser: bool =
     gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
     gc.set_threshold(GARBAGE)  # pages leave next to no cycles, so look for them rarely
     if can_help():
-        app.state.helper = Helper(app)
-    Server(config).run()
+        app.state.helper = Helper(app, door)
+    Server(config).run([door])

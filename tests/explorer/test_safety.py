@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
+from ffmem.errors import ListenError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.safety import LONGEST_BODY
-from ffmem.explorer.serving import Place
+from ffmem.explorer.serving import Place, listen
 
 HERE = "http://127.0.0.1:8600"
 
@@ -106,3 +107,11 @@ def test_another_host_than_this_machine_gets_a_token() -> None:
     assert len(made.token) >= 24
     assert made.url == f"http://127.0.0.1:8600/?token={made.token}"
     assert Place.chosen("10.0.0.7", 80, "mine").token == "mine"
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    found, door = listen(Place(port=0))
+    with door:
+        assert found.port == door.getsockname()[1] > 0
+        with pytest.raises(ListenError, match=rf"port {found.port} \(Address already in use\);"):
+            listen(found)
