@@ -15,7 +15,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.pipeline import ModelChoice, scan, scan_by
 from ffmem.scaleout.executor import Local
 from ffmem.store.scan_store import ScanStore
-from tests.whole.test_scan import plan_for, same_store, sentences
+from tests.whole.small_scans import plan_for, same_store, sentences
 
 
 @pytest.fixture

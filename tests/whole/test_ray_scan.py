@@ -23,7 +23,7 @@ from ffmem.store.checkpoint import read_notes
 from ffmem.store.folder import ScanFolder
 from ffmem.store.scan_store import ScanStore
 from tests.whole.faulty_worker import FaultyWorker
-from tests.whole.test_scan import plan_for, same_store, sentences
+from tests.whole.small_scans import plan_for, same_store, sentences
 
 MODEL = ModelChoice("tiny:llama")
 ONE_THREAD = partial(Cluster, cpus_per_worker=1)

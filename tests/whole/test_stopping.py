@@ -1,0 +1,167 @@
+"""A scan that was stopped, killed or out of room loses nothing and ends as if it never had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ffmem.errors import StoreError
+from ffmem.models.language_model import LanguageModel
+from ffmem.pipeline import scan
+from ffmem.runs import local
+from ffmem.runs.plan import token_budget
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.scan_store import ScanStore
+from tests.whole.small_scans import plan_for, same_store, sentences
+
+
+def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(relu, corpus)
+    scan(relu, plan, tmp_path / "whole")
+    for stop_at in (1, 4, 7):
+        out = tmp_path / f"stopped-{stop_at}"
+        batches = 0
+
+        def stop(_progress: object, _share: object) -> None:
+            nonlocal batches
+            batches += 1
+            if batches == stop_at:  # noqa: B023
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            scan(relu, plan, out, stop)
+        with pytest.raises(StoreError, match="not finished"):
+            ScanStore.open(out)
+        scan(relu, plan, out)
+        same_store(tmp_path / "whole", out)
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_ctrl_c_inside_a_batch_waits_for_its_end(
+    layer: int, relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    """Else the layers that have seen the batch would see it again when the scan goes on."""
+    plan = plan_for(relu, corpus)
+    scan(relu, plan, tmp_path / "whole")
+    passes = 0
+
+    def press(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    handle = relu.layers[layer].key_map.module.register_forward_hook(press)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            scan(relu, plan, tmp_path / "out")
+    finally:
+        handle.remove()
+    assert passes == 3
+    scan(relu, plan, tmp_path / "out")
+    same_store(tmp_path / "whole", tmp_path / "out")
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_a_cap_on_sentences_survives_a_stop(
+    relu: LanguageModel,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    together: int,
+) -> None:
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
+    plan = plan_for(relu, corpus, max_sentences=97)
+    monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
+    whole = scan(relu, plan, tmp_path / "whole")
+    assert whole.manifest.counts["sentences"] == 97
+    monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(local, "SAVE_SHARE", 0)
+    count = 0
+
+    def crash(_progress: object, _share: object) -> None:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        scan(relu, plan, tmp_path / "out", crash)
+    scan(relu, plan, tmp_path / "out")
+    same_store(tmp_path / "whole", tmp_path / "out")
+
+
+def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
+    code = (
+        "import sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
+        "from ffmem.runs import local; local.SAVE_EVERY = 0.05; local.SAVE_SHARE = 0\n"
+        "from ffmem.cli.main import main; main()\n"
+    )
+
+    def command(out: str) -> list[str]:
+        words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "300"]
+        target = str(tmp_path / out)
+        return [sys.executable, "-c", code, "scan", "tiny:gpt2", str(path), "-o", target, *words]
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    process = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    waited = time.monotonic() + 60
+    checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < waited:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert checkpoint.exists()
+    assert not (tmp_path / "killed" / "manifest.json").exists()
+    subprocess.run(command("killed"), check=True, capture_output=True)
+    same_store(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_finished_scan_is_opened_and_another_is_refused(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    scan(relu, plan_for(relu, corpus), out)
+    stamp = (out / "manifest.json").stat().st_mtime_ns
+    scan(relu, plan_for(relu, corpus), out)
+    assert (out / "manifest.json").stat().st_mtime_ns == stamp
+    with pytest.raises(StoreError, match=r"another scan \(it differs in settings\.top\)"):
+        scan(relu, plan_for(relu, corpus, settings=ScanSettings(top=7, sample=5)), out)
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = plan_for(relu, corpus), tmp_path / "out"
+    scan(relu, plan, tmp_path / "whole")
+    monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(local, "SAVE_SHARE", 0)
+    real, writes = Path.replace, 0
+
+    def full(self: Path, target: Path) -> Path:
+        nonlocal writes
+        writes += 1
+        if writes > 3:
+            raise OSError(28, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(
+        StoreError, match="No space left on device; what was saved before is intact"
+    ):
+        scan(relu, plan, out)
+    monkeypatch.setattr(Path, "replace", real)
+    assert (out / "checkpoint.safetensors").exists()
+    assert not list(out.rglob("*.part"))
+    scan(relu, plan, out)
+    same_store(tmp_path / "whole", out)
