@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -48,6 +49,23 @@ def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
             assert found() == expected
             os.kill(helper, signal.SIGKILL)
             assert found() == expected
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_what_was_annotated_a_moment_ago_is_on_the_page(study: ScanStore, tmp_path: Path) -> None:
+    copied = ScanStore.open(shutil.copytree(study.folder.root, tmp_path / "study"))
+    port = free_port()
+    server = started(copied, port)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            assert "end in a stone" not in client.get(PATHS[0]).text
+            for description in ("all end in a stone", "or end in a stone and a river"):
+                pattern = {"description": description, "kind": "shallow", "ranks": [1, 2, 3]}
+                body = {"annotator": "mara", "patterns": [pattern]}
+                client.put("/api/memories/L2.7/answer", json=body).raise_for_status()
+                assert description in client.get(PATHS[0]).text
     finally:
         server.kill()
         server.communicate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from ffmem.store.lookup import STATISTICS, End, Found
 
 By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
 Sort = Literal["score", "address", "fires", "mean", "largest", "probability", "agreement"]
-BY: tuple[By, ...] = get_args(By)
-SORTS: tuple[Sort, ...] = get_args(Sort)
 TOKENS = 5  # that a value promotes, shown of each memory
 MOST = 2_000  # memories of one answer that can be paged through
 MOST_SAVED = 10_000  # or downloaded
@@ -182,17 +180,6 @@ def with_pattern(explored: Explored, text: str) -> Found:
     rows = [explored.store.row(Address.parse(address)) for address in best]
     scores = np.array(list(best.values()), dtype=np.float64)
     return Found.of(np.array(rows, dtype=np.int64), scores).by_score()
-
-
-def order_of(explored: Explored, rows: NDArray[Any], question: Question) -> NDArray[Any]:
-    """Places of `rows` as the question wants them sorted, not yet reversed."""
-    match question.sort:
-        case "score":
-            return np.arange(len(rows))
-        case "address":
-            return np.argsort(rows, kind="stable")
-        case name:
-            return np.argsort(-statistic(explored, name)[rows], kind="stable")
 
 
 def statistic(explored: Explored, name: str) -> NDArray[Any]:
