@@ -1,6 +1,8 @@
-"""How tokens and numbers are written on pages."""
+"""How tokens and numbers are written on pages and in JSON."""
 
 from __future__ import annotations
+
+import math
 
 
 def shown_token(text: str) -> str:
@@ -13,3 +15,8 @@ def shown_number(value: float) -> str:
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def known(value: float) -> float | None:
+    """A number that JSON can carry; None where it is none, or without end."""
+    return value if math.isfinite(value) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ffmem.analyses.patterns import SHOWN
@@ -12,6 +11,7 @@ from ffmem.annotations.records import Said, Sheet, ShownPrefix
 from ffmem.errors import AddressError
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.queries.memory import cell_of
+from ffmem.explorer.shown import known
 
 DISAGREEMENTS = 200  # shown, at most
 
@@ -169,13 +169,13 @@ def agreement_view(explored: Explored) -> AgreementView:
     return AgreementView(
         annotators=tuple(found.false_patterns),
         pairs=tuple(
-            PairLine(p.one, p.other, p.keys, p.prefixes, p.same, number(p.kappa))
+            PairLine(p.one, p.other, p.keys, p.prefixes, p.same, known(p.kappa))
             for p in found.pairs
         ),
-        alpha=number(found.alpha),
+        alpha=known(found.alpha),
         prefixes=found.prefixes,
         false_patterns=tuple(
-            FalseLine(who, i.n, number(i.estimate), number(i.low), number(i.high))
+            FalseLine(who, i.n, known(i.estimate), known(i.low), known(i.high))
             for who, i in found.false_patterns.items()
         ),
         differing=len(found.disagreements),
@@ -192,8 +192,3 @@ def differing_prefixes(found: Agreement, sheets: dict[str, Sheet]) -> tuple[Diff
             DifferingPrefix(each.sheet, each.key, each.rank, shown.before + shown.last, each.labels)
         )
     return tuple(lines)
-
-
-def number(value: float) -> float | None:
-    """A number that JSON can carry."""
-    return None if math.isnan(value) else value

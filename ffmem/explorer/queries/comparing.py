@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ffmem.analyses.intervals import Interval
 from ffmem.explorer.explored import Explored
+from ffmem.explorer.shown import known
 from ffmem.figures.inline import picture
 from ffmem.report.claims import Verdict, shown
 from ffmem.report.comparison import Comparison, SharedFigure, compare
@@ -115,11 +115,6 @@ def measured(verdict: Verdict) -> Measured:
 def control_of(control: Interval | None) -> float | None:
     """What a claim is held against."""
     return None if control is None else known(control.estimate)
-
-
-def known(value: float) -> float | None:
-    """A number that JSON can carry."""
-    return value if math.isfinite(value) else None
 
 
 def compared_figure(explored: Explored, name: str) -> SharedFigure | None:
