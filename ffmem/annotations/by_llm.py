@@ -62,8 +62,19 @@ def answers_by_llm(chat: Chat, sheets: Sequence[Sheet], at_once: int = 1) -> Ite
 
     Where asking fails, what was under way is dropped and nothing more is asked.
     """
+    failed: list[BaseException] = []  # filled by the thread that fails, before it takes more
+
+    def ask(sheet: Sheet) -> Answered:
+        if failed:
+            raise failed[0]
+        try:
+            return asked_about(chat, sheet)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
     with ThreadPoolExecutor(at_once) as threads:
-        waiting = [threads.submit(asked_about, chat, sheet) for sheet in sheets]
+        waiting = [threads.submit(ask, sheet) for sheet in sheets]
         try:
             for answer in waiting:
                 yield answer.result()

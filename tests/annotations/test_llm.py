@@ -19,9 +19,10 @@ from ffmem.annotations.records import Said, Sheet, ShownPrefix
 from ffmem.annotations.remembered import Remembered, Usage
 from ffmem.annotations.reply import checked
 from ffmem.errors import AnnotatorError
-from ffmem.models.chat import LocalChat
+from ffmem.models.chat import LocalChat, Reply
 from tests.annotations.served import FEW, MIXED, TWO, reply, save_scripted, served
 from tests.annotations.test_sheets import SHEET
+from tests.waiting import LONGEST
 
 pytest.importorskip("openai")
 pytest.importorskip("fastapi")
@@ -78,7 +79,7 @@ class Passing(http.server.BaseHTTPRequestHandler):
             body,
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(onward, timeout=60) as answer:
+        with urllib.request.urlopen(onward, timeout=LONGEST) as answer:
             data = answer.read()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -167,12 +168,18 @@ def test_what_cannot_be_mended_by_asking_again_is_one_sentence(
     assert len(gateway.keys) == 2
 
 
-def test_an_error_stops_the_asking(gateway: Gateway, folder: Path) -> None:
-    gateway.refusals = [401] * 50
-    chat = Endpoint(at(gateway), str(folder), MOST)
-    with pytest.raises(AnnotatorError):
-        list(answers_by_llm(chat, [sheet("good")] * 40))
-    assert len(gateway.keys) < 10
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_an_error_stops_the_asking(at_once: int) -> None:
+    """However quick the threads are, each has asked once at most."""
+    asked: list[object] = []
+
+    def refuse(messages: object) -> Reply:
+        asked.append(messages)
+        raise AnnotatorError("the key is wrong; put in the right one")
+
+    with pytest.raises(AnnotatorError, match="the key is wrong"):
+        list(answers_by_llm(refuse, [SHEET] * 2000, at_once))
+    assert 1 <= len(asked) <= at_once
 
 
 def test_requests_keep_the_pace() -> None:
