@@ -108,7 +108,7 @@ def planted(relu: LanguageModel, token: str) -> LanguageModel:
     every = read(model, torch.arange(3, 259)[:, None], "x")[0].x[:, 0]
     mine = read(model, model.encode(token), "x")[0].x[0, -1]
     others = (every @ mine).sort(descending=True).values
-    assert others[0] > others[1]
+    assert others[0] > others[1] + 0.1  # the bias between them is clear of rounding
     with torch.no_grad():
         block.fc1.weight.copy_(mine.expand_as(block.fc1.weight))
         block.fc1.bias.fill_(-float(others[:2].mean()))
@@ -124,14 +124,14 @@ def test_a_key_that_is_one_tokens_direction_loses_all_without_the_last_token(
     layer = removal(model, store, keys=8, top=4).layers[0]
     assert layer.triggers == 8 * 3  # a sentence's last prefix is no trigger
     assert (layer.last.mean.estimate, layer.last.ratio_of_means, layer.last.median) == (-100,) * 3
-    assert layer.first.mean.estimate == pytest.approx(0, abs=1e-3)
+    assert layer.first.mean.estimate == pytest.approx(0, abs=0.01)
     assert any(tenth.n for tenth in layer.deciles)
     for tenth in layer.deciles[:7]:
-        assert tenth.n == 0 or tenth.estimate == pytest.approx(0, abs=1e-3)
+        assert tenth.n == 0 or tenth.estimate == pytest.approx(0, abs=0.01)
     ids = model.encode("ab q")[0, 1:].tolist()
     seen = saliency(model, Address(1, 3), ids)
     assert seen.changes[-1] == -100
-    assert seen.changes[:-1] == pytest.approx([0, 0, 0], abs=1e-3)
+    assert seen.changes[:-1] == pytest.approx([0, 0, 0], abs=0.01)
 
 
 def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: ScanStore) -> None:
@@ -154,7 +154,7 @@ def test_an_interior_token_is_neither_the_first_nor_the_last(
     for layer, before in zip(found.layers, usual.layers, strict=True):
         for kind in ("first", "last"):
             one, other = (getattr(each, kind).mean.estimate for each in (layer, before))
-            assert one == pytest.approx(other, abs=1e-3)
+            assert one == pytest.approx(other, abs=0.01)
         long = [relu_store.triggers(Address.parse(name))[:6] for name in found.drawn[layer.layer]]
         positions = [trigger.position for triggers in long for trigger in triggers]
         assert layer.triggers == sum(position >= 2 for position in positions)

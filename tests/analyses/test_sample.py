@@ -14,8 +14,16 @@ from ffmem.memories.values import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines, sentences_of
+from tests.near_ties import (
+    assert_best,
+    assert_rank,
+    assert_strongest,
+    is_surely_best,
+    may_be_best,
+)
 
 Scanned = tuple[LanguageModel, ScanStore]
+NEAR_ZERO = 1e-6
 
 
 def sample_for(model: LanguageModel, count: int = 24) -> PrefixSample:
@@ -93,7 +101,7 @@ def check_predictions(model: LanguageModel, found: SampleReading, row: int) -> N
     tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
     readings = read(model, tokens, "hrxamyo")
     said = model.model(tokens).logits[0, -1, : model.words]
-    assert int(found.output[row]) == int(said.argmax())
+    assert_best(found.output[row], said)
     for predictions in found.predictions:
         lens, name = predictions.convention.lens, predictions.convention.name
         for place, reading in enumerate(readings):
@@ -104,18 +112,16 @@ def check_predictions(model: LanguageModel, found: SampleReading, row: int) -> N
                 o = r + y
             states = [logits(model, h, "state", lens) for h in (r, o)]
             piece = logits(model, y, "piece", lens)
-            old, new = (int(scores.argmax()) for scores in states)
-            assert int(predictions.residual[row, place]) == old
-            assert int(predictions.output[row, place]) == new
-            assert int(predictions.feedforward[row, place]) == int(piece.argmax())
+            old, new = (int(t[row, place]) for t in (predictions.residual, predictions.output))
+            assert_best(old, states[0])
+            assert_best(new, states[1])
+            assert_best(predictions.feedforward[row, place], piece)
             last = int(predictions.last[row])
             expected = float(states[0].softmax(0)[last])
             assert float(predictions.probability[row, place]) == pytest.approx(expected, rel=1e-3)
-            order = piece.argsort(descending=True).tolist()
-            assert int(predictions.old_rank_in_layer[row, place]) == order.index(old)
-            order = states[0].argsort(descending=True).tolist()
-            assert int(predictions.rank[row, place]) == order.index(last)
-            assert int(predictions.new_rank_in_residual[row, place]) == order.index(new)
+            assert_rank(predictions.old_rank_in_layer[row, place], old, piece)
+            assert_rank(predictions.rank[row, place], last, states[0])
+            assert_rank(predictions.new_rank_in_residual[row, place], new, states[0])
             for found_change, token in (
                 (predictions.old_change, old),
                 (predictions.new_change, new),
@@ -128,20 +134,23 @@ def check_coefficients(model: LanguageModel, found: SampleReading, row: int) -> 
     tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
     for place, reading in enumerate(read(model, tokens, "ramyo")):
         m, values = reading.m[0, -1], value_vectors(reading.layer)
-        on = (reading.a if reading.layer.gated else reading.m)[0, -1] > 0
+        scores = reading.a.reshape(1, -1, len(m))[0, -1]  # OPT's have no axis for the batch
+        on, may_be_on = scores > NEAR_ZERO, scores > -NEAR_ZERO
         signs = torch.where(m < 0, -1.0, 1.0) if reading.layer.gated else torch.ones_like(m)
-        tops = logits(model, signs[:, None] * values, "piece").argmax(dim=1).tolist()
         says = int(found.predictions[0].feedforward[row, place])
-        agree = torch.tensor([top == says for top in tops])
+        tops = logits(model, signs[:, None] * values, "piece")
+        agree, may_agree = is_surely_best(says, tops), may_be_best(says, tops)
         counts = found.coefficients
-        assert int(counts.active[row, place]) == int(on.sum())
-        assert int(counts.matches_y[row, place]) == int(agree.sum())
-        assert int(counts.matches_y_active[row, place]) == int((agree & on).sum())
-        own = [logits(model, c * v, "piece") for c, v in zip(m, values, strict=True) if c != 0]
-        scaled = sum(int(scores.argmax()) == says for scores in own)
-        assert int(counts.matches_y_scaled[row, place]) == scaled
+        assert on.sum() <= counts.active[row, place] <= may_be_on.sum()
+        assert agree.sum() <= counts.matches_y[row, place] <= may_agree.sum()
+        active = int(counts.matches_y_active[row, place])
+        assert (agree & on).sum() <= active <= (may_agree & may_be_on).sum()
+        scaled, firing = int(counts.matches_y_scaled[row, place]), m.abs() > NEAR_ZERO
+        own = logits(model, m[:, None] * values, "piece") / m.abs()[:, None].clamp(min=NEAR_ZERO)
+        least = (is_surely_best(says, own) & firing).sum()
+        assert least <= scaled <= (may_be_best(says, own) | ~firing).sum()
         if reading.layer.activation == "relu":
-            assert scaled == int(counts.matches_y_active[row, place])
+            assert scaled == active
         elif reading.layer.gated:
             assert scaled == int(counts.matches_y[row, place])
         strength = sorted((m.abs() * values.norm(dim=1)).tolist(), reverse=True)
@@ -171,18 +180,24 @@ def test_the_strongest_memories_are_those_that_add_most(scanned_toy: Scanned) ->
         last = read(model, tokens, "m")[-1]
         m = last.m[0, -1]
         strength = m.abs() * value_vectors(last.layer).norm(dim=1)
-        order = strength.argsort(descending=True)[:STRONGEST].tolist()
-        expected = [-1 if m[i] == 0 else i + len(m) * int(m[i] < 0) for i in order]
-        assert found.strongest[row].tolist() == expected
+        cells = [cell for cell in found.strongest[row].tolist() if cell >= 0]
+        assert_strongest([cell % len(m) for cell in cells], strength)
+        assert len(cells) >= min(STRONGEST, int((m.abs() > NEAR_ZERO).sum()))
+        for cell in cells:
+            assert m[cell % len(m)] < NEAR_ZERO if cell >= len(m) else m[cell] > -NEAR_ZERO
 
 
 def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:
     model, _ = scanned_toy
     one, other = (read_sample(model, sample_for(model), budget=b) for b in (40, 2000))
-    for a, b in zip(one.predictions, other.predictions, strict=True):
-        assert (a.output == b.output).double().mean() > 0.99
-        torch.testing.assert_close(a.probability, b.probability, rtol=1e-3, atol=1e-6)
     assert torch.equal(one.sample.numbers, other.sample.numbers)
+    for a, b in zip(one.predictions, other.predictions, strict=True):
+        differ = (a.output != b.output).any(dim=1)
+        for row in differ.nonzero().flatten().tolist():  # a tie, or one of them is wrong
+            check_predictions(model, one, row)
+            check_predictions(model, other, row)
+        same = a.last == b.last
+        torch.testing.assert_close(a.probability[same], b.probability[same], rtol=1e-3, atol=1e-6)
 
 
 def test_layers_add_up_and_pass_on_what_they_add_up_to(scanned_toy: Scanned) -> None:

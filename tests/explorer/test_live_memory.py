@@ -12,6 +12,7 @@ from ffmem.explorer.explored import Explored
 from ffmem.memories.edits import Edit, edited
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
+from tests.near_ties import assert_strongest
 
 
 @pytest.fixture
@@ -49,11 +50,13 @@ def test_nearest_are_the_largest_cosines(
     memories = model.layer(1).memories
     mine = values[(cell.layer - 1) * memories + cell.index]
     cosines = torch.nn.functional.cosine_similarity(values, mine[None])
-    best = cosines.argsort(descending=True)[1:4]
-    expected = [f"L{n // memories + 1}.{n % memories}{cell.sign}" for n in best.tolist()]
     found = client.get(f"/api/memories/{lively}/nearest", params={"count": 3}).json()
-    assert [one["address"] for one in found["by_value"]] == expected
-    assert found["by_value"][0]["cosine"] == pytest.approx(float(cosines[best[0]]), abs=1e-3)
+    near = [Address.parse(one["address"]) for one in found["by_value"]]
+    assert {one.sign for one in near} == {cell.sign}
+    rows = [(one.layer - 1) * memories + one.index for one in (cell, *near)]
+    assert_strongest(rows, cosines)  # itself first
+    for row, one in zip(rows[1:], found["by_value"], strict=True):
+        assert one["cosine"] == pytest.approx(float(cosines[row]), abs=1e-3)
     assert len(found["by_key"]) == 3
     assert lively not in [one["address"] for one in found["by_key"]]
 

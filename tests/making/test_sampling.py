@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from making.llama_decode import LlamaDecoder
 from making.sample_text import batches
 from making.sampler import Choice, Sampler
+from tests.near_ties import assert_best
 
 VOCABULARY = 61
 END = 60
@@ -41,7 +42,13 @@ def test_greedy_tokens_are_those_of_generate(llama: Any) -> None:
     prompts = torch.randint(0, END, (5, 7))
     expected = llama.generate(prompts, max_new_tokens=30, do_sample=False)[:, 7:]
     found = sampler_of(llama, Choice(0.0, 0.1, 0), 5, torch.zeros(VOCABULARY)).run(prompts, 30)
-    assert torch.equal(found, expected)
+    for prompt, one, other in zip(prompts, found, expected, strict=True):
+        if not torch.equal(one, other):  # from a tie on, either may be written
+            place = int((one != other).nonzero()[0])
+            with torch.no_grad():
+                scores = llama(torch.cat([prompt, one[:place]])[None]).logits[0, -1]
+            assert_best(one[place], scores)
+            assert_best(other[place], scores)
 
 
 def test_no_run_is_written_twice_and_nothing_else_is_forbidden(llama: Any) -> None:
@@ -55,7 +62,7 @@ def test_no_run_is_written_twice_and_nothing_else_is_forbidden(llama: Any) -> No
             with torch.no_grad():
                 logits = llama(torch.tensor([prompt + before])).logits[0, -1]
             logits[list(used)] = -torch.inf
-            assert token == int(logits.argmax())
+            assert_best(token, logits)
 
 
 def test_a_run_of_the_prompt_may_be_written_once_more(llama: Any) -> None:

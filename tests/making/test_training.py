@@ -32,13 +32,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "valid.txt").write_text("\n".join(LINES[::5]) + "\n")
     (root / "counts.json").write_text("{}")
     save(trained(LINES, 330), root / "tokenizer", longest=32)
-    arguments = (
-        f"train_model {root}/train.txt {root}/valid.txt --tokenizer {root}/tokenizer "
-        f"--into {root}/model --layers 2 --width 32 --memories 48 --heads 4 --block 32 "
-        "--batch-tokens 512 --steps 60 --looks 4 --rate 0.01 --no-compile --device cpu"
-    ).split()
+    files = ["train.txt", "valid.txt", "--tokenizer=tokenizer", "--into=model"]
+    sizes = "--layers 2 --width 32 --memories 48 --heads 4 --block 32 --batch-tokens 512"
+    rounds = "--steps 60 --looks 4 --rate 0.01 --no-compile --device cpu"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", arguments)
+        patch.chdir(root)
+        patch.setattr("sys.argv", ["train_model", *files, *sizes.split(), *rounds.split()])
         train_model.main()
     return root
 

@@ -26,20 +26,20 @@ def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
     view = look(toy, TEXT)
     for token in (3, int(expected.argmax())):
         found = contributions(toy, view.readings, token)
-        assert found.total == pytest.approx(found.logit, abs=2e-5)
+        assert found.total == pytest.approx(found.logit, abs=1e-4)
         if toy.head.softcap is None:
-            assert found.total == pytest.approx(float(expected[token]), abs=2e-5)
+            assert found.total == pytest.approx(float(expected[token]), abs=1e-4)
         assert [part.layer for part in found.layers] == [layer.number for layer in toy.layers]
         for part in found.layers:
-            assert abs(part.rest) < 1e-5, "nothing is left unexplained"
+            assert abs(part.rest) < 1e-4, "nothing is left unexplained"
 
 
 def test_norms_around_the_sum_are_a_part_of_their_own() -> None:
     model = see(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
     view = look(model, TEXT)
     found = contributions(model, view.readings, 5)
-    assert found.total == pytest.approx(float(own_logits(model)[5]), abs=2e-5)
-    assert any(abs(part.rest) > 1e-4 for part in found.layers), "norms around the sum show"
+    assert found.total == pytest.approx(float(own_logits(model)[5]), abs=1e-4)
+    assert any(abs(part.rest) > 1e-3 for part in found.layers), "norms around the sum show"
 
 
 @torch.no_grad()
@@ -56,7 +56,7 @@ def test_the_terms_of_memories_are_coefficient_times_value_along_the_direction(
     for memory in found.layers[-1].strongest[:3]:
         value = reading.layer.values[memory.address.index]
         expected = memory.coefficient * relu.head.embedding[token] @ (norm.fold(value) / size)
-        assert memory.amount == pytest.approx(float(expected), abs=1e-6)
+        assert memory.amount == pytest.approx(float(expected), rel=1e-4, abs=1e-5)
 
 
 def test_the_strongest_come_first_and_follow_an_edit(toy: LanguageModel) -> None:
@@ -72,4 +72,4 @@ def test_the_strongest_come_first_and_follow_an_edit(toy: LanguageModel) -> None
         if (memory.address.layer, memory.address.index) == (address.layer, address.index)
     ]
     assert [memory.amount for memory in silenced] == [0.0]
-    assert without.total == pytest.approx(without.logit, abs=2e-5)
+    assert without.total == pytest.approx(without.logit, abs=1e-4)

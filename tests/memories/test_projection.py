@@ -16,6 +16,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from tests.near_ties import assert_best, assert_rank
 
 TEXT = "the river runs"
 
@@ -28,17 +29,17 @@ def test_chunks_do_not_change_the_answer(
     whole = logits(toy, h, "piece")
     monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * toy.words * 7)
     tops = top_tokens(toy, h, "piece", 5)
-    assert torch.equal(tops.tokens[:, 0], whole.argmax(-1))
+    assert_best(tops.tokens[:, 0], whole)
     torch.testing.assert_close(tops.logits, whole.topk(5).values)
     torch.testing.assert_close(
         tops.probabilities, whole.softmax(-1).gather(1, tops.tokens), rtol=1e-4, atol=1e-7
     )
-    order = whole.argsort(dim=1, descending=True, stable=True)
-    expected = (order == targets[:, None]).int().argmax(1)
-    assert torch.equal(token_ranks(toy, h, targets, "piece"), expected)
+    alone = token_ranks(toy, h, targets, "piece")
     both = token_ranks(toy, h, torch.stack([targets, tops.tokens[:, 0]], 1), "piece")
-    assert torch.equal(both[:, 0], expected)
-    assert not both[:, 1].any()
+    for row, target in enumerate(targets):
+        assert_rank(alone[row], target, whole[row])
+        assert_rank(both[row, 0], target, whole[row])
+        assert_rank(both[row, 1], tops.tokens[row, 0], whole[row])
     torch.testing.assert_close(
         token_probabilities(toy, h, targets, "piece"),
         whole.softmax(-1).gather(1, targets[:, None])[:, 0],
@@ -61,8 +62,9 @@ def test_folding_is_linear_and_ignores_scale(toy: LanguageModel) -> None:
         torch.testing.assert_close(
             logits(toy, one + other, "piece", uncapped), both, rtol=1e-4, atol=1e-4
         )
-    ranks = [logits(toy, c * one, "piece").argmax(-1).tolist() for c in (0.1, 1, 30)]
-    assert ranks[0] == ranks[1] == ranks[2]
+    plain = logits(toy, one, "piece")
+    for scale in (0.1, 1, 30):
+        assert_best(logits(toy, scale * one, "piece").argmax(-1), plain)
 
 
 def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel) -> None:
@@ -126,8 +128,8 @@ def test_sixteen_bit_weights_are_projected_in_thirty_two() -> None:
 def test_the_minus_cell_pushes_against_its_value(gated: LanguageModel) -> None:
     value = gated.layers[1].values[5:6]
     strongest = logits(gated, value, "piece")[0]
-    assert value_tokens(gated, "L2.5+", 1).tokens.item() == strongest.argmax()
-    assert value_tokens(gated, "L2.5-", 1).tokens.item() == strongest.argmin()
+    assert_best(value_tokens(gated, "L2.5+", 1).tokens.item(), strongest)
+    assert_best(value_tokens(gated, "L2.5-", 1).tokens.item(), -strongest)
 
 
 def test_a_norm_behind_the_values_is_folded_into_them() -> None:

@@ -3,6 +3,7 @@ from torch import nn
 
 from ffmem.memories.reading import read
 from ffmem.models.language_model import LanguageModel
+from tests.near_ties import assert_best
 
 TEXT = "the river runs"
 
@@ -40,7 +41,7 @@ def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageMo
     expected = toy.model(tokens).logits[..., : toy.words]
     found = logits(toy, read(toy, tokens, "o")[-1].o, "state")
     close(found, expected)
-    assert torch.equal(found.argmax(-1), expected.argmax(-1))
+    assert_best(found.argmax(-1), expected)
 
 
 def test_keys_and_biases_make_the_scores(toy: LanguageModel) -> None:
@@ -73,7 +74,7 @@ def test_chosen_columns_are_the_same_columns_of_a_full_reading(toy: LanguageMode
     for full, some in zip(read(toy, tokens), read(toy, tokens, at=at), strict=True):
         for quantity in "rxamyo":
             expected = getattr(full, quantity)[torch.arange(2), at]
-            assert torch.equal(getattr(some, quantity), expected)
+            close(getattr(some, quantity), expected)
 
 
 def test_keys_and_values_are_views_of_the_weights(toy: LanguageModel) -> None:
