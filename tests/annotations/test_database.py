@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -19,6 +21,7 @@ from ffmem.errors import StoreError
 from tests.annotations.test_cases import SAID
 from tests.annotations.test_cases import SHEET as CASES
 from tests.annotations.test_sheets import ANSWER, SHEET
+from tests.waiting import LONGEST
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +41,14 @@ def postgres() -> Iterator[str]:
         user = ["runuser", "-u", "nobody", "--"]
 
     def call(*words: str) -> None:
-        subprocess.run([*user, *words], check=True, capture_output=True, cwd=home, timeout=60)
+        subprocess.run([*user, *words], check=True, capture_output=True, cwd=home, timeout=LONGEST)
 
     data = str(home / "data")
-    options = f"-k {home} -c listen_addresses='' -c fsync=off"
+    options = f"-k {shlex.quote(str(home))} -c listen_addresses='' -c fsync=off"
     try:
         call(initdb, "-D", data, "-U", "ffmem", "-A", "trust", "-E", "UTF8", "--locale=C")
         call(pg_ctl, "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
-        yield f"postgresql://ffmem@/postgres?host={home}"
+        yield f"postgresql://ffmem@/postgres?host={quote(str(home))}"
         call(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)

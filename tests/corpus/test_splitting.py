@@ -66,9 +66,9 @@ def test_the_rule_reads_wikitext() -> None:
 @pytest.mark.parametrize("unit", [".", ". ", '" ', "a. ", "\n", "\n a", ' . " ', "1. A ", "?a"])
 def test_the_rule_takes_linear_time_on_hostile_text(unit: str) -> None:
     text = "x" + unit * (200_000 // len(unit)) + "x"
-    start = time.process_time()
+    start = time.process_time()  # of this process alone, so load does not count
     SPLITTERS["rule"](text)
-    assert time.process_time() - start < 5.0
+    assert time.process_time() - start < 30.0  # quadratic time would be many minutes
 
 
 def test_line_and_none_keep_to_their_names() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,19 +10,15 @@ from pathlib import Path
 from ffmem.store.scan_store import ScanStore
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def started(study: ScanStore, port: int, *options: str) -> subprocess.Popen[bytes]:
+def started(study: ScanStore, *options: str) -> tuple[subprocess.Popen[bytes], int]:
+    """The server's process and its port, which the system chooses."""
     command = [sys.executable, "-m", "ffmem", "explore", str(study.folder.root), "--no-browser"]
-    server = subprocess.Popen([*command, "--port", str(port), *options], stdout=subprocess.PIPE)
+    server = subprocess.Popen([*command, "--port", "0", *options], stdout=subprocess.PIPE)
     assert server.stdout is not None
     for line in server.stdout:
-        if b"http://" in line:
-            return server
+        port = re.search(rb"http://[^/]*:(\d+)", line)
+        if port is not None:
+            return server, int(port[1])
     raise AssertionError("the server did not start")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import httpx
@@ -16,7 +15,8 @@ from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import explore
 from ffmem.explorer.helper import can_help
 from ffmem.store.scan_store import ScanStore
-from tests.explorer.served import children, free_port, started
+from tests.explorer.served import children, started
+from tests.waiting import LONGEST, wait_until
 
 PATHS = [
     "/memory/L2.7",
@@ -31,10 +31,9 @@ pytestmark = pytest.mark.skipif(not can_help(), reason="a process cannot be copi
 def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
     with TestClient(create_app(explore(study.folder.root)), base_url="http://127.0.0.1") as alone:
         expected = [(answer.status_code, answer.text) for answer in map(alone.get, PATHS)]
-    port = free_port()
-    server = started(study, port)
+    server, port = started(study)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LONGEST) as client:
 
             def found() -> list[tuple[int, str]]:
                 return [(answer.status_code, answer.text) for answer in map(client.get, PATHS)]
@@ -56,10 +55,9 @@ def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
 
 def test_what_was_annotated_a_moment_ago_is_on_the_page(study: ScanStore, tmp_path: Path) -> None:
     copied = ScanStore.open(shutil.copytree(study.folder.root, tmp_path / "study"))
-    port = free_port()
-    server = started(copied, port)
+    server, port = started(copied)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LONGEST) as client:
             assert "end in a stone" not in client.get(PATHS[0]).text
             for description in ("all end in a stone", "or end in a stone and a river"):
                 pattern = {"description": description, "kind": "shallow", "ranks": [1, 2, 3]}
@@ -72,14 +70,11 @@ def test_what_was_annotated_a_moment_ago_is_on_the_page(study: ScanStore, tmp_pa
 
 
 def test_the_helper_ends_with_a_server_that_was_killed(study: ScanStore) -> None:
-    server = started(study, free_port())
+    server, _ = started(study)
     (helper,) = children(server.pid)
     server.kill()
     server.communicate()
-    until = time.monotonic() + 10
-    while Path(f"/proc/{helper}").exists() and not is_dead(helper):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: is_dead(helper), "the end of the helper")
 
 
 def is_dead(process: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import Explored, explore
 from ffmem.store.scan_store import ScanStore
+from tests.waiting import LONGEST, wait_until
 
 TEXT = "the river and the stone"
 PROMPT = f"/prompt?{urlencode({'text': TEXT, 'write': 4, 'edit': 'L2.7=0'})}"
@@ -44,18 +46,17 @@ def address(opened: Explored) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        thread.join(0.01)
+    wait_until(lambda: server.started, "the server")
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(10)
+    thread.join()
 
 
 def page_of(context: Any) -> tuple[Any, list[str]]:
     """A new page, and what it complains of; `/favicon` is the browser's own idea."""
     page, complaints = context.new_page(), []
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(1000 * LONGEST)
     page.on(
         "console",
         lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
@@ -77,8 +78,8 @@ def test_a_persons_whole_path(browser: Any, address: str, opened: Explored) -> N
     first = page.locator(".hits tbody th a").first
     memory = first.inner_text()
     first.click()
-    assert page.locator("h1").inner_text() == memory
-    assert page.locator("#triggers li").count() >= 3
+    page.locator("h1", has_text=re.compile(f"^{re.escape(memory)}$")).wait_for()
+    page.locator("#triggers li").nth(2).wait_for()
 
     page.get_by_role("link", name="Annotate", exact=True).nth(1).click()
     page.get_by_label("Your name").fill("mara")
@@ -88,7 +89,7 @@ def test_a_persons_whole_path(browser: Any, address: str, opened: Explored) -> N
     ticks = page.locator("#prefixes input")
     for place in (0, 1):
         ticks.nth(place).check()
-    assert "needs 3 prefixes" in page.locator("#said").inner_text()
+    page.locator("#said", has_text="needs 3 prefixes").wait_for()
     ticks.nth(2).check()
     page.locator("#said.good").wait_for()
     (saying,) = opened.annotations.sayings(key=memory)

@@ -16,6 +16,7 @@ from ffmem.errors import FfmemError, LiveError, ModelError, StoreError
 from ffmem.explorer.live import LiveModel
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
+from tests.waiting import LONGEST
 
 Answer = TypeVar("Answer")
 
@@ -62,7 +63,7 @@ def test_a_full_queue_is_a_sentence_and_empties_again(study: ScanStore) -> None:
     live, hold = LiveModel(study, waiting=2), threading.Event()
 
     async def crowd() -> None:
-        first = [asyncio.ensure_future(live.ask(lambda _m: hold.wait(5))) for _ in range(2)]
+        first = [asyncio.ensure_future(live.ask(lambda _m: hold.wait(LONGEST))) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(LiveError, match="busy with other questions"):
             await live.ask(lambda _m: None)
@@ -75,7 +76,7 @@ def test_a_full_queue_is_a_sentence_and_empties_again(study: ScanStore) -> None:
 
 def test_a_run_without_end_is_stopped_inside_the_model(study: ScanStore) -> None:
     """The asker hears of it, the worker is free again, and no hook is left behind."""
-    live, ended = LiveModel(study, patience=0.4), threading.Event()
+    live, ended = LiveModel(study), threading.Event()
 
     def endless(model: LanguageModel) -> None:
         try:
@@ -85,10 +86,12 @@ def test_a_run_without_end_is_stopped_inside_the_model(study: ScanStore) -> None
             ended.set()
 
     async def ask() -> LanguageModel:
-        await live.ask(lambda _m: None)
+        await live.ask(lambda _m: None)  # loads the model, however long that takes
+        live._patience = 0.4
         with pytest.raises(LiveError, match="not answered within"):
             await live.ask(endless)
-        assert ended.wait(5)
+        assert ended.wait(LONGEST)
+        live._patience = LONGEST
         return await live.ask(lambda model: model)
 
     model = in_a_loop(ask())
@@ -96,15 +99,18 @@ def test_a_run_without_end_is_stopped_inside_the_model(study: ScanStore) -> None
 
 
 def test_a_question_that_waited_too_long_is_never_begun(study: ScanStore) -> None:
-    live, begun = LiveModel(study, patience=0.2), []
+    live, hold, begun = LiveModel(study), threading.Event(), []
 
     async def ask() -> None:
         await live.ask(lambda _m: None)
-        slow = asyncio.ensure_future(live.ask(lambda _m: sleep(0.5)))
+        live._patience = 0.2
+        slow = asyncio.ensure_future(live.ask(lambda _m: hold.wait(LONGEST)))
         late = asyncio.ensure_future(live.ask(lambda _m: begun.append("late")))
         found = await asyncio.gather(slow, late, return_exceptions=True)
         assert [type(one) for one in found] == [LiveError, LiveError]
-        await asyncio.sleep(0.5)
+        hold.set()
+        live._patience = LONGEST
+        assert await live.ask(lambda _m: "next") == "next"  # the one before has had its turn
 
     in_a_loop(ask())
     assert begun == []

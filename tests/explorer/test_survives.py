@@ -11,16 +11,17 @@ import httpx
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.store.scan_store import ScanStore
-from tests.explorer.served import free_port, started
+from tests.explorer.served import started
+from tests.waiting import LONGEST
 
 
 def test_an_annotation_survives_the_server(study: ScanStore, tmp_path: Path) -> None:
     """Several saves, killed right after the answer to the last one; nothing is lost or torn."""
-    database, port = tmp_path / "notes.sqlite", free_port()
-    server = started(study, port, "--database", str(database))
+    database = tmp_path / "notes.sqlite"
+    server, port = started(study, "--database", str(database))
     try:
         names = [sheet.name for sheet in drawn_sheets(study, keys=2)][:5]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LONGEST) as client:
             client.post("/api/sheets", json={"keys": 2}).raise_for_status()
             for number, name in enumerate(names):
                 pattern = {"description": f"text {number}", "kind": "shallow", "ranks": [1, 2, 3]}

@@ -12,6 +12,7 @@ from ffmem.errors import CorpusError, ScanError
 from ffmem.scaleout.cluster import Cluster
 from ffmem.scaleout.executor import Done, Executor, Hire, Local, Means
 from tests.scaleout.toy_workers import Square, hire
+from tests.waiting import LONGEST
 
 Staff = Callable[[Hire], AbstractContextManager[Executor]]
 
@@ -102,7 +103,7 @@ def test_after_a_stop_what_is_under_way_settles(staff: Staff) -> None:
             found += done.report
             if len(given) > 10:
                 break
-        for done in executor.run((), patience=20):
+        for done in executor.run((), patience=LONGEST):
             found += done.report
     assert sorted(found) == squares(range(len(given)))
     assert len(given) < 20

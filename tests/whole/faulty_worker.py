@@ -18,8 +18,15 @@ from ffmem.scaleout.executor import Done
 class FaultyWorker(ScanWorker):
     """Saves after every second shard; a file `faults/kill-3` strikes it once, inside shard 3."""
 
+    @property
+    def _next_save(self) -> float:
+        return 0.0 if len(self._unsaved) >= 2 else float("inf")
+
+    @_next_save.setter
+    def _next_save(self, _time: float) -> None:
+        """The number of shards decides, not the clock."""
+
     def _read(self, job: Read) -> Done:
-        self._next_save = 0.0 if len(self._unsaved) else time.monotonic() + 60
         faults = sorted((self._brief.folder.root / "faults").glob(f"*-{job.number}"))
         if faults:
             inner = self._reader.read
@@ -34,11 +41,12 @@ class FaultyWorker(ScanWorker):
         return super()._read(job)
 
 
-class SlowWorker(FaultyWorker):
-    """Takes its time over every shard."""
+class StuckWorker(FaultyWorker):
+    """Reads two shards, which are saved, and never ends the third."""
 
     def _read(self, job: Read) -> Done:
-        time.sleep(0.3)
+        while job.number >= 2:
+            time.sleep(60)
         return super()._read(job)
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,9 +44,17 @@ def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
         same_store(tmp_path / "whole", out)
 
 
+@pytest.fixture
+def ctrl_c_stops() -> Iterator[None]:
+    """As in the foreground; a shell starts what is in the background deaf to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("layer", [0, 2])
 def test_ctrl_c_inside_a_batch_waits_for_its_end(
-    layer: int, relu: LanguageModel, corpus: Path, tmp_path: Path
+    layer: int, ctrl_c_stops: None, relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
     """Else the layers that have seen the batch would see it again when the scan goes on."""
     plan = plan_for(relu, corpus)
@@ -103,27 +111,35 @@ def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
     code = (
-        "import sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
-        "from ffmem.runs import local; local.SAVE_EVERY = 0.05; local.SAVE_SHARE = 0\n"
-        "from ffmem.cli.main import main; main()\n"
+        "import os, signal, sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
+        "from ffmem.runs import local; local.SAVE_EVERY = 0.0; local.SAVE_SHARE = 0\n"
+        "from ffmem.cli.main import main\n"
+        "save, saves = local.save_checkpoint, 0\n"
+        "def save_and_die(*given):\n"
+        "    global saves\n"
+        "    save(*given)\n"
+        "    saves += 1\n"
+        "    if saves == int(os.environ['SAVES']): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "local.save_checkpoint = save_and_die\n"
+        "main()\n"
     )
+    words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "3000"]
 
-    def command(out: str) -> list[str]:
-        words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "300"]
-        target = str(tmp_path / out)
-        return [sys.executable, "-c", code, "scan", "tiny:gpt2", str(path), "-o", target, *words]
+    def run(out: str, saves: int) -> int:
+        """The exit code of a scan that is killed right after so many saves, or never."""
+        command = [sys.executable, "-c", code, "scan", "tiny:gpt2", str(path), *words]
+        environment = {**os.environ, "SAVES": str(saves)}
+        done = subprocess.run(
+            [*command, "-o", str(tmp_path / out)], env=environment, capture_output=True
+        )
+        return done.returncode
 
-    subprocess.run(command("whole"), check=True, capture_output=True)
-    process = subprocess.Popen(command("killed"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    waited = time.monotonic() + 60
-    checkpoint = tmp_path / "killed" / "checkpoint.safetensors"
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < waited:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert checkpoint.exists()
+    never = 0
+    assert run("whole", never) == 0
+    assert run("killed", 3) == -signal.SIGKILL
+    assert (tmp_path / "killed" / "checkpoint.safetensors").exists()
     assert not (tmp_path / "killed" / "manifest.json").exists()
-    subprocess.run(command("killed"), check=True, capture_output=True)
+    assert run("killed", never) == 0
     same_store(tmp_path / "whole", tmp_path / "killed")
 
 
