@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,12 +18,38 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import torch  # noqa: E402
 
+from ffmem.models import loading  # noqa: E402
 from ffmem.models.language_model import LanguageModel  # noqa: E402
 from ffmem.models.loading import load  # noqa: E402
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile(  # how long an example takes says nothing about the law
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "granite", "olmo2", "phi3", "bloom"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_machine_as_another(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The CPU where a GPU is too, and a cache of the tests' own; GPU tests name their device."""
+    where = loading.chosen_device
+
+    def by_name(device: str) -> torch.device:
+        return where("cpu" if device == "auto" else device)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "chosen_device", by_name)
+        patch.setenv("FFMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def same_chance_in_any_order() -> None:
+    """What a test draws without a seed of its own does not depend on the tests before it."""
+    torch.manual_seed(0)
+    random.seed(0)
 
 
 @pytest.fixture(autouse=True)
