@@ -5,13 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test lint browser bench clean
+.PHONY: demo test test-machines lint browser bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/ffmem study demo
 
 test: $(INSTALLED) lint browser
 	$(BIN)/python -m pytest
+
+# The same tests with other rounding, under load, in reverse order and as another user; hours.
+# `make test-machines ONLY="busy reverse" ARGS="tests/whole -x"` runs a part of it.
+test-machines: $(INSTALLED) browser
+	$(BIN)/python -m tools.machines $(ONLY:%=--only=%) -- $(ARGS)
 
 # Pages are tested in a real browser. Where it cannot be installed those tests are skipped.
 browser:
