@@ -1,0 +1,62 @@
+"""The tests as other machines would run them: a setting reaches pytest, and a failure its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import machines
+from tools.machines import SETTINGS, Outcome, Setting, run, table
+
+TESTS = """
+import os
+from pathlib import Path
+NOTES = Path(__file__).with_name("notes")
+def note(name):
+    NOTES.write_text((NOTES.read_text() if NOTES.exists() else "") + name)
+def test_a(): note("a")
+def test_b():
+    note("b")
+    assert os.environ.get("ATEN_CPU_CAPABILITY") == "default"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "test_two.py"
+    path.write_text(TESTS)
+    return path
+
+
+def test_a_setting_reaches_the_tests_and_a_failure_is_named(file: Path, tmp_path: Path) -> None:
+    found = run(SETTINGS["aten-default"], [str(file)], tmp_path / "log")
+    assert (found.passed, found.failed, found.trouble) == (2, (), "")
+    found = run(SETTINGS["reverse"], [str(file)], tmp_path / "log")
+    assert (found.passed, len(found.failed)) == (1, 1)
+    assert found.failed[0].endswith("test_two.py::test_b")
+    assert file.with_name("notes").read_text() == "abba"
+
+
+def test_what_does_not_run_to_its_end_is_trouble(tmp_path: Path) -> None:
+    found = run(Setting(), [str(tmp_path / "test_nothing.py")], tmp_path / "log")
+    assert found.trouble == "pytest ended with code 4"
+
+
+def test_the_table_has_a_line_per_setting_and_the_exit_code_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = iter([Outcome(5, 1), Outcome(4, 1, ("tests/x.py::test_y",), 3.2)])
+    monkeypatch.setattr(machines, "run", lambda *_: next(outcomes))
+    words = ["machines", "--logs", str(tmp_path), "--only", "busy", "--only", "reverse"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as end:
+        machines.main()
+    assert end.value.code == 1
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert [line.split()[:4] for line in lines[1:3]] == [
+        ["busy", "5", "0", "1"],
+        ["reverse", "4", "1", "1"],
+    ]
+    assert lines[3].strip() == "tests/x.py::test_y"
+    assert table({"busy": Outcome(trouble="it broke")}).endswith("it broke")
