@@ -8,6 +8,7 @@ from torch import Tensor
 POSITIONS = 65_536  # a place is sentence * POSITIONS + p, p the number of tokens read
 EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 NO_PRIORITY = 2**31 - 1  # larger than any real priority
+BEYOND_TOKENS = 1 << 40  # else a factor and a token mixed from one number could cancel out
 
 
 def mixed(numbers: Tensor) -> Tensor:
@@ -30,7 +31,7 @@ def priorities(drawn: Tensor, seed: int) -> Tensor:
 def prefix_hashes(tokens: Tensor) -> Tensor:
     """A hash of the first 1, 2, ... tokens of each row [b, width]: equal prefixes, equal hash."""
     columns = torch.arange(tokens.shape[1], device=tokens.device)
-    odd_factors = mixed(columns) | 1
+    odd_factors = mixed(columns + BEYOND_TOKENS) | 1
     rolling = (mixed(tokens) * odd_factors).cumsum(1)
     return mixed(rolling ^ columns)
 
