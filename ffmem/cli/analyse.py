@@ -59,14 +59,15 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies import untrained
     from ffmem.studies.running import run_stages
+    from ffmem.studies.scanned_model import scanned_model
     from ffmem.studies.stages import chosen
-    from ffmem.studies.subject import SIZES, Subject, model_of
+    from ffmem.studies.subject import SIZES, Subject
 
     names, once_more = chosen(only), chosen(again) if again else ()
     store = ScanStore.open(folder)
     sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
     text = None if valid is None else Source(demo.corpus(valid))
-    subject = Subject(model_of(store, device), store, sizes, text, seed)
+    subject = Subject(scanned_model(store, device), store, sizes, text, seed)
     if control is not None:
         folder = folder / untrained.FOLDER
         subject = untrained.untrained_subject(subject, folder)

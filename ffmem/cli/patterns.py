@@ -11,7 +11,7 @@ import click
 
 from ffmem.cli.annotate_score import print_held_out
 from ffmem.cli.database import database_option, opened
-from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, scanned_model
+from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, model_for
 
 if TYPE_CHECKING:
     from ffmem.analyses.pattern_study import ControlRate, PatternStudy
@@ -78,7 +78,7 @@ def by_rule(
     if options["embedding"]:
         made = {"embedding": options["embedding"], "pattern_keys": keys, "seed": seed}
         return pattern_study(store, embedder(store, options), keys, seed), made
-    model = scanned_model(store, options)
+    model = model_for(store, options)
     subject = Subject(model, store, Sizes(pattern_keys=keys), seed=seed)
     return STAGES["patterns"].run(subject), made_from("patterns", subject)
 

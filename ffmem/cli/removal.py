@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -58,10 +58,11 @@ def removal(  # noqa: PLR0913 - one parameter an option
     """
     from ffmem.analyses.removal import Variant
     from ffmem.store.scan_store import ScanStore
+    from ffmem.studies.scanned_model import scanned_model
     from ffmem.studies.subject import Sizes, Subject
 
     store = ScanStore.open(folder)
-    language_model = loaded(model or store.manifest.key.model["name"], options)
+    language_model = scanned_model(store, name=model, **options)
     keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
     click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")

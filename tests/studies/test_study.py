@@ -19,8 +19,9 @@ from ffmem.models.loading import load
 from ffmem.pipeline import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import estimate
+from ffmem.studies.scanned_model import scanned_model
 from ffmem.studies.study import open_study
-from ffmem.studies.subject import Sizes, model_of
+from ffmem.studies.subject import Sizes
 from tests.analyses.conftest import lines
 
 Capture = pytest.CaptureFixture[str]
@@ -123,7 +124,7 @@ def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, cor
         Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
     )
     store = scan(model, plan, tmp_path / "scan")
-    again = model_of(store)
+    again = scanned_model(store)
     assert again.dtype == torch.float32
     for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(expected.float(), found.bfloat16().float())
