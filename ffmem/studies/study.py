@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
+from ffmem.store.lookup import Lookup
 from ffmem.store.records import Record, read_record, restored
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search import Search
 from ffmem.studies.memory import Memory
 from ffmem.studies.running import failure_path, result_path
 from ffmem.studies.stages import STAGES
@@ -114,9 +114,9 @@ class Study:
         return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> Lookup:
         """Questions to all memories at once."""
-        return Search(self.store)
+        return Lookup.at_once(self.store)
 
     def memory(self, address: Address | str) -> Memory:
         """One memory: triggers, value tokens, counts; a notebook shows it as a page."""
