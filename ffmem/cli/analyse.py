@@ -45,8 +45,10 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     r"""Answer the paper's questions about the scan in FOLDER.
 
     Writes FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. A result that is there for the same settings is kept. Without --valid
-    the prefixes of composition, refinement and causal come from the scanned text itself.
+    numbers as CSV and JSON. A result that is there for the same settings is kept. One that is there
+    for other settings stays the study's own, and the new one goes to FOLDER/other-settings/; with
+    --again the new one becomes the study's own and the earlier one goes there. Without --valid the
+    prefixes of composition, refinement and causal come from the scanned text itself.
 
     \b
     Example:
@@ -71,10 +73,13 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     if control is not None:
         folder = folder / untrained.FOLDER
         subject = untrained.untrained_subject(subject, folder)
-    events = run_stages(subject, names, folder, once_more, print_event)
+    events = run_stages(subject, names, folder, once_more, print_event, take_over=once_more)
     if figures:
-        from ffmem.studies.study import open_study
+        from ffmem.studies.study import draw_beside, open_study
 
-        open_study(folder).draw(names)
+        open_study(folder).draw([event.stage for event in events if event.beside is None])
+        for event in events:
+            if event.beside is not None and event.state != "failed":
+                draw_beside(event.beside, event.stage)
         click.echo(f"numbers in {folder / 'analyses'}, figures in {folder / 'figures'}")
     raise SystemExit(exit_code(events))
