@@ -46,9 +46,8 @@ def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None
     if not is_made(store):
         try:
             clear(store.folder)
-            for name, array in made(store, watch):
-                save(store.folder, name, array)
-            note = json.dumps(mark(store))
+            sizes = {name: save(store.folder, name, array) for name, array in made(store, watch)}
+            note = json.dumps(mark(store) | {"arrays": sizes})
             write_whole(store.folder.prepared("made.json"), lambda part: part.write_text(note))
         except StoreError:
             return dict(made(store, watch))
@@ -78,11 +77,14 @@ def mark(store: ScanStore) -> dict[str, Any]:
 
 def is_made(store: ScanStore) -> bool:
     """Whether the folder has the arrays, whole and of this scan."""
+    path = store.folder.prepared
     try:
-        found = json.loads(store.folder.prepared("made.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path("made.json").read_text(encoding="utf-8"))
+        sizes = found.pop("arrays")
+        whole = all(path(f"{name}.npy").stat().st_size == sizes[name] for name in sizes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return bool(found == mark(store))
+    return bool(whole and found == mark(store))
 
 
 def clear(folder: ScanFolder) -> None:
@@ -92,14 +94,16 @@ def clear(folder: ScanFolder) -> None:
             path.unlink(missing_ok=True)
 
 
-def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> None:
-    """One array, ready to be memory-mapped."""
+def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> int:
+    """Write one array, ready to be memory-mapped; its bytes on disk."""
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    write_whole(folder.prepared(f"{name}.npy"), write)
+    path = folder.prepared(f"{name}.npy")
+    write_whole(path, write)
+    return path.stat().st_size
 
 
 def made(store: ScanStore, watch: Callable[[str], None]) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -159,6 +159,18 @@ def test_words_of_triggers_are_found_without_an_index_too(store: ScanStore) -> N
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_index_is_not_used(store: ScanStore, damage: str) -> None:
+    expected = Lookup.open(store).pushing(5).rows.tolist()
+    path = store.folder.prepared("promoting_rows.npy")
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    for lookup in (Lookup.at_once(store), Lookup.open(store), Lookup.at_once(store)):
+        assert lookup.pushing(5).rows.tolist() == expected
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
 @pytest.mark.parametrize("table", ["values", "endings", "vocabulary"])
 def test_a_damaged_table_is_one_sentence(store: ScanStore, table: str, damage: str) -> None:
     path = store.folder.table(table)
