@@ -62,7 +62,7 @@ def run_stages(
     """
     ended = []
     for name in names:
-        place = folder if name in take_over else place_for(folder, name, made_from(name, subject))
+        place = folder if name in take_over else place_of_result(folder, name, subject)
         if name not in again and is_current(place, name, subject):
             event = Event(name, "kept")
         else:
@@ -72,6 +72,14 @@ def run_stages(
         watch(ended[-1])
     write_arrays(subject, ended, folder)
     return ended
+
+
+def place_of_result(folder: Path, name: str, subject: Subject) -> Path:
+    """The folder for a stage's result: beside the study's own if its settings are others."""
+    try:
+        return place_for(folder, name, made_from(name, subject))
+    except FfmemError:  # such as a text that is gone: the stage fails and says why
+        return folder
 
 
 def is_current(folder: Path, name: str, subject: Subject) -> bool:

@@ -132,6 +132,22 @@ def test_a_stage_that_fails_leaves_the_others(
     assert not open_study(folder).failed
 
 
+def test_a_validation_text_that_is_gone_fails_only_what_reads_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["analyse", str(folder), "--only", "refinement,values", "--no-figures"]
+    run(capsys, monkeypatch, *words, "--sample", "9")
+    first = (folder / "analyses/refinement.json").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["ffmem", *words, "--valid", str(folder / "gone.txt")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert "refinement failed" in err
+    assert "values" in out
+    assert (folder / "analyses/refinement.json").read_bytes() == first
+
+
 def test_a_wrong_name_is_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
