@@ -10,7 +10,13 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import write_store
 from ffmem.runs.jobs import ModelChoice, ModelFacts
 from ffmem.runs.local import ScanRun, Watch, fresh, work
-from ffmem.runs.plan import ScanPlan, scan_key, sentence_settings, token_budget
+from ffmem.runs.plan import (
+    ScanPlan,
+    refuse_unfinished,
+    scan_key,
+    sentence_settings,
+    token_budget,
+)
 from ffmem.runs.spread import Spread, Staff
 from ffmem.scaleout.cluster import Cluster
 from ffmem.scan.scanner import Scanner
@@ -48,10 +54,8 @@ def scan(
             "or choose another folder"
         )
     start = load_checkpoint(folder)
-    if start is not None and start.key != key.digest:
-        raise StoreError(
-            f"{out} holds an unfinished scan of something else; choose another folder or delete it"
-        )
+    if start is not None:
+        refuse_unfinished(out, start.digest, start.key, key)
     with Scanner(model, plan.settings, plan.layers) as scanner:
         run = ScanRun(scanner, folder, key, start or fresh(key, token_budget(model, plan)))
         try:

@@ -48,11 +48,12 @@ def study(
 ) -> tuple[Study, list[Event]]:
     """Scan, analyse, draw and report into the folder `out`; what is there already is kept.
 
+    Results of other settings are moved beside the study's own (`store/result_places.py`).
     Returns the study and how each stage ended: a stage that failed leaves the others.
     """
     store = scan(model, plan.scan, out, watches.scan, plan.cluster)
     subject = Subject(model, store, plan.sizes, plan.valid, plan.seed)
-    events = run_stages(subject, plan.only, out, again, watches.stages)
+    events = run_stages(subject, plan.only, out, again, watches.stages, take_over=plan.only)
     found = open_study(out)
     page = found.folder / "report.html"
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):

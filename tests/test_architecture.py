@@ -65,7 +65,6 @@ DOORS = {
     "rich": {"cli"},
     "triton": {"scan"},
     "numba": {"scan"},
-    "duckdb": {"store"},
     "sqlalchemy": {"annotations"},
     "ray": {"scaleout"},
     "upath": set(),  # location.py alone

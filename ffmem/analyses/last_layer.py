@@ -78,17 +78,15 @@ def last_layer(
     reading: SampleReading,
     generator: torch.Generator,
     count: int = 100,
-    any_change: bool = False,
 ) -> LastLayer:
     """Draw `count` composition cases of the last layer and judge each by rule.
 
-    `any_change` adds cases where the layer's own token wins. Fewer cases than `count` are all
-    taken. The distance that counts as near is the largest of a few that calls at most 5 % of the
-    shuffled pairs near.
+    Fewer cases than `count` are all taken. The distance that counts as near is the largest of a
+    few that calls at most 5 % of the shuffled pairs near.
     """
     found = reading.predictions[0]
     r, f, o = (t[:, -1] for t in (found.residual, found.feedforward, found.output))
-    rows = ((o != r) & ((o != f) | any_change)).nonzero().flatten()
+    rows = ((o != r) & (o != f)).nonzero().flatten()
     order = random_rows(len(rows), len(rows), generator)
     chosen = rows[order[:count]]
     old, new = r[chosen], o[chosen]

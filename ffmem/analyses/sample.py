@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.scan.places import priorities
 
-PosRange = Literal["1..n", "0..n", "1..n-1"]
 BUDGET = 4096  # tokens of one forward pass
 
 
@@ -67,20 +65,17 @@ class PrefixSample:
 
 
 def draw_sample(
-    shards_of_sentences: Iterable[Sentences],
-    count: int = 4000,
-    seed: int = 0,
-    pos_range: PosRange = "1..n",
+    shards_of_sentences: Iterable[Sentences], count: int = 4000, seed: int = 0
 ) -> PrefixSample:
-    """Draw `count` different sentences and a uniformly random position in each.
+    """Draw `count` different sentences and a uniformly random position in each, from 1 on.
 
     Both come from a hash of the sentence's number and the seed: neither the order of reading nor
-    the size of the shards changes the sample. A sentence with no position in the range is passed
-    over. Holds one shard and the sample.
+    the size of the shards changes the sample. A sentence without tokens is passed over. Holds one
+    shard and the sample.
     """
     held: _Drawn | None = None
     for sentences in shards_of_sentences:
-        held = _merged(held, _drawn(sentences, seed, pos_range, count), count)
+        held = _merged(held, _drawn(sentences, seed, count), count)
     if held is None or not len(held.numbers):
         raise CorpusError("the validation text has no sentence to draw; give a longer one")
     order = np.argsort(held.numbers)
@@ -103,16 +98,14 @@ class _Drawn:
     rows: list[_Row]
 
 
-def _drawn(sentences: Sentences, seed: int, pos_range: PosRange, count: int) -> _Drawn:
+def _drawn(sentences: Sentences, seed: int, count: int) -> _Drawn:
     """The sentences of one shard that may stay; nothing is made of the others."""
-    first = 0 if pos_range == "0..n" else 1
-    last = sentences.lengths - (1 if pos_range == "1..n-1" else 0)
-    fit = np.flatnonzero(last >= first)
+    fit = np.flatnonzero(sentences.lengths >= 1)
     ranks = priorities(torch.from_numpy(sentences.numbers[fit]), seed).numpy()
     fit = fit[np.lexsort((sentences.numbers[fit], ranks))[:count]]
     numbers = torch.from_numpy(sentences.numbers[fit])
-    spread = torch.from_numpy(last[fit] - first + 1)
-    positions = first + priorities(numbers, seed + 1).long() % spread
+    spread = torch.from_numpy(sentences.lengths[fit])
+    positions = 1 + priorities(numbers, seed + 1).long() % spread
     rows = [
         _Row(
             int(number),

@@ -12,8 +12,7 @@ from torch import Tensor
 from ffmem.analyses.controls import shuffled_agreement, unigram_match
 from ffmem.analyses.intervals import Interval, wilson
 from ffmem.analyses.predictive import Predictive, predictive_values
-from ffmem.analyses.value_reading import Group, LayerValues, read_values
-from ffmem.memories.projection import PAPER, Lens
+from ffmem.analyses.value_reading import Group, LayerValues
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -85,14 +84,6 @@ class Values:
     vocabulary: int
     layers: int
     counts: dict[str, int]
-
-
-def values(
-    model: LanguageModel, store: ScanStore, generator: torch.Generator, lens: Lens = PAPER
-) -> Values:
-    """Compare what every value promotes with what follows its key's triggers."""
-    read = tuple(read_values(model, store, generator, lens))
-    return summarise(model, store, read, generator)
 
 
 def summarise(

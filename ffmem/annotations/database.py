@@ -112,10 +112,6 @@ class Annotations:
             for row in self._judgements.newest(scan=scan)
         ]
 
-    def judged_before(self, sheet: str, annotator: str) -> list[tuple[Judgement, ...]]:
-        """Everything an annotator ever judged the cases of a sheet to be, oldest first."""
-        return [tuple(json.loads(text)) for text in self._judgements.history(sheet, annotator)]
-
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()

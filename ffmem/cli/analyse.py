@@ -45,8 +45,10 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     r"""Answer the paper's questions about the scan in FOLDER.
 
     Writes FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. A result that is there for the same settings is kept. Without --valid
-    the prefixes of composition, refinement and causal come from the scanned text itself.
+    numbers as CSV and JSON. A result that is there for the same settings is kept. One that is there
+    for other settings stays the study's own, and the new one goes to FOLDER/other-settings/; with
+    --again the new one becomes the study's own and the earlier one goes there. Without --valid the
+    prefixes of composition, refinement and causal come from the scanned text itself.
 
     \b
     Example:
@@ -59,21 +61,25 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies import untrained
     from ffmem.studies.running import run_stages
+    from ffmem.studies.scanned_model import scanned_model
     from ffmem.studies.stages import chosen
-    from ffmem.studies.subject import SIZES, Subject, model_of
+    from ffmem.studies.subject import SIZES, Subject
 
     names, once_more = chosen(only), chosen(again) if again else ()
     store = ScanStore.open(folder)
     sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
     text = None if valid is None else Source(demo.corpus(valid))
-    subject = Subject(model_of(store, device), store, sizes, text, seed)
+    subject = Subject(scanned_model(store, device), store, sizes, text, seed)
     if control is not None:
         folder = folder / untrained.FOLDER
         subject = untrained.untrained_subject(subject, folder)
-    events = run_stages(subject, names, folder, once_more, print_event)
+    events = run_stages(subject, names, folder, once_more, print_event, take_over=once_more)
     if figures:
-        from ffmem.studies.study import open_study
+        from ffmem.studies.study import draw_beside, open_study
 
-        open_study(folder).draw(names)
+        open_study(folder).draw([event.stage for event in events if event.beside is None])
+        for event in events:
+            if event.beside is not None and event.state != "failed":
+                draw_beside(event.beside, event.stage)
         click.echo(f"numbers in {folder / 'analyses'}, figures in {folder / 'figures'}")
     raise SystemExit(exit_code(events))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.stage_lines import print_event
+from ffmem.cli.stage_lines import place_note, print_event
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,7 @@ class _Told:
         task = self.begin(event.stage)
         if event.state == "begun":
             return
-        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "")
+        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "") + place_note(event)
         self.lines.update(task, completed=1.0, note=note)
         if self.plain or event.state == "failed":
             print_event(event)

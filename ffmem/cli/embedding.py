@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
     from ffmem.analyses.meanings import Embedding
@@ -36,15 +36,17 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def scanned_model(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
+def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
     """The model that was scanned, loaded as a command was told to."""
+    from ffmem.studies.scanned_model import scanned_model  # here: torch is slow to import
+
     how = ModelOptions(
         revision=options["revision"],
         dtype=options["dtype"],
         device=options["device"],
         trust_remote_code=options["trust_remote_code"],
     )
-    return loaded(options["model"] or store.manifest.key.model["name"], how)
+    return scanned_model(store, name=options["model"], **how)
 
 
 def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:
@@ -54,5 +56,5 @@ def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Backgroun
     if options["embedding"]:
         meaning = sentence_embedding(options["embedding"])
         return lambda _: meaning
-    model = scanned_model(store, options)
+    model = model_for(store, options)
     return lambda counted: WordStates(model, counted)

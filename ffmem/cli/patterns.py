@@ -11,7 +11,7 @@ import click
 
 from ffmem.cli.annotate_score import print_held_out
 from ffmem.cli.database import database_option, opened
-from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, scanned_model
+from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, model_for
 
 if TYPE_CHECKING:
     from ffmem.analyses.pattern_study import ControlRate, PatternStudy
@@ -42,7 +42,8 @@ def patterns(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     r"""Find what the 25 strongest triggers of random keys have in common.
 
-    Writes analyses/patterns.json and figures/patterns.png into FOLDER.
+    Writes analyses/patterns.json and figures/patterns.png into FOLDER, or into
+    FOLDER/other-settings/ where the study has that result for other keys, seed or embedding.
 
     \b
     Example:
@@ -61,6 +62,7 @@ def patterns(  # noqa: PLR0913 - one parameter an option
         sayings = opened(folder, database).sayings()
         study = answered_study(store, sayings, annotator, lambda: embedder(store, options), seed)
         made = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
+        made["scan"] = store.manifest.key.digest
     print_summary(study.summary)
     print_controls(study.controls)
     print_held_out(study.held_out)
@@ -77,20 +79,20 @@ def by_rule(
 
     if options["embedding"]:
         made = {"embedding": options["embedding"], "pattern_keys": keys, "seed": seed}
+        made["scan"] = store.manifest.key.digest
         return pattern_study(store, embedder(store, options), keys, seed), made
-    model = scanned_model(store, options)
+    model = model_for(store, options)
     subject = Subject(model, store, Sizes(pattern_keys=keys), seed=seed)
     return STAGES["patterns"].run(subject), made_from("patterns", subject)
 
 
 def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
     """Leave the numbers and the figure in the scan's folder."""
-    from ffmem.cli.results import save_figure, save_numbers
+    from ffmem.cli.results import save_result
     from ffmem.figures.patterns import patterns_chart
 
-    numbers = save_numbers(folder, name, study, made)
-    figure = save_figure(folder, name, patterns_chart(study.summary, study.controls))
-    click.echo(f"-> {numbers}, {figure}")
+    chart = patterns_chart(study.summary, study.controls)
+    click.echo(f"-> {save_result(folder, name, study, made, chart)}")
 
 
 def print_summary(summary: Summary) -> None:

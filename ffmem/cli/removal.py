@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -50,7 +50,8 @@ def removal(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     r"""Remove the first, the last or a random token of triggers and read the keys again.
 
-    Writes analyses/removal.json and figures/removal.png into FOLDER.
+    Writes analyses/removal.json and figures/removal.png into FOLDER, or into FOLDER/other-settings/
+    where the study has that result for other keys, triggers or seed.
 
     \b
     Example:
@@ -58,10 +59,11 @@ def removal(  # noqa: PLR0913 - one parameter an option
     """
     from ffmem.analyses.removal import Variant
     from ffmem.store.scan_store import ScanStore
+    from ffmem.studies.scanned_model import scanned_model
     from ffmem.studies.subject import Sizes, Subject
 
     store = ScanStore.open(folder)
-    language_model = loaded(model or store.manifest.key.model["name"], options)
+    language_model = scanned_model(store, name=model, **options)
     keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
     click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")
@@ -74,16 +76,19 @@ def measured(subject: Subject, variant: Variant, folder: Path) -> str:
     """Measure, print and leave numbers and figure behind; what was written, in words."""
     from ffmem.analyses.removal import AS_PUBLISHED
     from ffmem.analyses.removal import removal as measure
-    from ffmem.cli.results import save_figure, save_numbers
+    from ffmem.cli.results import beside_note, save_figure, save_result
     from ffmem.figures.removal import removal_chart
-    from ffmem.studies.running import make_result, result_path
+    from ffmem.store.result_places import place_for, result_path
+    from ffmem.studies.running import make_result
     from ffmem.studies.stages import made_from
-    from ffmem.studies.study import open_study
 
+    made = made_from("removal", subject)
     if variant == AS_PUBLISHED:
-        print_table(make_result(subject, "removal", folder))
-        open_study(folder).draw(["removal"])
-        return f"{result_path(folder, 'removal')}, {folder / 'figures' / 'removal.png'}"
+        place = place_for(folder, "removal", made)
+        result, _ = make_result(subject, "removal", place)
+        print_table(result)
+        figure = save_figure(place, "removal", removal_chart(result))
+        return f"{result_path(place, 'removal')}, {figure}{beside_note(place, folder)}"
     sizes = subject.sizes
     result = measure(
         subject.model,
@@ -96,8 +101,7 @@ def measured(subject: Subject, variant: Variant, folder: Path) -> str:
     print_table(result)
     chosen = {"interior": variant.interior, "unclipped": not variant.clipped}
     name = "-".join(["removal", *(word for word, on in chosen.items() if on)])
-    numbers = save_numbers(folder, name, result, made_from("removal", subject) | chosen)
-    return f"{numbers}, {save_figure(folder, name, removal_chart(result))}"
+    return save_result(folder, name, result, made | chosen, removal_chart(result))
 
 
 def print_table(result: Removal) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.store.folder import write_whole
 from ffmem.store.records import Record, write_record
+from ffmem.store.result_places import place_for, result_path
 
 if TYPE_CHECKING:
     import altair
@@ -16,7 +17,7 @@ def save_numbers(
     folder: Path, name: str, result: Any, made_from: dict[str, Any] | None = None
 ) -> Path:
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
-    path = folder / "analyses" / f"{name}.json"
+    path = result_path(folder, name)
     write_record(path, Record(name, made_from or {}, 0.0, result))
     return path
 
@@ -33,3 +34,20 @@ def save_figure(folder: Path, name: str, chart: altair.TopLevelMixin) -> Path:
 
     save(chart, folder / "figures", name)
     return folder / "figures" / f"{name}.png"
+
+
+def save_result(
+    folder: Path, name: str, result: Any, made_from: dict[str, Any], chart: altair.TopLevelMixin
+) -> str:
+    """Leave numbers and figure in a scan's folder; what was written, in words.
+
+    Where the folder has the result for other settings, they go beside it.
+    """
+    place = place_for(folder, name, made_from)
+    numbers = save_numbers(place, name, result, made_from)
+    return f"{numbers}, {save_figure(place, name, chart)}{beside_note(place, folder)}"
+
+
+def beside_note(place: Path, folder: Path) -> str:
+    """Why a result is not among the study's own."""
+    return "" if place == folder else " (the study's own result has other settings and stays)"

@@ -13,10 +13,9 @@ def add_saliency(store: ScanStore, pages: list[dict[str, Any]], count: int) -> N
     """Put the change of the coefficient, token by token, into the first triggers of each page."""
     from ffmem.address import Address
     from ffmem.analyses.removal import saliency
-    from ffmem.models.loading import load
+    from ffmem.studies.scanned_model import scanned_model
 
-    name = store.manifest.key.model
-    model = load(name["name"], revision=name["revision"])
+    model = scanned_model(store)
     for page in pages:
         key = Address.parse(page["address"])
         for trigger in page["triggers"][:count]:

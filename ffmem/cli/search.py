@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ffmem.cli.options import location_of
 from ffmem.errors import StoreError
 
+if TYPE_CHECKING:
+    from ffmem.store.lookup import Lookup
+
 
 @click.command()
 @click.argument("folder", callback=location_of)
-@click.option("--token", required=True, help="The token, its leading space included: ' Paris'.")
+@click.option(
+    "--token",
+    required=True,
+    help="The token; a word without a leading space is also tried with one.",
+)
 @click.option("-n", "--count", default=20, show_default=True, help="Memories shown of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def search(folder: Path, token: str, count: int, as_json: bool) -> None:
@@ -27,20 +33,20 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
     Example:
         ffmem search out/scan --token " Paris"
     """
+    from ffmem.store.lookup import Lookup
     from ffmem.store.scan_store import ScanStore
-    from ffmem.store.search import Search
 
-    asked = Search(ScanStore.open(folder))
-    ids = asked.token_ids(token)
+    lookup = Lookup.at_once(ScanStore.open(folder))
+    ids = lookup.token_ids(token)
     if not ids:
         raise StoreError(
-            f"{token!r} is no token of this model; most words need a leading space, as in ' Paris'"
+            f"{token!r} is not a token of this model, nor is {' ' + token!r}; give one token, such "
+            "as the first part of a long word"
         )
-    found: dict[str, list[dict[str, Any]]] = {
-        "promoted by": [row(hit) for token_id in ids for hit in asked.promoters(token_id, count)],
-        "triggers end in it": [
-            row(hit) for token_id in ids for hit in asked.enders(token_id, count)
-        ],
+    token = lookup.words[ids[0]]
+    found = {
+        "promoted by": [row for one in ids for row in promoters(lookup, one, count)],
+        "triggers end in it": [row for one in ids for row in enders(lookup, one, count)],
     }
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -53,6 +59,23 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
         click.echo("  {address:<12} {triggers} triggers".format(**hit) if hit else "  none")
 
 
-def row(hit: Any) -> dict[str, Any]:
-    """A hit as plain data, its address as text."""
-    return asdict(hit) | {"address": str(hit.address)}
+def promoters(lookup: Lookup, token: int, count: int) -> list[dict[str, Any]]:
+    """The cells whose value has a token nearest to the top, then the surest; rank 0 is the top."""
+    found = lookup.pushing(token)
+    rows, ranks = found.rows[:count], found.scores[:count]
+    names = map(str, lookup.addresses(rows))
+    numbers = zip(
+        names, ranks.tolist(), lookup.statistic("probability")[rows].tolist(), strict=True
+    )
+    return [dict(zip(("address", "rank", "probability"), each, strict=True)) for each in numbers]
+
+
+def enders(lookup: Lookup, token: int, count: int) -> list[dict[str, Any]]:
+    """The cells with most triggers that end in a token."""
+    found = lookup.ending_in(token)
+    names = map(str, lookup.addresses(found.rows[:count]))
+    counts = found.scores[:count].tolist()
+    return [
+        {"address": name, "triggers": triggers}
+        for name, triggers in zip(names, counts, strict=True)
+    ]

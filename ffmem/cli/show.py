@@ -13,8 +13,8 @@ from ffmem.cli.options import location_of
 
 if TYPE_CHECKING:
     from ffmem.address import Address
+    from ffmem.store.lookup import Lookup
     from ffmem.store.scan_store import ScanStore
-    from ffmem.store.search import Search
 
 
 @click.command()
@@ -53,16 +53,16 @@ def show(  # noqa: PLR0913 - one parameter an option
         ffmem show out/scan L2.7
     """
     from ffmem.address import Address
+    from ffmem.store.lookup import Lookup
     from ffmem.store.scan_store import ScanStore
-    from ffmem.store.search import Search
 
     store = ScanStore.open(folder)
-    search = Search(store)
+    lookup = Lookup.at_once(store)
     if picture is not None:
-        draw(store, search, store.cells(Address.parse(address))[0], picture, count)
+        draw(store, lookup, store.cells(Address.parse(address))[0], picture, count)
         return
     kind = "sample" if sample else "trigger"
-    pages = [page(store, search, cell, kind) for cell in store.cells(Address.parse(address))]
+    pages = [page(store, lookup, cell, kind) for cell in store.cells(Address.parse(address))]
     if salient:
         from ffmem.cli.saliency import add_saliency
 
@@ -74,22 +74,22 @@ def show(  # noqa: PLR0913 - one parameter an option
         print_page(found, count)
 
 
-def draw(store: ScanStore, search: Search, cell: Address, picture: Path, count: int) -> None:
+def draw(store: ScanStore, lookup: Lookup, cell: Address, picture: Path, count: int) -> None:
     """Save one cell as a picture."""
     from ffmem.figures.memory import memory_chart
     from ffmem.figures.saving import save_picture
 
-    save_picture(memory_chart(cell, store.triggers(cell), search.pushes(cell), count), picture)
+    save_picture(memory_chart(cell, store.triggers(cell), lookup.pushes(cell), count), picture)
     click.echo(f"-> {picture}")
 
 
-def page(store: ScanStore, search: Search, cell: Address, kind: str) -> dict[str, Any]:
+def page(store: ScanStore, lookup: Lookup, cell: Address, kind: str) -> dict[str, Any]:
     """Everything the store knows of one cell."""
     return {
         "address": str(cell),
         "counts": asdict(store.counts(cell)),
-        "promoted": [asdict(push) for push in search.pushes(cell)],
-        "suppressed": [asdict(push) for push in search.pushes(cell, "suppressed")],
+        "promoted": [asdict(push) for push in lookup.pushes(cell)],
+        "suppressed": [asdict(push) for push in lookup.pushes(cell, "suppressed")],
         "triggers": [asdict(trigger) for trigger in store.triggers(cell, kind)],
     }
 

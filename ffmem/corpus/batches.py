@@ -105,10 +105,3 @@ def _batch(sentences: Sentences, rows: np.ndarray[Any, Any], bos: int | None, pa
         torch.from_numpy(sentences.numbers[rows]),
         leading,
     )
-
-
-def bos_token(tokenizer: Any) -> int | None:
-    """The token to put before a sentence: the tokenizer's BOS, else its EOS, else none."""
-    if tokenizer.bos_token_id is not None:
-        return int(tokenizer.bos_token_id)
-    return None if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from importlib.metadata import version
 
 from ffmem.corpus.rule import Span, rule, trimmed
 from ffmem.errors import CorpusError
@@ -52,9 +51,6 @@ def splitter_named(name: str) -> Splitter:
     return SPLITTERS[name]
 
 
-def recorded_name(name: str) -> str:
-    """The name with what else decides where it cuts, for the manifest: `rule 1`, `line`."""
-    splitter_named(name)
-    if name == "rule":
-        return f"rule {RULE_VERSION}"
-    return f"sentencex {version('sentencex')}" if name == "sentencex" else name
+def splitter_version(name: str) -> int:
+    """The version of a splitter: another one may cut the same text differently."""
+    return RULE_VERSION if name == "rule" else 1

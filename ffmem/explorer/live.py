@@ -72,10 +72,10 @@ class LiveModel:
             return question(self._model)
 
     def _load(self) -> LanguageModel:
-        from ffmem.studies.subject import model_of  # here: torch and transformers import slowly
+        from ffmem.studies.scanned_model import scanned_model  # here: torch imports slowly
 
         try:
-            return model_of(self._store, name=self._given)
+            return scanned_model(self._store, name=self._given)
         except FfmemError:
             raise
         except (RuntimeError, OSError, ValueError, MemoryError) as error:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
-
-import altair as alt
 
 
 @cache
@@ -14,8 +11,3 @@ def javascript() -> str:
     import vl_convert  # here: only a page with a chart needs it
 
     return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub wants a snippet
-
-
-def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """A chart as plain data."""
-    return dict(chart.to_dict())

@@ -9,8 +9,8 @@ import altair as alt
 
 from ffmem.address import Address
 from ffmem.figures import style
+from ffmem.store.lookup import TokenPush
 from ffmem.store.scan_store import Trigger
-from ffmem.store.search import TokenPush
 
 LINE = 24  # pixels a trigger
 LEFT, MIDDLE, RIGHT = 430, 170, 150  # pixels: text before, last and next token, promised tokens

@@ -74,11 +74,6 @@ class FeedForward:
         return self.key_map.weight
 
     @property
-    def key_bias(self) -> Tensor | None:
-        """[memory], added to every comparison, or None."""
-        return self.key_map.bias
-
-    @property
     def gate_keys(self) -> Tensor | None:
         """[memory, width]: the other half of a gated memory's key; None where there is no gate."""
         return None if self.gate_map is None else self.gate_map.weight

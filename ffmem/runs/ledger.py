@@ -9,6 +9,7 @@ from ffmem.errors import StoreError
 from ffmem.runs.jobs import Report
 from ffmem.store.checkpoint import Progress, ShardCounts, read_notes
 from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import ScanKey
 
 
 @dataclass
@@ -21,7 +22,8 @@ class Ledger:
     """
 
     folder: ScanFolder
-    key: str | None = None
+    digest: str | None = None  # of the scan's key
+    key: ScanKey | None = None
     seconds: float = 0.0
     parts: dict[str, dict[int, ShardCounts]] = field(default_factory=dict)
     read: dict[int, ShardCounts] = field(default_factory=dict)  # saved or not
@@ -36,12 +38,12 @@ class Ledger:
         files = sorted(folder.parts.glob("*.safetensors")) if folder.parts.exists() else []
         found = {path.name.removesuffix(".safetensors"): read_notes(path) for path in files}
         for name, notes in sorted(found.items(), key=lambda item: -len(item[1].shards)):
-            if ledger.key not in (None, notes.key):
+            if ledger.digest not in (None, notes.digest):
                 raise StoreError(
                     f"{folder.parts} holds parts of two scans; delete it to start again"
                 )
             if ledger.saved.isdisjoint(notes.shards):
-                ledger.key = notes.key
+                ledger.digest, ledger.key = notes.digest, notes.key
                 ledger.seconds = max(ledger.seconds, notes.progress.seconds)
                 ledger.parts[name] = notes.shards
                 ledger.read |= notes.shards

@@ -76,7 +76,7 @@ class ScanRun:
         began = time.monotonic()
         with held_interrupts():
             state = self._reader.snapshot()
-            found = Checkpoint(self.key.digest, self.progress, state, self._reader.kept)
+            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept)
             save_checkpoint(self.folder.checkpoint, found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
@@ -93,7 +93,7 @@ def pause_after(save_seconds: float) -> float:
 
 def fresh(key: ScanKey, budget: int) -> Checkpoint:
     """Where a scan starts."""
-    return Checkpoint(key.digest, at_start(budget), {}, KeptSentences.empty())
+    return Checkpoint.of(key, at_start(budget), {}, KeptSentences.empty())
 
 
 def at_start(budget: int) -> Progress:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, digest
+from ffmem.corpus.splitting import splitter_version
+from ffmem.errors import StoreError
 from ffmem.models.digest import tokenizer_digest, weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
@@ -54,11 +58,34 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
         corpus={
             **asdict(plan.source),
             "digest": corpus_digest or digest(plan.source),
-            **asdict(sentence_settings(model, plan)),
+            **sentence_key(sentence_settings(model, plan)),
             "max_sentences": plan.max_sentences,
         },
         settings={
             **asdict(plan.settings),
             "layers": None if plan.layers is None else sorted(plan.layers),
         },
+    )
+
+
+def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
+    """All that decides where sentences begin and end.
+
+    Version 1 of a splitter is left out: scans from before versions were recorded have no entry.
+    """
+    version = splitter_version(settings.splitter)
+    return asdict(settings) | ({} if version == 1 else {"splitter_version": version})
+
+
+def refuse_unfinished(root: Path, digest: str, key: ScanKey | None, wanted: ScanKey) -> None:
+    """Never go on with an unfinished scan of another key.
+
+    `key` is None where only its digest was saved.
+    """
+    if digest == wanted.digest:
+        return
+    where = "" if key is None else f" (it differs in {', '.join(key.differences(wanted))})"
+    raise StoreError(
+        f"{root} holds an unfinished scan of something else{where}; choose another folder or "
+        "delete it"
     )

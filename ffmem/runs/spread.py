@@ -15,11 +15,11 @@ from ffmem.corpus.prefetch import prefetched
 from ffmem.corpus.sentences import SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import digest, documents
-from ffmem.errors import ScanError, StoreError
+from ffmem.errors import ScanError
 from ffmem.runs.jobs import Brief, Describe, Finish, Merge, ModelChoice, ModelFacts, Read
 from ffmem.runs.ledger import Ledger
 from ffmem.runs.local import Watch, refuse_too_many
-from ffmem.runs.plan import ScanPlan
+from ffmem.runs.plan import ScanPlan, refuse_unfinished
 from ffmem.runs.worker import ScanWorker
 from ffmem.scaleout.executor import Done, Executor, Hire, Job, Make
 from ffmem.store.folder import ScanFolder, remove_folder
@@ -95,11 +95,9 @@ class Spread:
             facts: ModelFacts = only_answer(executor, Describe())
             if not wanted(facts):
                 return
-            if self._ledger.key not in (None, facts.key.digest):
-                raise StoreError(
-                    f"{self.folder.root} holds an unfinished scan of something else; choose "
-                    "another folder or delete it"
-                )
+            if self._ledger.digest is not None:
+                digest, key = self._ledger.digest, self._ledger.key
+                refuse_unfinished(self.folder.root, digest, key, facts.key)
             self._read(executor, facts)
             part = self._merge(executor)
             only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))

@@ -20,7 +20,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import Finished, write_store
 from ffmem.runs.jobs import Brief, Describe, Finish, Merge, ModelFacts, Read, Report
 from ffmem.runs.local import pause_after
-from ffmem.runs.plan import scan_key, sentence_settings, token_budget
+from ffmem.runs.plan import refuse_unfinished, scan_key, sentence_settings, token_budget
 from ffmem.runs.reading import HELD_SHARDS, Reader, Work, sentences_in, shard_batches
 from ffmem.scaleout.executor import Done, Means
 from ffmem.scan.scanner import Scanner
@@ -67,16 +67,12 @@ class ScanWorker:
             torch.set_num_threads(self._means.cpus)
 
     def _beginning(self) -> Checkpoint:
-        name, digest = self._brief.begins_with, self.key.digest
+        name = self._brief.begins_with
         if name is None:
             progress = Progress(budget=token_budget(self._model, self._plan))
-            return Checkpoint(digest, progress, {}, KeptSentences.empty())
+            return Checkpoint.of(self.key, progress, {}, KeptSentences.empty())
         found = read_checkpoint(self._brief.folder.part(name))
-        if found.key != digest:
-            raise StoreError(
-                f"{self._brief.folder.root} holds an unfinished scan of something else; choose "
-                "another folder or delete it"
-            )
+        refuse_unfinished(self._brief.folder.root, found.digest, found.key, self.key)
         return found
 
     def do(self, job: Describe | Read | Merge | Finish) -> Done:
@@ -138,7 +134,7 @@ class ScanWorker:
                 seconds=self._brief.seconds + began - self._began,
             ),
         )
-        found = Checkpoint(self.key.digest, progress, state, self._reader.kept, self._shards)
+        found = Checkpoint.of(self.key, progress, state, self._reader.kept, self._shards)
         save_checkpoint(self._brief.folder.part(name), found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
         settled, self._unsaved = tuple(self._unsaved), []
@@ -176,10 +172,11 @@ def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Sha
 def merged_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
     """What one worker would have saved after reading the shards of both."""
     both = set(one.shards) & set(other.shards)
-    if both or one.key != other.key:
+    if both or one.digest != other.digest:
         raise StoreError(f"two parts of the scan share shard {min(both, default=-1)}; scan again")
     state = {number: one.state[number].merge(other.state[number]) for number in one.state}
     kept = KeptSentences.joined([one.kept, other.kept]).only(sentences_in(state))
     seconds = max(one.progress.seconds, other.progress.seconds)
     progress = replace(one.progress, shards=len(one.shards) + len(other.shards), seconds=seconds)
-    return Checkpoint(one.key, progress, state, kept, {**one.shards, **other.shards})
+    shards = {**one.shards, **other.shards}
+    return replace(one, progress=progress, state=state, kept=kept, shards=shards)

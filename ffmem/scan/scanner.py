@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
 
@@ -140,12 +140,3 @@ def sent(tokens: Tensor, device: torch.device) -> Tensor:
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on a GPU or on the CPU."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def merged(states: Iterable[ScanState]) -> ScanState:
-    """What reading all parts' sentences in one scan gives; the parts must share no sentence."""
-    total: ScanState = {}
-    for state in states:
-        for number, kept in state.items():
-            total[number] = kept if number not in total else total[number].merge(kept)
-    return total

@@ -44,16 +44,6 @@ class Tallies:
         )
 
     @property
-    def mean(self) -> Tensor:
-        """The mean coefficient over all prefixes, those that did not fire counted as 0: float64."""
-        return self.totals.double() * UNIT / max(self.prefixes, 1)
-
-    @property
-    def mean_firing(self) -> Tensor:
-        """The mean coefficient of the prefixes that fired, 0 where none did: float64."""
-        return self.totals.double() * UNIT / self.fires.clamp_min(1)
-
-    @property
     def rate(self) -> Tensor:
         """The share of prefixes that fired: float64."""
         return self.fires.double() / max(self.prefixes, 1)

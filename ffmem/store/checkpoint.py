@@ -24,6 +24,7 @@ from ffmem.scan.scanner import ScanState
 from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Triggers
 from ffmem.store.folder import ScanFolder, write_whole
+from ffmem.store.manifest import ScanKey
 
 KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
 
@@ -59,11 +60,24 @@ class Checkpoint:
     Several processes read whole shards in any order, and name those that each has read.
     """
 
-    key: str  # digest of the scan's key
+    digest: str  # of the scan's key
     progress: Progress
     state: ScanState
     kept: KeptSentences
     shards: dict[int, ShardCounts] = field(default_factory=dict)
+    key: ScanKey | None = None  # earlier versions saved its digest only
+
+    @classmethod
+    def of(
+        cls,
+        key: ScanKey,
+        progress: Progress,
+        state: ScanState,
+        kept: KeptSentences,
+        shards: dict[int, ShardCounts] | None = None,
+    ) -> Checkpoint:
+        """A checkpoint of the scan with this key."""
+        return cls(key.digest, progress, state, kept, shards or {}, key)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -74,7 +88,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         tensors |= {f"{number}.{name}": tensor for name, tensor in layer_tensors(layer).items()}
         counts[number] = (layer.tallies.prefixes, layer.tallies.sentences)
     notes = {
-        "key": checkpoint.key,
+        "key": checkpoint.digest,
+        "scan": json.dumps(checkpoint.key and asdict(checkpoint.key)),
         "progress": json.dumps(asdict(checkpoint.progress)),
         "counts": json.dumps(counts),
         "shards": json.dumps({number: astuple(c) for number, c in checkpoint.shards.items()}),
@@ -123,13 +138,14 @@ def read_notes(path: Path) -> Checkpoint:
 
 
 def _noted(notes: dict[str, str]) -> Checkpoint:
-    shards = json.loads(notes.get("shards", "{}"))
+    shards, key = (json.loads(notes.get(name, "null")) for name in ("shards", "scan"))
     return Checkpoint(
         notes["key"],
         Progress(**json.loads(notes["progress"])),
         {},
         KeptSentences.empty(),
-        {int(number): ShardCounts(*counts) for number, counts in shards.items()},
+        {int(number): ShardCounts(*counts) for number, counts in (shards or {}).items()},
+        key and ScanKey(**key),
     )
 
 

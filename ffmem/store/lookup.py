@@ -6,24 +6,32 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.address import Address
+from ffmem.address import Address, Sign
 from ffmem.corpus.kept import flat_indices
 from ffmem.scan.tallies import UNIT
-from ffmem.store.prepared import Arrays, cell_rows, prepared, read_column
+from ffmem.store.parquet_tables import OTHER, End, cell_rows, read_column, rows_where
+from ffmem.store.prepared import Arrays, is_made, mapped, prepared
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search import TokenPush
 from ffmem.store.trigger_words import folded, word_spans
+from ffmem.store.value_ends import IndexedValues, TableValues
 
-End = Literal["promoted", "suppressed"]
 Rows = NDArray[np.int64]
-OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
 STATISTICS = ("fires", "mean", "largest", "probability")
+
+
+@dataclass(frozen=True)
+class TokenPush:
+    """A token that a value promotes or suppresses: the logit that a coefficient of 1 adds."""
+
+    token: int
+    text: str
+    logit: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +63,42 @@ class Found:
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
 
 
+def token_texts(store: ScanStore) -> tuple[str, ...]:
+    """The text of every token."""
+    return tuple(read_column(store, "vocabulary", "text").tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """The prepared arrays of a store, with the questions they answer. Safe for many threads."""
+    """Every question about the cells of a store. Safe for many threads.
+
+    It answers from the prepared arrays. Without them, questions about tokens are answered from
+    the tables instead, in the same order, and the first question about words makes the arrays.
+    """
 
     store: ScanStore
-    arrays: Arrays = field(repr=False)
     words: tuple[str, ...] = field(repr=False)  # the text of every token
+    index: Arrays | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, store: ScanStore, watch: Callable[[str], None] = lambda _name: None) -> Lookup:
         """Open the arrays, or make them: seconds for a small store, a minute for a large one."""
-        arrays = prepared(store, watch)
-        return cls(store, arrays, tuple(map(str, read_column(store, "vocabulary", "text"))))
+        return cls(store, token_texts(store), prepared(store, watch))
+
+    @classmethod
+    def at_once(cls, store: ScanStore) -> Lookup:
+        """Open the arrays where they are made; nothing is made or written."""
+        return cls(store, token_texts(store), mapped(store) if is_made(store) else None)
+
+    @cached_property
+    def arrays(self) -> Arrays:
+        """The prepared arrays, made now if this lookup was opened without them."""
+        return prepared(self.store) if self.index is None else self.index
+
+    @cached_property
+    def _values(self) -> IndexedValues | TableValues:
+        """The ends of all values."""
+        return TableValues(self.store) if self.index is None else IndexedValues(self.index)
 
     def warm(self) -> None:
         """Count now what the first questions would wait for; a second for a million cells."""
@@ -125,11 +156,10 @@ class Lookup:
         """The tokens that a cell promotes most, or suppresses; strongest first."""
         stored = OTHER[end] if cell.sign == "-" else end
         row, sign = self.memory(cell), -1 if cell.sign == "-" else 1
-        tokens = self.arrays[stored][row][:count].tolist()
-        logits = self.arrays[f"{stored}_logits"][row][:count].tolist()
+        tokens, logits = self._values.ends(row, stored)
         return [
             TokenPush(token, self.words[token], sign * logit)
-            for token, logit in zip(tokens, logits, strict=True)
+            for token, logit in zip(tokens[:count].tolist(), logits[:count].tolist(), strict=True)
         ]
 
     def top_texts(self, rows: Rows, count: int) -> list[list[str]]:
@@ -149,10 +179,16 @@ class Lookup:
 
     def pushing(self, token: int, end: End = "promoted") -> Found:
         """The cells that have a token among those they promote (or suppress), by its rank."""
-        kind = "promoting" if end == "promoted" else "suppressing"
-        start, stop = self.arrays[f"{kind}_starts"][token : token + 2].tolist()
-        rows, ranks = self.arrays[f"{kind}_rows"], self.arrays[f"{kind}_ranks"]
-        return Found.of(rows[start:stop], ranks[start:stop])
+        return Found.of(*self._values.pushing(token, end))
+
+    def ending_in(self, token: int) -> Found:
+        """The cells of whose triggers two or more end in a token, by how many; most first."""
+        table = rows_where(self.store, "endings", "token", token)
+        numbers, _, _, first_cell = self._layers
+        rows = first_cell[np.searchsorted(numbers, table["layer"])] + table["cell"]
+        counts = table["count"]
+        order = np.lexsort((rows, -counts))
+        return Found.of(rows[order], counts[order])
 
     @lru_cache(maxsize=16)  # noqa: B019 - one lookup lives as long as its process
     def statistic(self, name: str) -> NDArray[Any]:
@@ -164,11 +200,10 @@ class Lookup:
                 return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)
             case "probability":
                 found = np.empty(self.cells, dtype=np.float32)
-                found[cell_rows(store, "+" if store.manifest.signed else "")] = self.arrays[
-                    "probability"
-                ]
+                sign: Sign = "+" if store.manifest.signed else ""
+                found[cell_rows(store, sign)] = self._values.probability("promoted")
                 if store.manifest.signed:
-                    found[cell_rows(store, "-")] = self.arrays["suppressed_probability"]
+                    found[cell_rows(store, "-")] = self._values.probability("suppressed")
                 return found
             case _:
                 return np.asarray(store.array(name))

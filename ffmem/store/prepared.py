@@ -5,7 +5,7 @@
 | promoted, promoted_logits    | [memory, rank]: the tokens that a value promotes most             |
 | suppressed, ..._logits       | the same for its other end                                        |
 | probability, suppressed_...  | [memory]: of the end's first token                                |
-| promoting_starts, _rows, ... | of every token the cells that promote it: best rank, then surest  |
+| promoting_starts, _rows, ... | of every token the cells that promote it, see parquet_tables.py   |
 | suppressing_...              | the same for cells that suppress it                               |
 | word_*, sentence_*           | which triggers a word is in (trigger_words.py)                    |
 """
@@ -20,14 +20,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.address import Address, Sign
 from ffmem.errors import StoreError
 from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
+from ffmem.store.parquet_tables import (
+    END_COLUMNS,
+    End,
+    all_pushes,
+    by_token,
+    end_column,
+    read_column,
+)
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.trigger_words import word_arrays
 
-FORMAT = 3  # raised when the arrays change
-ENDS = ("promoted", "suppressed")
+FORMAT = 4  # raised when the arrays change
+PUSHING: dict[str, End] = {"promoting": "promoted", "suppressing": "suppressed"}
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -39,20 +46,28 @@ def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None
     if not is_made(store):
         try:
             clear(store.folder)
-            for name, array in made(store, watch):
-                save(store.folder, name, array)
-            note = json.dumps(mark(store))
+            sizes = {name: save(store.folder, name, array) for name, array in made(store, watch)}
+            note = json.dumps(mark(store) | {"arrays": sizes})
             write_whole(store.folder.prepared("made.json"), lambda part: part.write_text(note))
         except StoreError:
             return dict(made(store, watch))
-    folder = store.folder.prepared("made.json").parent
-    files = sorted(folder.glob("*.npy"))
+    return mapped(store)
+
+
+def mapped(store: ScanStore) -> Arrays:
+    """The arrays that are in the folder, memory-mapped."""
+    files = sorted(store.folder.prepared("").glob("*.npy"))
     return {path.stem: np.load(path, mmap_mode="r").view(np.ndarray) for path in files}
 
 
 def mark(store: ScanStore) -> dict[str, Any]:
     """What the arrays are made from, to know whether they still fit."""
-    values = store.folder.table("values").stat()
+    try:
+        values = store.folder.table("values").stat()
+    except OSError as error:
+        raise StoreError(
+            f"{store.folder.table('values')} cannot be read ({error.strerror}); scan again"
+        ) from None
     return {
         "format": FORMAT,
         "scan": store.manifest.key.digest,
@@ -62,11 +77,14 @@ def mark(store: ScanStore) -> dict[str, Any]:
 
 def is_made(store: ScanStore) -> bool:
     """Whether the folder has the arrays, whole and of this scan."""
+    path = store.folder.prepared
     try:
-        found = json.loads(store.folder.prepared("made.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path("made.json").read_text(encoding="utf-8"))
+        sizes = found.pop("arrays")
+        whole = all(path(f"{name}.npy").stat().st_size == sizes[name] for name in sizes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return bool(found == mark(store))
+    return bool(whole and found == mark(store))
 
 
 def clear(folder: ScanFolder) -> None:
@@ -76,78 +94,29 @@ def clear(folder: ScanFolder) -> None:
             path.unlink(missing_ok=True)
 
 
-def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> None:
-    """One array, ready to be memory-mapped."""
+def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> int:
+    """Write one array, ready to be memory-mapped; its bytes on disk."""
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    write_whole(folder.prepared(f"{name}.npy"), write)
+    path = folder.prepared(f"{name}.npy")
+    write_whole(path, write)
+    return path.stat().st_size
 
 
 def made(store: ScanStore, watch: Callable[[str], None]) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every array by its name, one after the other, so that few are in memory at once."""
     watch("the ends of all values")
-    ends = {}
-    for end, sure in zip(ENDS, ("probability", "suppressed_probability"), strict=True):
-        tokens = read_column(store, "values", end).astype(np.int32)
-        certain = read_column(store, "values", sure).astype(np.float32)
-        ends[end] = (tokens, certain)
-        yield end, tokens
-        yield sure, certain
-        yield f"{end}_logits", read_column(store, "values", f"{end}_logits").astype(np.float32)
+    for name in END_COLUMNS:
+        yield name, end_column(store, name)
     words = len(read_column(store, "vocabulary", "id"))
-    for name, order in (("promoting", ENDS), ("suppressing", ENDS[::-1])):
+    for name, end in PUSHING.items():
         watch(f"the memories {name} every token")
-        starts, rows, ranks = by_token(store, [ends[end] for end in order], words)
+        starts, rows, ranks = by_token(all_pushes(store, end), words)
         yield f"{name}_starts", starts
         yield f"{name}_rows", rows
         yield f"{name}_ranks", ranks
     watch("the words of triggers")
     yield from word_arrays(store)
-
-
-def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
-    """One column of a table; a column of equal lists is an array of two axes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = store.folder.table(table)
-    try:
-        column = pq.read_table(path, columns=[name]).column(0).combine_chunks()
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise StoreError(f"{path} cannot be read ({reason}); scan again") from None
-    if pa.types.is_list(column.type):
-        return column.flatten().to_numpy().reshape(len(column), -1)
-    return column.to_numpy(zero_copy_only=False)
-
-
-def by_token(
-    store: ScanStore, ends: list[tuple[NDArray[np.int32], NDArray[np.float32]]], words: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
-    """The cells of every token by rank and certainty: where each token starts, rows, ranks.
-
-    `ends` is what + cells push, then what - cells push; other models have + cells only.
-    """
-    signed = store.manifest.signed
-    tokens = np.concatenate([part for part, _ in ends[: 2 if signed else 1]])
-    certain = np.concatenate([part for _, part in ends[: 2 if signed else 1]])
-    rows = np.concatenate([cell_rows(store, sign) for sign in (("+", "-") if signed else ("",))])
-    surest = np.argsort(-certain, kind="stable")
-    in_rank_order = tokens[surest].T.reshape(-1)  # all of rank 0, surest first, then rank 1 ...
-    order = np.argsort(in_rank_order, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(in_rank_order, minlength=words))])
-    ranks, places = np.divmod(order, len(surest))
-    return starts.astype(np.int64), rows[surest[places]].astype(np.int32), ranks.astype(np.uint8)
-
-
-def cell_rows(store: ScanStore, sign: Sign) -> NDArray[np.int64]:
-    """The rows of one sign's cells, memory by memory over all layers."""
-    return np.concatenate(
-        [
-            store.row(Address(number, 0, sign)) + np.arange(memories)
-            for number, memories in store.memories.items()
-        ]
-    )

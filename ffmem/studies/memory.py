@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from ffmem.address import Address
+from ffmem.store.lookup import TokenPush
 from ffmem.store.scan_store import Counts, Trigger
-from ffmem.store.search import TokenPush
 
 SHOWN = 10  # triggers and tokens on display
 BEFORE = 90  # characters of a prefix on display

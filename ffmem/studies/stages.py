@@ -25,12 +25,16 @@ LENS_PREFIXES = 4  # that a memory is forced on at
 
 @dataclass(frozen=True)
 class Stage:
-    """One analysis. `sizes` names the fields of `Sizes` that decide its result."""
+    """One analysis. `sizes` names the fields of `Sizes` that decide its result.
+
+    `arrays` names the files of numbers that are written with it.
+    """
 
     result: type
     run: Callable[[Subject], Any]
     sizes: tuple[str, ...] = ()
     figures: bool = True
+    arrays: tuple[str, ...] = ()
 
     @property
     def reads_text(self) -> bool:
@@ -51,7 +55,11 @@ STAGES: dict[str, Stage] = {
         lambda s: removal(s.model, s.store, s.sizes.removal_keys, s.sizes.removal_triggers, s.seed),
         ("removal_keys", "removal_triggers"),
     ),
-    "values": Stage(Values, lambda s: summarise(s.model, s.store, s.values, s.generator)),
+    "values": Stage(
+        Values,
+        lambda s: summarise(s.model, s.store, s.values, s.generator),
+        arrays=("values.npz",),
+    ),
     "lenses": Stage(
         Lenses,
         lambda s: lenses(
@@ -60,13 +68,23 @@ STAGES: dict[str, Stage] = {
         ("sample", "lens_memories"),
     ),
     "composition": Stage(
-        Composition, lambda s: composition(s.model, s.reading, s.generator), ("sample",)
+        Composition,
+        lambda s: composition(s.model, s.reading, s.generator),
+        ("sample",),
+        arrays=("sample.npz",),
     ),
     "refinement": Stage(
-        Refinement, lambda s: refinement(s.reading, s.model.words, s.generator), ("sample",)
+        Refinement,
+        lambda s: refinement(s.reading, s.model.words, s.generator),
+        ("sample",),
+        arrays=("sample.npz",),
     ),
     "last-layer": Stage(
-        LastLayer, lambda s: last_layer(s.model, s.reading, s.generator), ("sample",), figures=False
+        LastLayer,
+        lambda s: last_layer(s.model, s.reading, s.generator),
+        ("sample",),
+        figures=False,
+        arrays=("sample.npz",),
     ),
     "causal": Stage(
         Causal,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
+from ffmem.store.lookup import Lookup
 from ffmem.store.records import Record, read_record, restored
+from ffmem.store.result_places import result_path
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search import Search
 from ffmem.studies.memory import Memory
-from ffmem.studies.running import failure_path, result_path
+from ffmem.studies.running import failure_path
 from ffmem.studies.stages import STAGES
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ class Study:
     @cached_property
     def _charts_by_analysis(self) -> dict[str, dict[str, Any]]:
         return {
-            name: import_module(f"ffmem.figures.{name}").charts(self.result(name))
-            for name in self.names
-            if STAGES[name].figures
+            name: charts_of(name, self.result(name)) for name in self.names if STAGES[name].figures
         }
 
     @property
@@ -99,10 +98,9 @@ class Study:
 
     def draw(self, names: Sequence[str] | None = None) -> None:
         """Write the figures of some analyses, or of all, as pages, pictures and tables."""
-        save = import_module("ffmem.figures.saving").save
         for name, charts in self._charts_by_analysis.items():
-            for figure, chart in charts.items() if names is None or name in names else ():
-                save(chart, self.folder / "figures", figure)
+            if names is None or name in names:
+                save_charts(self.folder, charts)
 
     def frame(self, figure: str) -> pandas.DataFrame:
         """The numbers behind one figure as a data frame."""
@@ -114,9 +112,9 @@ class Study:
         return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> Lookup:
         """Questions to all memories at once."""
-        return Search(self.store)
+        return Lookup.at_once(self.store)
 
     def memory(self, address: Address | str) -> Memory:
         """One memory: triggers, value tokens, counts; a notebook shows it as a page."""
@@ -137,6 +135,26 @@ class Study:
             f"memories, {counts['sentences']:,} sentences, {counts['tokens']:,} tokens; "
             f"results: {', '.join(self.names) or 'none yet'}"
         )
+
+
+def charts_of(name: str, result: Any) -> dict[str, Any]:
+    """The figures of one result, as Altair charts by name."""
+    charts: dict[str, Any] = import_module(f"ffmem.figures.{name}").charts(result)
+    return charts
+
+
+def save_charts(folder: Path, charts: dict[str, Any]) -> None:
+    """Write figures as pages, pictures and tables."""
+    save = import_module("ffmem.figures.saving").save
+    for figure, chart in charts.items():
+        save(chart, folder / "figures", figure)
+
+
+def draw_beside(folder: Path, name: str) -> None:
+    """Write the figures of a result that is not a study's own, beside it."""
+    if STAGES[name].figures:
+        result = restored(STAGES[name].result, read_record(result_path(folder, name)).result)
+        save_charts(folder, charts_of(name, result))
 
 
 def open_study(folder: str | Path) -> Study:

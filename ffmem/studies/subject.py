@@ -16,10 +16,7 @@ from ffmem.analyses.value_reading import LayerValues, read_values
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
-from ffmem.errors import StoreError
-from ffmem.models.digest import weights_digest
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.loading import DTYPES, chosen_device, load
 from ffmem.pipeline import ScanPlan, sentence_settings
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
@@ -106,22 +103,3 @@ def embedded_validation(store: ScanStore) -> Source | None:
     """The demo's validation text; other models have none of their own."""
     of_demo = store.manifest.key.model["name"].split()[0] == "demo"
     return Source(str(demo.VALID)) if of_demo else None
-
-
-def model_of(store: ScanStore, device: str = "auto", name: str | None = None) -> LanguageModel:
-    """Load the model that a store was made with; refuses one whose weights have changed.
-
-    `name` says where it is found now, if not under its own name. On a CPU a model that was
-    scanned in 16 bits runs in float32, which is faster there and holds the same weights.
-    """
-    key = store.manifest.key.model
-    revision = key["revision"] if name is None else None
-    on_cpu = chosen_device(device).type == "cpu"
-    dtype = "float32" if on_cpu else key["dtype"]
-    model = load(name or key["name"], revision=revision, dtype=dtype, device=device)
-    if weights_digest(model.model, DTYPES[key["dtype"]]) != key["weights"]:
-        raise StoreError(
-            f"the weights of {model.name} are not those that {store.folder.root} was scanned "
-            "with; give the model that was scanned, or scan again"
-        )
-    return model

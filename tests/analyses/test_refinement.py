@@ -180,8 +180,6 @@ def test_cases_are_compositions_of_the_last_layer(refined: Read) -> None:
         assert [case.residual, case.feedforward, case.output] == [model.token(t) for t in (r, f, o)]
         assert case.prefix == reading.sample.prefix(row)
     assert len(found.cases) == min(5, found.found)
-    wider = last_layer(model, reading, draw, count=99, any_change=True)
-    assert wider.found >= found.found
 
 
 @pytest.mark.parametrize(

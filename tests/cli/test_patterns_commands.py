@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,38 @@ def test_variants_of_removal_leave_the_published_one_alone(capsys: Capture, fold
     found = json.loads((folder / "analyses" / "removal-interior-unclipped.json").read_text())
     assert found["result"]["variant"] == {"interior": True, "clipped": False}
     assert (folder / "figures" / "removal-interior-unclipped.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        (["patterns", "--keys", "2"], ["--keys", "1"]),
+        (["patterns", "--keys", "2"], ["--seed", "4"]),
+        (["removal", "--keys", "2", "--top", "3"], ["--keys", "1"]),
+        (["removal", "--keys", "2", "--top", "3"], ["--top", "2"]),
+        (["removal", "--keys", "2", "--top", "3", "--unclipped"], ["--keys", "1"]),
+    ],
+)
+def test_other_sizes_leave_the_result_that_is_there_alone(
+    capsys: Capture, folder: Path, words: list[str], other: list[str]
+) -> None:
+    name = words[0] + ("-unclipped" if "--unclipped" in words else "")
+    numbers, figure = folder / "analyses" / f"{name}.json", folder / "figures" / f"{name}.png"
+    shutil.rmtree(folder / "other-settings", ignore_errors=True)
+    numbers.unlink(missing_ok=True)
+    run(capsys, words[0], str(folder), *words[1:])
+    before = numbers.read_bytes(), figure.read_bytes()
+    code, out, _ = run(capsys, words[0], str(folder), *words[1:], *other)
+    assert code == 0
+    assert (numbers.read_bytes(), figure.read_bytes()) == before
+    assert "the study's own result has other settings and stays" in out
+    (beside,) = (folder / "other-settings").iterdir()
+    assert f"-> {beside / 'analyses' / numbers.name}" in out
+    found = json.loads((beside / "analyses" / numbers.name).read_text())
+    assert found["made_from"] != json.loads(before[0])["made_from"]
+    assert (beside / "figures" / figure.name).exists()
+    code, out, _ = run(capsys, words[0], str(folder), *words[1:])
+    assert "other settings" not in out
 
 
 def test_saliency_has_a_number_a_token_and_the_last_is_position_before(

@@ -3,9 +3,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
 
-from ffmem.corpus.batches import Batch, batches, bos_token
+from ffmem.corpus.batches import Batch, batches
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 
@@ -87,11 +86,3 @@ def test_one_sentence_that_does_not_fit_is_said_so() -> None:
     (batch,) = batches(sentences_of([5]), BOS, PAD, 64)
     with pytest.raises(CorpusError, match="one sentence of 5 tokens does not fit"):
         batch.halves()
-
-
-def test_bos_is_the_tokenizers_own_else_eos_else_none(tokenizer: PreTrainedTokenizerFast) -> None:
-    backend = tokenizer.backend_tokenizer
-    both = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<pad>", eos_token="</s>")
-    neither = PreTrainedTokenizerFast(tokenizer_object=backend)
-    found = [bos_token(both), bos_token(tokenizer), bos_token(neither)]
-    assert found == [backend.token_to_id("<pad>"), backend.token_to_id("</s>"), None]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffmem.corpus.splitting import SPLITTERS, recorded_name, splitter_named
+from ffmem.corpus.splitting import SPLITTERS, splitter_named
 from ffmem.errors import CorpusError
 
 LIKELY = st.text(st.sampled_from("aBé1日 .!?…\"')(。\n\t,;<>@=🎉\u2028"), max_size=60)
@@ -87,9 +87,3 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(CorpusError, match="pip install sentencex"):
         SPLITTERS["sentencex"]("One. Two.")
-
-
-def test_recorded_names_say_which_version_cut_the_text() -> None:
-    assert recorded_name("rule").startswith("rule ")
-    assert recorded_name("sentencex").split()[1][0].isdigit()
-    assert recorded_name("line") == "line"

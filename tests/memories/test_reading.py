@@ -48,8 +48,8 @@ def test_keys_and_biases_make_the_scores(toy: LanguageModel) -> None:
     for reading in read(toy, TEXT, "xau"):
         layer = reading.layer
         scores = reading.x @ layer.keys.T
-        if layer.key_bias is not None:
-            scores = scores + layer.key_bias
+        if layer.key_map.bias is not None:
+            scores = scores + layer.key_map.bias
         close(scores, reading.a if reading.u is None else reading.u)
         if layer.gate_keys is not None:
             close(reading.x @ layer.gate_keys.T, reading.a)

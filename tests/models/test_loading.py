@@ -1,11 +1,14 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedTokenizerFast
 
 from ffmem.errors import ModelError
+from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 
@@ -196,3 +199,12 @@ def test_code_inside_a_checkpoint_is_not_run(folder: Path, tmp_path: Path) -> No
     with pytest.raises(ModelError):
         load(str(folder))
     assert not (tmp_path / "ran").exists()
+
+
+def test_bos_is_the_tokenizers_own_else_its_eos_else_none(relu: LanguageModel) -> None:
+    backend = tiny_tokenizer().backend_tokenizer
+    both = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<pad>", eos_token="</s>")
+    one = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    neither = PreTrainedTokenizerFast(tokenizer_object=backend)
+    found = [replace(relu, tokenizer=tokenizer).bos for tokenizer in (both, one, neither, None)]
+    assert found == [backend.token_to_id("<pad>"), backend.token_to_id("</s>"), None, None]

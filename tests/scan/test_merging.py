@@ -115,12 +115,10 @@ def test_tallies_merge_associatively_and_commutatively(numbers: list[tuple[int, 
     assert int(left.totals) == sum(y for _, y, _, _ in numbers)
 
 
-def test_means_and_rates_are_what_the_counts_say() -> None:
+def test_rates_are_what_the_counts_say() -> None:
     tallies = Tallies(
         torch.tensor([4, 0]), torch.tensor([int(6 / UNIT), 0]), torch.tensor([2.5, 0.0]), 8, 3
     )
-    assert tallies.mean.tolist() == [0.75, 0.0]
-    assert tallies.mean_firing.tolist() == [1.5, 0.0]
     assert tallies.rate.tolist() == [0.5, 0.0]
 
 

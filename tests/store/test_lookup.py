@@ -14,7 +14,6 @@ from ffmem.store import trigger_words
 from ffmem.store.lookup import Found, Lookup
 from ffmem.store.prepared import is_made
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search import Search
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
@@ -42,31 +41,6 @@ def test_rows_and_addresses_are_inverse(store: ScanStore) -> None:
     rows = np.array([store.row(cell) for cell in cells])
     assert lookup.addresses(rows) == cells
     assert sorted(rows.tolist()) == list(range(lookup.cells))
-
-
-def test_ends_of_values_are_what_the_table_says(store: ScanStore) -> None:
-    lookup, search = Lookup.open(store), Search(store)
-    for cell in every_cell(store)[::17]:
-        for end in ("promoted", "suppressed"):
-            expected = [(push.token, push.text, push.logit) for push in search.pushes(cell, end)]
-            found = [(push.token, push.text, push.logit) for push in lookup.pushes(cell, end)]
-            assert [one[:2] for one in found] == [one[:2] for one in expected]
-            assert [one[2] for one in found] == pytest.approx([one[2] for one in expected])
-
-
-@pytest.mark.parametrize("end", ["promoted", "suppressed"])
-def test_cells_of_a_token_are_those_that_have_it_among_their_ends(
-    store: ScanStore, end: str
-) -> None:
-    lookup = Lookup.open(store)
-    expected: dict[int, dict[Address, int]] = {}
-    for cell in every_cell(store):
-        for rank, push in enumerate(lookup.pushes(cell, end)):  # type: ignore[arg-type]
-            expected.setdefault(push.token, {})[cell] = rank
-    for token in range(len(lookup.words)):
-        found = lookup.pushing(token, end)  # type: ignore[arg-type]
-        assert as_counts(lookup, found) == expected.get(token, {})
-        assert np.all(np.diff(found.scores.astype(int)) >= 0)
 
 
 def slow_words(store: ScanStore, wanted: set[str]) -> dict[Address, int]:

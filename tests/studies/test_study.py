@@ -19,8 +19,10 @@ from ffmem.models.loading import load
 from ffmem.pipeline import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import estimate
+from ffmem.studies.scanned_model import scanned_model
 from ffmem.studies.study import open_study
-from ffmem.studies.subject import Sizes, model_of
+from ffmem.studies.subject import Sizes
+from ffmem.study import StudyPlan, study
 from tests.analyses.conftest import lines
 
 Capture = pytest.CaptureFixture[str]
@@ -62,6 +64,21 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     again = (out / "report.html").read_bytes()
     run(capsys, monkeypatch, "report", str(out))
     assert (out / "report.html").read_bytes() == again
+
+
+def test_a_study_of_other_sizes_takes_over_and_the_earlier_results_stay_beside(
+    tmp_path: Path, relu: LanguageModel, corpus: Path
+) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    plan = StudyPlan(scanning, Sizes(sample=9), only=("refinement",))
+    study(relu, plan, tmp_path / "out")
+    first = (tmp_path / "out/analyses/refinement.json").read_bytes()
+    found, events = study(relu, replace(plan, sizes=Sizes(sample=8)), tmp_path / "out")
+    assert found.result("refinement").prefixes == 8
+    earlier = events[0].earlier
+    assert earlier is not None
+    assert (earlier / "analyses/refinement.json").read_bytes() == first
 
 
 def test_a_study_without_text_is_one_sentence(
@@ -123,7 +140,7 @@ def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, cor
         Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
     )
     store = scan(model, plan, tmp_path / "scan")
-    again = model_of(store)
+    again = scanned_model(store)
     assert again.dtype == torch.float32
     for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(expected.float(), found.bfloat16().float())

@@ -75,12 +75,40 @@ def test_what_is_there_is_kept_and_made_again_on_demand(
     first = (folder / "analyses/refinement.json").read_bytes()
     out = run(capsys, monkeypatch, *words, "--sample", "9", "--again", "last-layer")
     assert [line.split()[1] == "kept" for line in out.splitlines()] == [True, False]
-    out = run(capsys, monkeypatch, *words, "--sample", "8")  # other settings: made again
-    assert "kept" not in out
-    assert (folder / "analyses/refinement.json").read_bytes() != first
-    assert open_study(folder).result("refinement").prefixes == 8
+    assert (folder / "analyses/refinement.json").read_bytes() == first
     (folder / "analyses/refinement.json").write_text("{")
-    assert run(capsys, monkeypatch, *words, "--sample", "8").count("kept") == 1
+    assert run(capsys, monkeypatch, *words, "--sample", "9").count("kept") == 1
+    assert open_study(folder).result("refinement").prefixes == 9
+
+
+def test_other_settings_never_take_the_place_of_a_result_unasked(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files(root: Path) -> dict[str, bytes]:
+        found = [path for path in root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+    words = ("analyse", str(folder), "--only", "refinement,last-layer")
+    run(capsys, monkeypatch, *words, "--sample", "9")
+    first = files(folder)
+    out = run(capsys, monkeypatch, *words, "--sample", "8")
+    assert "kept" not in out
+    (beside,) = (folder / "other-settings").iterdir()
+    assert out.count(f"-> {beside}, because the study's own result has other settings") == 2
+    assert files(folder).items() >= first.items()
+    made = files(beside)
+    assert json.loads(made["analyses/refinement.json"])["result"]["prefixes"] == 8
+    assert np.load(beside / "analyses/sample.npz")["output"].shape[0] == 8
+    assert "figures/refinement-winners.png" in made
+    assert run(capsys, monkeypatch, *words, "--sample", "8").count("kept") == 2
+    assert files(beside)["analyses/refinement.json"] == made["analyses/refinement.json"]
+    out = run(capsys, monkeypatch, *words, "--sample", "7", "--again", "refinement,last-layer")
+    assert open_study(folder).result("refinement").prefixes == 7
+    assert np.load(folder / "analyses/sample.npz")["output"].shape[0] == 7
+    (moved,) = (path for path in beside.parent.iterdir() if "sample-9" in path.name)
+    assert f"(the earlier result, of other settings, is now in {moved})" in out
+    for name in ("refinement.json", "last-layer.json", "sample.npz"):
+        assert (moved / "analyses" / name).read_bytes() == first[f"analyses/{name}"]
 
 
 def test_a_stage_that_fails_leaves_the_others(
@@ -102,6 +130,22 @@ def test_a_stage_that_fails_leaves_the_others(
     monkeypatch.undo()
     run(capsys, monkeypatch, *words)
     assert not open_study(folder).failed
+
+
+def test_a_validation_text_that_is_gone_fails_only_what_reads_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["analyse", str(folder), "--only", "refinement,values", "--no-figures"]
+    run(capsys, monkeypatch, *words, "--sample", "9")
+    first = (folder / "analyses/refinement.json").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["ffmem", *words, "--valid", str(folder / "gone.txt")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert "refinement failed" in err
+    assert "values" in out
+    assert (folder / "analyses/refinement.json").read_bytes() == first
 
 
 def test_a_wrong_name_is_one_sentence(

@@ -224,7 +224,9 @@ def test_what_is_already_there_is_opened_or_refused(
 
     with pytest.raises(KeyboardInterrupt):
         scan_by(Local, MODEL, plan, tmp_path / "many", stop)
-    with pytest.raises(StoreError, match="unfinished scan of something else"):
+    with pytest.raises(
+        StoreError, match=r"unfinished scan of something else \(it differs in corpus"
+    ):
         scan_by(Local, MODEL, another, tmp_path / "many")
     with pytest.raises(StoreError, match="several processes began"):
         scan(llama, plan, tmp_path / "many")

@@ -15,7 +15,7 @@ from ffmem.pipeline import scan
 from ffmem.runs import local
 from ffmem.runs.plan import token_budget
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.search import Search
+from ffmem.store.lookup import Lookup
 from tests.whole.same_answer import same_answer
 from tests.whole.small_scans import plan_for, sentences
 
@@ -188,6 +188,7 @@ def test_a_planted_memory_is_found_with_its_pattern(tmp_path: Path) -> None:
     triggers = store.triggers(Address(1, 5))
     assert [trigger.last for trigger in triggers] == ["z", "z"]  # one of each sentence
     assert store.counts(Address(1, 5)).fires == 4
-    assert Search(store).pushes(Address(1, 5))[0].text == "q"
-    assert Search(store).promoters(promoted)[0].address == Address(1, 5)
-    assert [hit.address for hit in Search(store).enders(planted)][0] == Address(1, 5)
+    lookup = Lookup.at_once(store)
+    assert lookup.pushes(Address(1, 5))[0].text == "q"
+    assert lookup.one(lookup.pushing(promoted).rows[0]) == Address(1, 5)
+    assert lookup.one(lookup.ending_in(planted).rows[0]) == Address(1, 5)

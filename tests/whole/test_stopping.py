@@ -7,15 +7,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
+from safetensors.torch import save_file
 
+from ffmem.corpus import splitting
+from ffmem.corpus.sentences import SentenceSettings
 from ffmem.errors import StoreError
 from ffmem.models.language_model import LanguageModel
 from ffmem.pipeline import scan
 from ffmem.runs import local
-from ffmem.runs.plan import token_budget
+from ffmem.runs.plan import scan_key, token_budget
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 from tests.whole.small_scans import plan_for, same_store, sentences
@@ -153,6 +158,48 @@ def test_a_finished_scan_is_opened_and_another_is_refused(
     assert (out / "manifest.json").stat().st_mtime_ns == stamp
     with pytest.raises(StoreError, match=r"another scan \(it differs in settings\.top\)"):
         scan(relu, plan_for(relu, corpus, settings=ScanSettings(top=7, sample=5)), out)
+
+
+def stop_at_once(_progress: object, _share: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_sentences_cut_by_another_version_of_the_rule_are_another_scan(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_for(relu, corpus, sentences=SentenceSettings("rule", max_tokens=60))
+    scan(relu, plan, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        scan(relu, plan, tmp_path / "begun", stop_at_once)
+    monkeypatch.setattr(splitting, "RULE_VERSION", 2)
+    for name in ("whole", "begun"):
+        with pytest.raises(StoreError, match=r"\(it differs in corpus\.splitter_version\)"):
+            scan(relu, plan, tmp_path / name)
+    by_line = plan_for(relu, corpus)  # the rule does not decide where these end
+    assert "splitter_version" not in scan_key(relu, by_line).corpus
+    later = scan(relu, plan, tmp_path / "later")
+    assert later.manifest.key.corpus["splitter_version"] == 2
+
+
+def test_scans_from_before_versions_were_recorded_open_and_go_on(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    """Their manifests and checkpoints have no version of the splitter, which means version 1."""
+    plan = plan_for(relu, corpus, sentences=SentenceSettings("rule", max_tokens=60))
+    store = scan(relu, plan, tmp_path / "whole")
+    assert "splitter_version" not in store.manifest.key.corpus
+    with pytest.raises(KeyboardInterrupt):
+        scan(relu, plan, tmp_path / "begun", stop_at_once)
+    checkpoint = tmp_path / "begun" / "checkpoint.safetensors"
+    with safe_open(checkpoint, framework="pt") as file:
+        notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert notes.pop("scan")
+    save_file(tensors, checkpoint, metadata=notes)
+    another = replace(plan, settings=ScanSettings(top=7, sample=5))
+    with pytest.raises(StoreError, match="unfinished scan of something else; choose"):
+        scan(relu, another, tmp_path / "begun")
+    scan(relu, plan, tmp_path / "begun")
+    same_store(tmp_path / "whole", tmp_path / "begun")
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(

@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from ffmem.explorer.explored import TheStudy
 from ffmem.explorer.queries.drawn_figures import drawn_figures, figure_path
 from ffmem.explorer.rendering import page
-from ffmem.figures.browser import javascript, specification
+from ffmem.figures.browser import javascript
 
 router = APIRouter()
 Name = Annotated[str, Path(max_length=80, pattern=r"^[\w-]+$", examples=["values-agreement"])]
@@ -39,7 +39,8 @@ def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
     """One figure as a Vega-Lite specification, with its numbers."""
     if name not in explored.study.charts:
         raise HTTPException(404, f"there is no figure {name} in this study")
-    return specification(explored.study.chart(name))
+    found: dict[str, Any] = explored.study.chart(name).to_dict()
+    return found
 
 
 @router.get("/vega.js", include_in_schema=False)

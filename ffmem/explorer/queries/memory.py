@@ -10,7 +10,7 @@ from ffmem.address import Address
 from ffmem.explorer.agreement import Agreement, agreements
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.queries.found_patterns import ShownPattern, found_patterns, shown_saying
-from ffmem.store.lookup import End
+from ffmem.store.parquet_tables import End
 
 SHOWN = 25  # triggers on a page, as many as the paper shows to people
 BARS = 16  # of the distribution of coefficients

@@ -13,7 +13,8 @@ from ffmem.address import Address
 from ffmem.explorer.agreement import agreements
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.queries.found_patterns import found_patterns
-from ffmem.store.lookup import STATISTICS, End, Found
+from ffmem.store.lookup import STATISTICS, Found
+from ffmem.store.parquet_tables import End
 
 By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
 Sort = Literal["score", "address", "fires", "mean", "largest", "probability", "agreement"]

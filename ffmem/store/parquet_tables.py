@@ -1,0 +1,152 @@
+"""The Parquet tables of a store: a column, one row, and which cells have a token among their ends.
+
+A value has two ends: the tokens it promotes most and those it suppresses most. Cells that have a
+token at an end stand in one order everywhere: its best rank first, then the surest (probability
+of the end's first token), then the later layer, the earlier memory, and + before -.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.address import Address, Sign
+from ffmem.errors import StoreError
+from ffmem.store.scan_store import ScanStore
+
+End = Literal["promoted", "suppressed"]
+OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
+SURE: dict[End, str] = {"promoted": "probability", "suppressed": "suppressed_probability"}
+END_COLUMNS: dict[str, type[np.generic]] = {
+    "promoted": np.int32,
+    "promoted_logits": np.float32,
+    "probability": np.float32,
+    "suppressed": np.int32,
+    "suppressed_logits": np.float32,
+    "suppressed_probability": np.float32,
+}
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """Turn what a broken table raises into one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException, KeyError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise StoreError(f"{path} cannot be read ({reason}); scan again") from None
+
+
+def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
+    """One column of a table; a column of equal lists is an array of two axes."""
+    import pyarrow.parquet as pq
+
+    path = store.folder.table(table)
+    with damage(path):
+        return as_array(pq.read_table(path, columns=[name]).column(0))
+
+
+def as_array(column: Any) -> NDArray[Any]:
+    """A column of pyarrow as an array."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    if pa.types.is_list(whole.type):
+        return whole.flatten().to_numpy().reshape(len(whole), -1)
+    return whole.to_numpy(zero_copy_only=False)
+
+
+def end_column(store: ScanStore, name: str) -> NDArray[Any]:
+    """One column of the values' ends, a row for every memory."""
+    return read_column(store, "values", name).astype(END_COLUMNS[name])
+
+
+def value_row(store: ScanStore, names: Sequence[str], memory: int) -> list[NDArray[Any]]:
+    """Some columns of the ends of one value; only the part of the table around it is read."""
+    import pyarrow.parquet as pq
+
+    path = store.folder.table("values")
+    with damage(path), pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        before = np.cumsum([0, *sizes])
+        group = int(np.searchsorted(before, memory, side="right")) - 1
+        part = file.read_row_group(group, columns=list(names)).slice(memory - before[group], 1)
+        return [as_array(part[name])[0] for name in names]
+
+
+def rows_where(store: ScanStore, table: str, name: str, value: int) -> dict[str, NDArray[Any]]:
+    """The rows of a table that have a value in a column."""
+    import pyarrow.parquet as pq
+
+    path = store.folder.table(table)
+    with damage(path):
+        rows = pq.read_table(path, filters=[(name, "=", value)])
+        return {column: as_array(rows[column]) for column in rows.column_names}
+
+
+@dataclass(frozen=True, eq=False)
+class Pushes:
+    """What some cells push most: the tokens of each by rank, and what orders the cells."""
+
+    rows: NDArray[np.int64]
+    layers: NDArray[np.int64]
+    memories: NDArray[np.int64]
+    sure: NDArray[np.float32]
+    tokens: NDArray[np.int32]
+
+    def only(self, which: NDArray[Any]) -> Pushes:
+        """Some of the cells, in the order given."""
+        return Pushes(*(getattr(self, each.name)[which] for each in fields(self)))
+
+    def with_token(self, token: int) -> Pushes:
+        """The cells that have a token."""
+        return self.only((self.tokens == token).any(axis=1))
+
+    def in_order(self) -> Pushes:
+        """The surest cell first; of equals the later layer, the earlier memory, + before -."""
+        return self.only(np.lexsort((self.rows, self.memories, -self.layers, -self.sure)))
+
+
+def all_pushes(store: ScanStore, end: End) -> Pushes:
+    """What every cell promotes, or suppresses; a - cell promotes what its value suppresses."""
+    signs: dict[Sign, End] = {"+": end, "-": OTHER[end]} if store.manifest.signed else {"": end}
+    sizes = store.memories.values()
+    layers = np.repeat(np.array(list(store.memories)), list(sizes))
+    memories = np.concatenate([np.arange(size) for size in sizes])
+    return Pushes(
+        rows=np.concatenate([cell_rows(store, sign) for sign in signs]),
+        layers=np.tile(layers, len(signs)),
+        memories=np.tile(memories, len(signs)),
+        sure=np.concatenate([end_column(store, SURE[stored]) for stored in signs.values()]),
+        tokens=np.concatenate([end_column(store, stored) for stored in signs.values()]),
+    )
+
+
+def by_token(
+    pushes: Pushes, words: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+    """The cells of every token, in order: where each token starts, rows, ranks."""
+    ordered = pushes.in_order()
+    in_rank_order = ordered.tokens.T.reshape(-1)  # all of rank 0, surest first, then rank 1 ...
+    order = np.argsort(in_rank_order, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(in_rank_order, minlength=words))])
+    ranks, places = np.divmod(order, max(len(ordered.rows), 1))
+    return starts.astype(np.int64), ordered.rows[places].astype(np.int32), ranks.astype(np.uint8)
+
+
+def cell_rows(store: ScanStore, sign: Sign) -> NDArray[np.int64]:
+    """The rows of one sign's cells, memory by memory over all layers."""
+    return np.concatenate(
+        [
+            store.row(Address(number, 0, sign)) + np.arange(memories)
+            for number, memories in store.memories.items()
+        ]
+    )

@@ -1,0 +1,95 @@
+"""A model that changed after the scan is refused by every command that loads it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ffmem.errors import StoreError
+from ffmem.explorer.live import LiveModel
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies import scanned_model as loading
+from tests.analyses.conftest import FEW_LINES, scanned_lines
+from tests.cli.test_commands import run
+
+COMMANDS = [
+    ["removal", "--keys", "1", "--top", "2"],
+    ["patterns", "--keys", "1"],
+    ["patterns", "--annotator", "ana"],
+    ["annotate", "rules"],
+    ["annotate", "score"],
+    ["show", "L1.3", "--saliency"],
+    ["analyse", "--only", "values", "--no-figures"],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scan of a model in a folder, whose weights are other ones now; one sheet is answered."""
+    root = tmp_path_factory.mktemp("changed")
+    saved, out = root / "model", root / "scan"
+    toy = tiny_model("opt")
+    toy.save_pretrained(saved)
+    tiny_tokenizer().save_pretrained(saved)
+    store = scanned_lines(load(str(saved)), out, FEW_LINES, top=30)
+    answer_one_sheet(store)
+    with torch.no_grad():
+        toy.model.decoder.layers[1].fc1.weight.add_(0.5)
+    toy.save_pretrained(saved)
+    return out
+
+
+def answer_one_sheet(store: ScanStore) -> None:
+    from ffmem.annotations.database import Annotations
+    from ffmem.annotations.drawn_sheets import drawn_sheets
+    from ffmem.annotations.records import Said
+
+    annotations = Annotations.open(str(store.folder.root / "annotations.sqlite"))
+    sheet = annotations.kept(drawn_sheets(store, 1, 0, 0))[0]
+    annotations.answer(sheet, "ana", (Said("same end", "shallow", (1, 2, 3)),))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_refuses_weights_that_were_not_scanned(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: list[str]
+) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    at = 2 if words[0] == "annotate" else 1
+    code, _, err = run(capsys, *words[:at], str(folder), *words[at:])
+    assert code == 2
+    assert "are not those that" in err
+    assert len(err.splitlines()) == 1
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_the_explorer_refuses_them_too(folder: Path) -> None:
+    with pytest.raises(StoreError, match="are not those that"):
+        asyncio.run(LiveModel(ScanStore.open(folder)).ask(lambda model: model.words))
+
+
+def test_the_scans_revision_is_loaded_unless_another_model_or_revision_is_named(
+    relu: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = scanned_lines(relu, tmp_path / "scan", FEW_LINES)
+    asked: list[str | None] = []
+
+    def recorded(name: str, *, revision: str | None, **options: Any) -> Any:
+        asked.append(revision)
+        return load(name, **options)
+
+    monkeypatch.setattr(loading, "load", recorded)
+    monkeypatch.setitem(store.manifest.key.model, "revision", "abc")
+    name = store.manifest.key.model["name"]
+    for given in (None, name):
+        loading.scanned_model(store, name=given)
+    loading.scanned_model(store, revision="main")
+    with pytest.raises(StoreError, match=r"tiny:gpt2 \(float32\) are not those that"):
+        loading.scanned_model(store, name="tiny:gpt2")
+    assert asked == ["abc", "abc", "main", None]

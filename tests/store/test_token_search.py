@@ -1,0 +1,189 @@
+"""Searches by token against reading the tables row by row, with an index and without one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ffmem.address import Address
+from ffmem.errors import StoreError
+from ffmem.store.lookup import Lookup
+from ffmem.store.prepared import is_made
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
+from tests.cli.test_commands import run
+
+ENDS = ("promoted", "suppressed")
+SURE = {"promoted": "probability", "suppressed": "suppressed_probability"}
+
+
+@pytest.fixture(params=["relu_store", "gated_store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ScanStore:
+    """A store without an index, with many values that are equally sure, in small row groups."""
+    original: ScanStore = request.getfixturevalue(request.param)
+    folder = tmp_path / "scan"
+    shutil.copytree(original.folder.root, folder, ignore=shutil.ignore_patterns("prepared"))
+    table = pq.read_table(folder / "values.parquet")
+    for number, name in enumerate(SURE.values()):
+        few = np.random.default_rng(number).integers(1, 4, len(table)) / 8
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pa.array(few.astype(np.float32)))
+    pq.write_table(table, folder / "values.parquet", row_group_size=50)
+    return ScanStore.open(folder)
+
+
+@pytest.fixture(params=["index", "tables"])
+def lookup(request: pytest.FixtureRequest, store: ScanStore) -> Lookup:
+    if request.param == "index":
+        Lookup.open(store)
+    found = Lookup.at_once(store)
+    assert is_made(store) == (found.index is not None) == (request.param == "index")
+    return found
+
+
+def values_of(store: ScanStore) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(store.folder.table("values")).to_pylist()
+    return rows
+
+
+def slow_pushing(store: ScanStore, token: int, end: str) -> list[tuple[Address, int, float]]:
+    """Every cell that has a token at an end, with its rank and probability, in order."""
+    other = {"promoted": "suppressed", "suppressed": "promoted"}
+    signs = {"+": end, "-": other[end]} if store.manifest.signed else {"": end}
+    found = []
+    for row in values_of(store):
+        for order, (sign, stored) in enumerate(signs.items()):
+            if token in row[stored]:
+                rank, sure = row[stored].index(token), row[SURE[stored]]
+                cell = Address(row["layer"], row["memory"], sign)  # type: ignore[arg-type]
+                key = (rank, -sure, -row["layer"], row["memory"], order)
+                found.append((key, cell, rank, sure))
+    return [entry[1:] for entry in sorted(found)]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_cells_of_every_token_stand_in_the_order_of_rank_and_probability(
+    store: ScanStore, lookup: Lookup, end: str
+) -> None:
+    ties = 0
+    for token in range(0, len(lookup.words), 3):
+        expected = slow_pushing(store, token, end)
+        found = lookup.pushing(token, end)  # type: ignore[arg-type]
+        assert lookup.addresses(found.rows) == [cell for cell, _, _ in expected]
+        assert found.scores.tolist() == [rank for _, rank, _ in expected]
+        ties += len(expected) - len({entry[1:] for entry in expected})
+        if end == "promoted":
+            sure = lookup.statistic("probability")[found.rows].tolist()
+            assert sure == [probability for _, _, probability in expected]
+    assert ties > 100
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_ends_of_values_are_rows_of_the_table(
+    store: ScanStore, lookup: Lookup, end: str
+) -> None:
+    for row in values_of(store)[::7]:
+        for cell in store.cells(Address(row["layer"], row["memory"])):
+            turned = cell.sign == "-"
+            stored = ENDS[(end == "suppressed") != turned]
+            pushes = lookup.pushes(cell, end)  # type: ignore[arg-type]
+            assert [push.token for push in pushes] == row[stored]
+            assert [push.text for push in pushes] == [lookup.words[one] for one in row[stored]]
+            logits = [-x if turned else x for x in row[f"{stored}_logits"]]
+            assert [push.logit for push in pushes] == pytest.approx(logits)
+
+
+def test_cells_whose_triggers_end_in_a_token_are_those_of_the_table(
+    store: ScanStore, lookup: Lookup
+) -> None:
+    table = pq.read_table(store.folder.table("endings")).to_pylist()
+    assert table
+    for token in {row["token"] for row in table} | {0}:
+        rows = [row for row in table if row["token"] == token]
+        rows.sort(key=lambda row: (-row["count"], row["layer"], row["cell"]))
+        found = lookup.ending_in(token)
+        expected = [store.address(row["layer"], row["cell"]) for row in rows]
+        assert lookup.addresses(found.rows) == expected
+        assert found.scores.tolist() == [row["count"] for row in rows]
+
+
+def test_the_command_prints_that_order_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], store: ScanStore, lookup: Lookup
+) -> None:
+    folder = str(store.folder.root)
+    files = sorted(store.folder.root.rglob("*"))
+    token = next(push for push in lookup.pushes(lookup.one(0)) if push.text.isalpha())
+    words = ("search", folder, "--token", token.text, "-n", "9")
+    code, out, _ = run(capsys, *words, "--json")
+    assert code == 0
+    assert json.loads(out)["promoted by"] == [
+        {"address": str(cell), "rank": rank, "probability": sure}
+        for cell, rank, sure in slow_pushing(store, token.token, "promoted")[:9]
+    ]
+    code, out, _ = run(capsys, *words)
+    assert out.startswith(f"values that promote {token.text!r}")
+    code, out, _ = run(capsys, "show", folder, "L2.7", "--json")
+    pushes = [push["token"] for push in json.loads(out)[-1]["promoted"]]
+    last = store.cells(Address(2, 7))[-1]
+    assert pushes == [push.token for push in lookup.pushes(last)]
+    assert sorted(store.folder.root.rglob("*")) == files
+
+
+def test_a_text_that_is_no_token_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], store: ScanStore
+) -> None:
+    code, _, err = run(capsys, "search", str(store.folder.root), "--token", "Constantinople")
+    assert code == 2
+    assert "'Constantinople' is not a token of this model, nor is ' Constantinople'" in err
+
+
+def test_a_word_is_also_looked_for_with_a_space_in_front(store: ScanStore) -> None:
+    lookup = Lookup(store, ("a", " a", " b", " b"))
+    assert lookup.token_ids("a") == [0]
+    assert lookup.token_ids(" a") == [1]
+    assert lookup.token_ids("b") == [2, 3]
+    assert lookup.token_ids("c") == []
+
+
+def test_words_of_triggers_are_found_without_an_index_too(store: ScanStore) -> None:
+    found = Lookup.at_once(store).with_words("the river")
+    expected = Lookup.open(store).with_words("the river")
+    assert found.rows.tolist() == expected.rows.tolist() != []
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_index_is_not_used(store: ScanStore, damage: str) -> None:
+    expected = Lookup.open(store).pushing(5).rows.tolist()
+    path = store.folder.prepared("promoting_rows.npy")
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    for lookup in (Lookup.at_once(store), Lookup.open(store), Lookup.at_once(store)):
+        assert lookup.pushing(5).rows.tolist() == expected
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+@pytest.mark.parametrize("table", ["values", "endings", "vocabulary"])
+def test_a_damaged_table_is_one_sentence(store: ScanStore, table: str, damage: str) -> None:
+    path = store.folder.table(table)
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match=rf"{table}.parquet cannot be read .*scan again"):
+        ask_everything(store)
+
+
+def ask_everything(store: ScanStore) -> None:
+    lookup = Lookup.at_once(store)
+    lookup.pushes(lookup.one(7))
+    lookup.pushing(5)
+    lookup.ending_in(5)
