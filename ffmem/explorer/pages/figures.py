@@ -13,7 +13,7 @@ from ffmem.explorer.rendering import page
 from ffmem.figures.browser import javascript, specification
 
 router = APIRouter()
-Name = Annotated[str, Path(max_length=80, pattern=r"^[\w-]+$", examples=["values-agreement"])]
+Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
 
 
 @router.get("/figures/{name}.{ending}", include_in_schema=False)

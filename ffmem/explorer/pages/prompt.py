@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from ffmem.explorer.explored import TheStudy
 from ffmem.explorer.queries.prompt import (
@@ -18,10 +20,12 @@ from ffmem.explorer.queries.prompt import (
     prompt_answer,
 )
 from ffmem.explorer.rendering import page
+from ffmem.memories.edits import EDIT_PATTERN
 
 LINK = ("Prompt", "/prompt")
 router = APIRouter()
-EditText = Annotated[str, Query(max_length=64)]
+Position = Annotated[int, Field(ge=-512, le=512, json_schema_extra={"not": {"const": 0}})]
+EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": EDIT_PATTERN})]
 
 
 @router.get("/prompt", include_in_schema=False)
@@ -37,16 +41,17 @@ async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
     explored: TheStudy,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
     position: Annotated[
-        int | None,
-        Query(description="Tokens read, from 1; negative counts from the end.", ge=-512, le=512),
+        Position | SkipJsonSchema[None],
+        Query(description="Tokens read, from 1; negative counts from the end."),
     ] = None,
     token: Annotated[
-        int | None, Query(ge=0, le=10_000_000, description="Whose logit is explained.")
+        Annotated[int, Field(ge=0, le=10_000_000)] | SkipJsonSchema[None],
+        Query(description="Whose logit is explained."),
     ] = None,
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
     edit: Annotated[
-        list[EditText] | None,
-        Query(description="`L7.1034=0`, `L7.1034*2`; repeatable.", max_length=MOST_EDITS),
+        Annotated[list[EditText], Field(max_length=MOST_EDITS)] | SkipJsonSchema[None],
+        Query(description="`L7.1034=0`, `L7.1034*2`; repeatable."),
     ] = None,
     write: Annotated[
         int, Query(ge=0, le=MOST_WRITTEN, description="Tokens of a continuation.")

@@ -7,6 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from ffmem.errors import AddressError
 from ffmem.explorer.explored import Explored, TheStudy
@@ -27,7 +29,7 @@ router = APIRouter()
 async def asked(
     by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
     q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
-    layer: Annotated[int | None, Query(ge=1, le=10_000)] = None,
+    layer: Annotated[int, Field(ge=1, le=10_000)] | SkipJsonSchema[None] = None,
     sort: Annotated[Sort, Query()] = "score",
     reverse: Annotated[bool, Query()] = False,
 ) -> Question:
