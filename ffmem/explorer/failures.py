@@ -17,6 +17,7 @@ from ffmem.explorer.rendering import page
 
 TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
 
+LONGEST_SHOWN = 80  # characters of what was asked for
 REFUSALS = {  # by the guard, before a route is reached
     401: "A token is needed",
     403: "Another site or another host name",
@@ -54,19 +55,27 @@ def answer_failures(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
+        path = brief(request.scope["path"])
         if error.status_code == 405:
             allowed = ", ".join(allowed_methods(app, request.scope))
-            message = f"{request.scope['path']} does not answer {request.method}, only {allowed}"
+            message = f"{path} does not answer {request.method}, only {allowed}"
             return failure(request, 405, message, {"Allow": allowed})
         missing = error.status_code == 404 and error.detail == "Not Found"
-        message = f"there is nothing at {request.scope['path']}" if missing else str(error.detail)
+        message = f"there is nothing at {path}" if missing else str(error.detail)
         return failure(request, error.status_code, message, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or "request"
-        return failure(request, 422, f"{where}: {first['msg']}")
+        wrong = first["type"] == "string_pattern_mismatch"  # no person reads patterns
+        message = f"{brief(first['input'])} is not valid here" if wrong else first["msg"]
+        return failure(request, 422, f"{where}: {message}")
+
+
+def brief(text: str) -> str:
+    """What was asked for, in quotes, cut where it would fill the page."""
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
 
 
 def failure(

@@ -139,11 +139,9 @@ def test_limits_of_numbers_stand_in_the_description(client: TestClient) -> None:
         for path in ("/api/search", "/api/prompt")
         for one in paths[path]["get"]["parameters"]
     }
-    assert parameters["layer"] == {"type": "integer", "minimum": 1, "maximum": 10_000} | {
-        "title": parameters["layer"]["title"]
-    }
+    layer = {"type": "integer", "minimum": 1, "maximum": 10_000}
+    assert layer in parameters["layer"]["anyOf"]
     assert parameters["position"]["not"] == {"const": 0}
-    assert "null" not in str(parameters)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -141,6 +143,25 @@ def test_odd_headers_are_answered(
     client: TestClient, header: bytes, value: bytes, expected: int
 ) -> None:
     assert client.get("/api/overview", headers={header: value}).status_code == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/nothing", 404, "there is nothing at '/nothing'"),
+        ("/api/nothing", 404, "there is nothing at '/api/nothing'"),
+        ("/" + "x" * 5_000, 404, f"'/{'x' * 79}…'"),
+        ("/figure/no%00thing", 404, "there is no figure 'no\\x00thing' in this study"),
+        ("/annotate/NaN", 422, "name: 'NaN' is not valid here"),
+        ("/search?by=any&layer=-1", 422, "layer: Input should be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_found_or_read_is_named(
+    client: TestClient, path: str, status: int, says: str
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert says in unescape(answer.text)
 
 
 def test_requests_are_bounded(client: TestClient) -> None:

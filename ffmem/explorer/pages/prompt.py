@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
+from ffmem.explorer.empty_fields import EMPTY_IS_NONE
 from ffmem.explorer.explored import TheStudy
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
@@ -24,7 +24,6 @@ from ffmem.memories.edits import EDIT_PATTERN
 
 LINK = ("Prompt", "/prompt")
 router = APIRouter()
-Position = Annotated[int, Field(ge=-512, le=512, json_schema_extra={"not": {"const": 0}})]
 EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": EDIT_PATTERN})]
 
 
@@ -41,17 +40,24 @@ async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
     explored: TheStudy,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
     position: Annotated[
-        Position | SkipJsonSchema[None],
-        Query(description="Tokens read, from 1; negative counts from the end."),
+        int | None,
+        Query(
+            description="Tokens read, from 1; negative counts from the end.",
+            ge=-512,
+            le=512,
+            json_schema_extra={"not": {"const": 0}},
+        ),
+        EMPTY_IS_NONE,
     ] = None,
     token: Annotated[
-        Annotated[int, Field(ge=0, le=10_000_000)] | SkipJsonSchema[None],
-        Query(description="Whose logit is explained."),
+        int | None,
+        Query(ge=0, le=10_000_000, description="Whose logit is explained."),
+        EMPTY_IS_NONE,
     ] = None,
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
     edit: Annotated[
-        Annotated[list[EditText], Field(max_length=MOST_EDITS)] | SkipJsonSchema[None],
-        Query(description="`L7.1034=0`, `L7.1034*2`; repeatable."),
+        list[EditText] | None,
+        Query(description="`L7.1034=0`, `L7.1034*2`; repeatable.", max_length=MOST_EDITS),
     ] = None,
     write: Annotated[
         int, Query(ge=0, le=MOST_WRITTEN, description="Tokens of a continuation.")
