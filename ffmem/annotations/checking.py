@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ffmem.analyses.patterns import LEAST
@@ -9,7 +10,13 @@ from ffmem.annotations.records import Said, Sheet
 from ffmem.errors import FfmemError
 
 LONGEST_NAME = 80
-BY_PROGRAM = {"rules"}
+BY_PROGRAM = "rules"
+# Characters that cannot be seen: controls, and those that only turn, join or part others.
+UNSEEN = (
+    r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+)
+NAME_PATTERN = rf"^(?!\s*{BY_PROGRAM}\s*$)[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*$"
+DESCRIPTION_PATTERN = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
 
 
 def checked_answer(sheet: Sheet, said: Sequence[Said]) -> tuple[Said, ...]:
@@ -34,10 +41,10 @@ def checked_answer(sheet: Sheet, said: Sequence[Said]) -> tuple[Said, ...]:
 def checked_name(annotator: str) -> str:
     """An annotator's name, or one sentence why it is none."""
     name = " ".join(annotator.split())
-    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-        raise FfmemError(f"a name has 1 to {LONGEST_NAME} letters; give yours")
-    if name in BY_PROGRAM:
+    if name == BY_PROGRAM:
         raise FfmemError(f"the name {name!r} is for answers by program; give another")
+    if len(name) > LONGEST_NAME or not re.fullmatch(NAME_PATTERN, annotator):
+        raise FfmemError(f"a name has 1 to {LONGEST_NAME} letters; give yours")
     return writable(name)
 
 

@@ -9,6 +9,7 @@ from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.explored import Explored
 from ffmem.explorer.failures import DOCUMENTED, answer_failures
+from ffmem.explorer.methods import HeadAsGet
 from ffmem.explorer.pages import (
     annotate,
     api,
@@ -56,5 +57,6 @@ def create_app(explored: Explored, token: str | None = None) -> FastAPI:
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     answer_failures(app)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, token=token)
     return app

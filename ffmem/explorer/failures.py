@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,9 +12,18 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from ffmem.errors import AddressError, FfmemError, LiveError, ModelError
+from ffmem.explorer.methods import allowed_methods
 from ffmem.explorer.rendering import page
 
 TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
+
+LONGEST_SHOWN = 80  # characters of what was asked for
+REFUSALS = {  # by the guard, before a route is reached
+    401: "A token is needed",
+    403: "Another site or another host name",
+    413: "The query or the body is too long",
+    431: "The headers are too long",
+}
 
 
 class Problem(BaseModel):
@@ -22,8 +32,10 @@ class Problem(BaseModel):
     detail: str
 
 
+TEXT = {"text/plain": {"schema": {"type": "string"}}}
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": title} for status, title in TITLES.items()
+    **{status: {"model": Problem, "description": title} for status, title in TITLES.items()},
+    **{status: {"content": TEXT, "description": title} for status, title in REFUSALS.items()},
 }
 
 
@@ -43,19 +55,36 @@ def answer_failures(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
-        return failure(request, error.status_code, str(error.detail), error.headers)
+        path = brief(request.scope["path"])
+        if error.status_code == 405:
+            allowed = ", ".join(allowed_methods(app, request.scope))
+            message = f"{path} does not answer {request.method}, only {allowed}"
+            return failure(request, 405, message, {"Allow": allowed})
+        missing = error.status_code == 404 and error.detail == "Not Found"
+        message = f"there is nothing at {path}" if missing else str(error.detail)
+        return failure(request, error.status_code, message, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or "request"
-        return failure(request, 422, f"{where}: {first['msg']}")
+        wrong = first["type"] == "string_pattern_mismatch"  # no person reads patterns
+        message = f"{brief(first['input'])} is not valid here" if wrong else first["msg"]
+        return failure(request, 422, f"{where}: {message}")
 
 
-def failure(request: Request, status: int, message: str, headers: object = None) -> Response:
+def brief(text: str) -> str:
+    """What was asked for, in quotes, cut where it would fill the page."""
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
+
+
+def failure(
+    request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
     """One sentence, in the form that the asker reads."""
     if request.scope["path"].startswith("/api"):
-        extra = dict(headers) if isinstance(headers, dict) else None
-        return JSONResponse({"detail": message}, status, extra)
+        return JSONResponse({"detail": message}, status, headers)
     title = TITLES.get(status, "That did not work")
-    return page(request, "failure.html.j2", status, title=title, message=message)
+    answer = page(request, "failure.html.j2", status, title=title, message=message)
+    answer.headers.update(headers or {})
+    return answer

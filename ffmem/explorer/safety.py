@@ -6,13 +6,14 @@
 | another site's page that writes or asks  | Sec-Fetch-Site and Origin                          |
 | a name that is rebound to 127.0.0.1      | the Host must be a loopback name, or bring a token |
 | corpus text that is HTML                 | escaped templates; no inline script may run        |
-| a request without end                    | the body is cut at a limit                         |
+| a request without end                    | the body is cut at a limit; long headers refused   |
 """
 
 from __future__ import annotations
 
 import hmac
-from urllib.parse import parse_qsl, urlencode, urlsplit
+import re
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -23,7 +24,11 @@ LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "::1"}
 COOKIE = "ffmem-token"
 LONGEST_BODY = 256 * 1024  # bytes
 LONGEST_QUERY = 32 * 1024  # a prompt of 3,000 characters, each written as up to nine
+LONGEST_HEADERS = 64 * 1024
+LARGEST_PORT = 65_535
 READING = {"GET", "HEAD", "OPTIONS"}
+HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[a-f0-9:.]+\])(:(?P<port>[0-9]{0,5}))?", re.IGNORECASE)
+LENGTH = re.compile(r"[0-9]{1,18}")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -58,20 +63,22 @@ class Guard:
         """Why this request is not let through, or None."""
         if len(request.scope["query_string"]) > LONGEST_QUERY or too_long(request.headers):
             return PlainTextResponse("the request is too long", 413)
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > LONGEST_HEADERS:
+            return PlainTextResponse("the headers are too long", 431)
         if is_cross_site(request):
             return PlainTextResponse("requests from other sites are refused", 403)
-        if self.token is not None:
-            return self.unknown(request, self.token)
-        if host_of(request.headers.get("host", "")) not in LOOPBACK:
+        host = host_of(request.headers.get("host", ""))
+        if host is None or (self.token is None and host not in LOOPBACK):
             return PlainTextResponse("this host name is not served here", 403)
-        return None
+        return None if self.token is None else self.unknown(request, self.token)
 
     def unknown(self, request: Request, token: str) -> Response | None:
         """Ask for the token; a link that carries it leaves it in a cookie."""
         offered = request.query_params.get("token")
         if offered is not None and request.method == "GET" and same(offered, token):
-            rest = [pair for pair in parse_qsl(request.url.query) if pair[0] != "token"]
-            path = "/" + request.url.path.lstrip("/")  # never //elsewhere
+            pairs = request.query_params.multi_items()
+            rest = [pair for pair in pairs if pair[0] != "token"]
+            path = "/" + quote(request.scope["path"].lstrip("/"))  # never //elsewhere
             answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
             answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
             return answer
@@ -89,17 +96,20 @@ def same(offered: str, token: str) -> bool:
     return hmac.compare_digest(offered.encode(), token.encode())
 
 
-def host_of(netloc: str) -> str:
-    """The name in `name:port`, in lower case."""
-    name, _, port = netloc.rpartition(":")
-    return (name if name and port.isdigit() else netloc).lower()
+def host_of(header: str) -> str | None:
+    """The name in `name:port` or `[address]:port`, in lower case; None where it is neither."""
+    parts = HOST.fullmatch(header)
+    if parts is None or int(parts["port"] or 0) > LARGEST_PORT:
+        return None
+    return parts["name"].lower()
 
 
 def is_cross_site(request: Request) -> bool:
     """Whether another site's page makes this request, other than by a plain link to a page."""
     headers = request.headers
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    host = headers.get("host", "").lower()
+    here = {f"http://{host}", f"https://{host}"}
+    if any(origin.lower() not in here for origin in headers.getlist("origin")):
         return True
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False
@@ -110,7 +120,7 @@ def is_cross_site(request: Request) -> bool:
 def too_long(headers: Headers) -> bool:
     """Whether a request announces more than may be sent."""
     length = headers.get("content-length", "0")
-    return not length.isdigit() or int(length) > LONGEST_BODY
+    return LENGTH.fullmatch(length) is None or int(length) > LONGEST_BODY
 
 
 def limited(receive: Receive) -> Receive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from torch import Tensor, nn
 from ffmem.address import Address
 from ffmem.errors import AddressError, EditError
 from ffmem.models.language_model import LanguageModel
+
+ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
+NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?\s*"
+EDIT_PATTERN = f"^{ADDRESS}[=*]{NUMBER}$"  # what `Edit.parse` reads, for descriptions of it
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,7 @@ def _address(name: str, text: str) -> Address:
 
 
 def _number(amount: str, text: str) -> float:
-    try:
-        number = float(amount)
-    except ValueError:
-        number = math.nan
+    number = float(amount) if re.fullmatch(NUMBER, amount) else math.nan
     if not math.isfinite(number):
         raise EditError(f"in the edit {text!r}, {amount!r} is no number; write it as in L7.1034=0")
     return number

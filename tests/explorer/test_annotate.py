@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from ffmem.explorer.app import create_app
 from ffmem.explorer.explored import Explored
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
 
+NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]
 PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 1, 2]}
 
 
@@ -100,7 +102,10 @@ def test_neither_page_nor_answer_tells_a_control_from_a_key(
     ("changes", "status", "says"),
     [
         ({"ranks": [1, 2]}, 422, "ranks"),
-        ({"ranks": [1, 1, 2]}, 400, "needs 3"),
+        ({"ranks": [1, 1, 2]}, 422, "named twice"),
+        ({"ranks": [1, 2, 3, 3]}, 422, "named twice"),
+        ({"ranks": [1, 2, True]}, 422, "valid integer"),
+        ({"ranks": [1, 2, "3"]}, 422, "valid integer"),
         ({"ranks": [1, 2, 99]}, 422, "ranks"),
         ({"description": "  "}, 400, "no description"),
         ({"description": "\ud800abc"}, 422, "description"),
@@ -116,10 +121,21 @@ def test_what_is_half_said_is_refused(
     assert annotated.annotations.sayings() == []
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * 81, "rules", "a\u0000b"])
+@pytest.mark.parametrize("name", NAMES_REFUSED)
 def test_a_name_is_needed_that_is_nobody_elses(client: TestClient, name: str) -> None:
     answer = put(client, drawn(client)[0], name, PATTERN)
     assert answer.status_code in (400, 422)
+
+
+def test_the_description_of_names_is_what_is_checked(client: TestClient) -> None:
+    schemas = client.get("/api/openapi.json").json()["components"]["schemas"]
+    described = schemas["GivenAnswer"]["properties"]["annotator"]
+    for name in NAMES_REFUSED:
+        fits = described["minLength"] <= len(name) <= described["maxLength"]
+        assert not (fits and re.search(described["pattern"], name)), name
+    for name in ("Zoë Müller", "李", " mara ", "rules of thumb", "x" * 80):
+        assert re.search(described["pattern"], name), name
+        assert put(client, drawn(client)[0], name, PATTERN).status_code == 200
 
 
 def test_a_picked_memory_can_be_annotated_and_stays_out_of_the_study(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -69,6 +71,97 @@ def test_other_sites_may_link_and_nothing_else(
 ) -> None:
     found = client.request(method, path, headers=headers).status_code
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        b"http://[",
+        b"http://[::1",
+        b"http://]",
+        b"",
+        b"//127.0.0.1:8600",
+        b"ftp://127.0.0.1:8600",
+        b"http://127.0.0.1:8600/",
+        b"http://127.0.0.1:99999",
+        b"http://127.0.0.1:-1",
+        b"http://127.0.0.1:\xb2",
+        b"\xff\xfe",
+        b"http://" + b"a" * 30_000,
+    ],
+)
+def test_an_origin_that_cannot_be_read_is_another_site(client: TestClient, origin: bytes) -> None:
+    for method, path in (("GET", "/"), ("POST", "/api/sheets")):
+        answer = client.request(method, path, headers={b"Origin": origin})
+        assert (answer.status_code, answer.text) == (403, "requests from other sites are refused")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        (b"[::1]", 200),
+        (b"[::1]:8600", 200),
+        (b"LOCALHOST:65535", 200),
+        (b"localhost:", 200),
+        (b"::1", 403),
+        (b"[::1", 403),
+        (b"[", 403),
+        (b"", 403),
+        (b"127.0.0.1:65536", 403),
+        (b"127.0.0.1:" + b"1" * 5_000, 403),
+        (b"127.0.0.1:x", 403),
+        (b"127.0.0.1:\xb2", 403),
+        (b"user@127.0.0.1", 403),
+        (b"\xff", 403),
+    ],
+)
+def test_only_a_well_formed_host_is_served(explored: Explored, host: bytes, expected: int) -> None:
+    asking = TestClient(create_app(explored), base_url=HERE)
+    assert asking.get("/api/overview", headers={b"Host": host}).status_code == expected
+    closed = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
+    for path in ("/", "/search/", "/?token=s3cret"):
+        answer = closed.get(path, headers={b"Host": host}, follow_redirects=False)
+        assert answer.status_code == 403 if expected == 403 else answer.status_code in (303, 401)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "expected"),
+    [
+        (b"Referer", b"http://[", 200),
+        (b"Referer", b"\xff", 200),
+        (b"Cookie", b"\xff=\xfe; ffmem-token=\xff", 200),
+        (b"Sec-Fetch-Site", b"", 403),
+        (b"Sec-Fetch-Site", b"\xff", 403),
+        (b"Sec-Fetch-Mode", b"\xff", 200),
+        (b"Content-Length", b"\xb2", 413),
+        (b"Content-Length", b"-1", 413),
+        (b"Content-Length", b"1" * 5_000, 413),
+        (b"Referer", b"x" * 70_000, 431),
+    ],
+)
+def test_odd_headers_are_answered(
+    client: TestClient, header: bytes, value: bytes, expected: int
+) -> None:
+    assert client.get("/api/overview", headers={header: value}).status_code == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/nothing", 404, "there is nothing at '/nothing'"),
+        ("/api/nothing", 404, "there is nothing at '/api/nothing'"),
+        ("/" + "x" * 5_000, 404, f"'/{'x' * 79}…'"),
+        ("/figure/no%00thing", 404, "there is no figure 'no\\x00thing' in this study"),
+        ("/annotate/NaN", 422, "name: 'NaN' is not valid here"),
+        ("/search?by=any&layer=-1", 422, "layer: Input should be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_found_or_read_is_named(
+    client: TestClient, path: str, status: int, says: str
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert says in unescape(answer.text)
 
 
 def test_requests_are_bounded(client: TestClient) -> None:

@@ -118,6 +118,13 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text() -> None:
     assert cell(-1.5) == -1.5
 
 
+def test_a_form_without_a_layer_searches_all_of_them(client: TestClient) -> None:
+    sent = {"by": "any", "q": "", "layer": ""}
+    assert client.get("/search", params=sent).status_code == 200
+    found = client.get("/api/search", params=sent).json()
+    assert found == client.get("/api/search?by=any").json()
+
+
 def test_a_missing_layer_is_a_sentence(client: TestClient) -> None:
     answer = client.get("/search?by=any&layer=77")
     assert answer.status_code == 404

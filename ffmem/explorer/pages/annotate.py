@@ -7,10 +7,17 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from ffmem.analyses.patterns import LEAST, SHOWN
-from ffmem.annotations.checking import LONGEST_NAME, checked_answer, checked_name
+from ffmem.annotations.checking import (
+    DESCRIPTION_PATTERN,
+    LONGEST_NAME,
+    NAME_PATTERN,
+    checked_answer,
+    checked_name,
+)
 from ffmem.annotations.records import Said, Sheet
 from ffmem.explorer.explored import Explored, TheStudy
 from ffmem.explorer.pages.memory import AddressText
@@ -30,21 +37,52 @@ from ffmem.explorer.rendering import page
 LINK = ("Annotate", "/annotate")
 router = APIRouter()
 SheetName = Annotated[str, Path(pattern="^[a-z0-9-]{1,16}$")]
-Annotator = Annotated[str, Query(max_length=LONGEST_NAME, description="Whose answers.")]
+Annotator = Annotated[
+    str, Query(max_length=LONGEST_NAME, pattern=r"^[^\x00]*$", description="Whose answers.")
+]
+
+
+def refuse_other_types(value: object) -> object:
+    """Let numbers pass: JSON has integers, and neither `true` nor `"1"` is one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+def refuse_repeats(ranks: list[int]) -> list[int]:
+    """Each prefix is named once."""
+    if len(set(ranks)) < len(ranks):
+        raise PydanticCustomError("unique", "a prefix is named twice; name each once")
+    return ranks
+
+
+NUMBER = BeforeValidator(refuse_other_types)
+Ranks = Annotated[
+    list[Annotated[int, Field(ge=1, le=SHOWN), NUMBER]],
+    AfterValidator(refuse_repeats),
+    Field(min_length=LEAST, max_length=SHOWN, json_schema_extra={"uniqueItems": True}),
+]
 
 
 class Given(BaseModel):
     """One pattern as the page sends it."""
 
-    description: str = Field(min_length=1, max_length=500)
+    description: str = Field(
+        min_length=1,
+        max_length=500,
+        json_schema_extra={"pattern": DESCRIPTION_PATTERN},
+        description="A few words; no two patterns of an answer have the same.",
+    )
     kind: Literal["shallow", "semantic"]
-    ranks: list[Annotated[int, Field(ge=1, le=SHOWN)]] = Field(min_length=LEAST, max_length=SHOWN)
+    ranks: Ranks
 
 
 class GivenAnswer(BaseModel):
     """All that an annotator says of a sheet; no pattern says that nothing repeats."""
 
-    annotator: str = Field(min_length=1, max_length=LONGEST_NAME)
+    annotator: str = Field(
+        min_length=1, max_length=LONGEST_NAME, json_schema_extra={"pattern": NAME_PATTERN}
+    )
     patterns: list[Given] = Field(max_length=SHOWN)
 
 
@@ -58,9 +96,9 @@ class Saved(BaseModel):
 class Draw(BaseModel):
     """How many keys of each layer, and how many controls of each kind, are drawn."""
 
-    keys: int = Field(default=10, ge=1, le=200)
-    controls: int = Field(default=1, ge=0, le=50)
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    keys: Annotated[int, Field(ge=1, le=200), NUMBER] = 10
+    controls: Annotated[int, Field(ge=0, le=50), NUMBER] = 1
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1), NUMBER] = 0
 
 
 class Drawn(BaseModel):

@@ -32,7 +32,7 @@ def compare_picture(explored: TheStudy, name: Name) -> Response:
     """One figure of all studies as a picture."""
     drawn = compared_picture(explored, name)
     if drawn is None:
-        raise HTTPException(404, f"the studies have no figure {name} in common")
+        raise HTTPException(404, f"the studies have no figure {name!r} in common")
     return Response(drawn, media_type="image/svg+xml")
 
 
@@ -47,5 +47,5 @@ def compare_figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
     """One figure of all studies on one scale, as a Vega-Lite specification with its numbers."""
     figure = compared_figure(explored, name)
     if figure is None:
-        raise HTTPException(404, f"the studies have no figure {name} in common")
+        raise HTTPException(404, f"the studies have no figure {name!r} in common")
     return figure.spec

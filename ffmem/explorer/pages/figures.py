@@ -13,7 +13,7 @@ from ffmem.explorer.rendering import page
 from ffmem.figures.browser import javascript
 
 router = APIRouter()
-Name = Annotated[str, Path(max_length=80, pattern=r"^[\w-]+$", examples=["values-agreement"])]
+Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
 
 
 @router.get("/figures/{name}.{ending}", include_in_schema=False)
@@ -21,7 +21,7 @@ def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
     """One figure as it lies in the study's folder."""
     path = figure_path(explored, name, ending)
     if path is None:
-        raise HTTPException(404, f"there is no figure {name}.{ending} in this study")
+        raise HTTPException(404, f"there is no figure {f'{name}.{ending}'!r} in this study")
     return FileResponse(path)
 
 
@@ -30,7 +30,7 @@ def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLRespons
     """One figure, large."""
     found = [figure for figure in drawn_figures(explored) if figure.name == name]
     if not found:
-        raise HTTPException(404, f"there is no figure {name} in this study")
+        raise HTTPException(404, f"there is no figure {name!r} in this study")
     return page(request, "figure.html.j2", figure=found[0])
 
 
@@ -38,7 +38,7 @@ def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLRespons
 def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
     """One figure as a Vega-Lite specification, with its numbers."""
     if name not in explored.study.charts:
-        raise HTTPException(404, f"there is no figure {name} in this study")
+        raise HTTPException(404, f"there is no figure {name!r} in this study")
     found: dict[str, Any] = explored.study.chart(name).to_dict()
     return found
 

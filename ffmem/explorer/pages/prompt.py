@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
+from pydantic import Field
 
+from ffmem.explorer.empty_fields import EMPTY_IS_NONE
 from ffmem.explorer.explored import TheStudy
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
@@ -18,10 +20,11 @@ from ffmem.explorer.queries.prompt import (
     prompt_answer,
 )
 from ffmem.explorer.rendering import page
+from ffmem.memories.edits import EDIT_PATTERN
 
 LINK = ("Prompt", "/prompt")
 router = APIRouter()
-EditText = Annotated[str, Query(max_length=64)]
+EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": EDIT_PATTERN})]
 
 
 @router.get("/prompt", include_in_schema=False)
@@ -38,10 +41,18 @@ async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
     position: Annotated[
         int | None,
-        Query(description="Tokens read, from 1; negative counts from the end.", ge=-512, le=512),
+        Query(
+            description="Tokens read, from 1; negative counts from the end.",
+            ge=-512,
+            le=512,
+            json_schema_extra={"not": {"const": 0}},
+        ),
+        EMPTY_IS_NONE,
     ] = None,
     token: Annotated[
-        int | None, Query(ge=0, le=10_000_000, description="Whose logit is explained.")
+        int | None,
+        Query(ge=0, le=10_000_000, description="Whose logit is explained."),
+        EMPTY_IS_NONE,
     ] = None,
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
     edit: Annotated[
