@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address, Sign
 from ffmem.errors import StoreError
+from ffmem.store.digests import FileDigest, Files, first_wrong, seal, unseal, write_digested
 from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
-from ffmem.store.scan_store import ScanStore
+from ffmem.store.ranges import refuse_damage
+from ffmem.store.scan_store import READ_AT_OPENING, ScanStore
 from ffmem.store.trigger_words import word_arrays
 
 FORMAT = 3  # raised when the arrays change
@@ -37,17 +40,20 @@ def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None
     In a folder that cannot be written they are held in memory instead.
     """
     if not is_made(store):
+        refuse_damage(store)  # else the index would look right ever after
         try:
             clear(store.folder)
+            digests: Files = {}
             for name, array in made(store, watch):
-                save(store.folder, name, array)
-            note = json.dumps(mark(store))
+                digests |= save(store.folder, name, array)
+            files = {name: asdict(digest) for name, digest in digests.items()}
+            note = json.dumps(seal({**mark(store), "files": files}))
             write_whole(store.folder.prepared("made.json"), lambda part: part.write_text(note))
         except StoreError:
             return dict(made(store, watch))
     folder = store.folder.prepared("made.json").parent
-    files = sorted(folder.glob("*.npy"))
-    return {path.stem: np.load(path, mmap_mode="r").view(np.ndarray) for path in files}
+    paths = sorted(folder.glob("*.npy"))
+    return {path.stem: np.load(path, mmap_mode="r").view(np.ndarray) for path in paths}
 
 
 def mark(store: ScanStore) -> dict[str, Any]:
@@ -63,10 +69,12 @@ def mark(store: ScanStore) -> dict[str, Any]:
 def is_made(store: ScanStore) -> bool:
     """Whether the folder has the arrays, whole and of this scan."""
     try:
-        found = json.loads(store.folder.prepared("made.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = unseal(json.loads(store.folder.prepared("made.json").read_text(encoding="utf-8")))
+        files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return bool(found == mark(store))
+    wrong = first_wrong(store.folder.root, files, READ_AT_OPENING)
+    return found == mark(store) and wrong is None
 
 
 def clear(folder: ScanFolder) -> None:
@@ -76,14 +84,14 @@ def clear(folder: ScanFolder) -> None:
             path.unlink(missing_ok=True)
 
 
-def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> None:
+def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> Files:
     """One array, ready to be memory-mapped."""
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    write_whole(folder.prepared(f"{name}.npy"), write)
+    return write_digested(folder, folder.prepared(f"{name}.npy"), write)
 
 
 def made(store: ScanStore, watch: Callable[[str], None]) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -116,9 +124,9 @@ def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
     path = store.folder.table(table)
     try:
         column = pq.read_table(path, columns=[name]).column(0).combine_chunks()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise StoreError(f"{path} cannot be read ({reason}); scan again") from None
+        raise StoreError(f"{path} cannot be read ({reason}); {store.folder.remedy}") from None
     if pa.types.is_list(column.type):
         return column.flatten().to_numpy().reshape(len(column), -1)
     return column.to_numpy(zero_copy_only=False)

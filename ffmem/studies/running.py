@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from ffmem.errors import FfmemError
+from ffmem.store.digests import write_noted
 from ffmem.store.folder import write_whole
+from ffmem.store.ranges import refuse_damage
 from ffmem.store.records import Record, read_record, write_record
 from ffmem.studies.stages import STAGES, made_from
 from ffmem.studies.subject import Subject
@@ -56,12 +58,14 @@ def run_stages(
     A stage that fails is reported and the next one runs; Ctrl-C stops all, and what was made
     stays. Returns how each stage ended.
     """
-    ended = []
+    ended: list[Event] = []
     for name in names:
         if name not in again and is_current(folder, name, subject):
             event = Event(name, "kept")
         else:
             watch(Event(name, "begun"))
+            if all(one.state == "kept" for one in ended):  # this is the first one to run
+                refuse_damage(subject.store)  # a result from damaged files would look right
             event = run_stage(subject, name, folder)
         watch(event)
         ended.append(event)
@@ -144,4 +148,4 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
         with part.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
-    write_whole(path, save)
+    write_noted(path, save)
