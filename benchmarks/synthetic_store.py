@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.corpus.kept import KeptSentences, flat_indices, starts_of
+from ffmem.store.digests import Files
 from ffmem.store.folder import ScanFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.writing import write_array, write_kept, write_table, write_vocabulary
@@ -38,13 +39,15 @@ def main() -> None:
     words = vocabulary(options.vocabulary)
     kept = sentences(words, options.sentences)
     cells = options.layers * options.memories * (2 if options.signed else 1)
-    write_vocabulary(folder, words)
-    write_kept(folder, kept)
-    write_cells(folder, cells, kept)
-    write_values(folder, options.layers, options.memories, len(words))
     no_endings = {name: np.zeros(0, np.int32) for name in ("layer", "cell", "token", "count")}
-    write_table(folder, "endings", no_endings, 65_536)
-    manifest(options, kept).write(folder)
+    files = {
+        **write_vocabulary(folder, words),
+        **write_kept(folder, kept),
+        **write_cells(folder, cells, kept),
+        **write_values(folder, options.layers, options.memories, len(words)),
+        **write_table(folder, "endings", no_endings, 65_536),
+    }
+    manifest(options, kept, files).write(folder)
     print(f"{options.layers * options.memories:,} memories, {cells:,} cells -> {options.into}")
 
 
@@ -86,27 +89,30 @@ def sentences(words: list[str], count: int) -> KeptSentences:
     )
 
 
-def write_cells(folder: ScanFolder, cells: int, kept: KeptSentences) -> None:
+def write_cells(folder: ScanFolder, cells: int, kept: KeptSentences) -> Files:
     """Triggers, sample and counts of every cell; one in a thousand is dead."""
     draw = np.random.default_rng(3)
     lengths = np.diff(kept.starts)
     alive = draw.random(cells) > 0.001
+    files: Files = {}
     for kind, slots in (("trigger", TOP), ("sample", SAMPLE)):
         rows = draw.integers(0, len(kept), (cells, slots), dtype=np.uint32)
         positions = 1 + (draw.random((cells, slots), dtype=np.float32) * (lengths[rows] - 1))
         strength = draw.gamma(2, 0.5, (cells, slots)).astype(np.float32)
         strength = -np.sort(-strength, axis=1) if kind == "trigger" else strength
         rows[~alive] = np.iinfo(np.uint32).max
-        write_array(folder, f"{kind}_sentences", rows)
-        write_array(folder, f"{kind}_positions", positions.astype(np.uint16))
-        write_array(folder, f"{kind}_coefficients", np.where(alive[:, None], strength, 0))
+        files |= write_array(folder, f"{kind}_sentences", rows)
+        files |= write_array(folder, f"{kind}_positions", positions.astype(np.uint16))
+        strength = np.where(alive[:, None], strength, 0)
+        files |= write_array(folder, f"{kind}_coefficients", strength)
     fires = np.where(alive, draw.integers(1, 1_000_000, cells), 0)
-    write_array(folder, "fires", fires)
-    write_array(folder, "totals", fires * draw.integers(1 << 20, 1 << 25, cells))
-    write_array(folder, "largest", np.where(alive, draw.gamma(4, 1, cells), 0).astype(np.float32))
+    files |= write_array(folder, "fires", fires)
+    files |= write_array(folder, "totals", fires * draw.integers(1 << 20, 1 << 25, cells))
+    largest = np.where(alive, draw.gamma(4, 1, cells), 0).astype(np.float32)
+    return files | write_array(folder, "largest", largest)
 
 
-def write_values(folder: ScanFolder, layers: int, memories: int, words: int) -> None:
+def write_values(folder: ScanFolder, layers: int, memories: int, words: int) -> Files:
     """Both ends of every value's ranking."""
     draw = np.random.default_rng(4)
     count = layers * memories
@@ -120,10 +126,10 @@ def write_values(folder: ScanFolder, layers: int, memories: int, words: int) -> 
         columns[f"{end}_logits"] = list((-sign * logits).astype(np.float32))
     columns["probability"] = draw.random(count, dtype=np.float32)
     columns["suppressed_probability"] = draw.random(count, dtype=np.float32)
-    write_table(folder, "values", columns, 8192)
+    return write_table(folder, "values", columns, 8192)
 
 
-def manifest(options: argparse.Namespace, kept: KeptSentences) -> Manifest:
+def manifest(options: argparse.Namespace, kept: KeptSentences, files: Files) -> Manifest:
     """What a scan would say of itself."""
     names = dict.fromkeys(("revision", "dtype", "weights", "tokenizer", "bos"))
     key = ScanKey(
@@ -133,7 +139,7 @@ def manifest(options: argparse.Namespace, kept: KeptSentences) -> Manifest:
     )
     counts = {"sentences": len(kept), "tokens": len(kept.tokens), "prefixes": len(kept.tokens)}
     layers = [(number, options.memories) for number in range(1, options.layers + 1)]
-    return Manifest(key, layers, options.signed, counts, 0.0, {})
+    return Manifest(key, layers, options.signed, counts, 0.0, {}, files)
 
 
 if __name__ == "__main__":

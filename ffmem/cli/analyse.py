@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ffmem.cli.options import names_damage
 from ffmem.cli.stage_lines import exit_code, print_event
 
 
@@ -30,6 +31,7 @@ from ffmem.cli.stage_lines import exit_code, print_event
 )
 @click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@names_damage
 def analyse(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     valid: str | None,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ffmem.cli.options import names_damage
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -33,6 +35,7 @@ import click
     "FOLDER/annotations.sqlite.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
+@names_damage
 def explore(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     model: str | None,

@@ -21,6 +21,7 @@ from ffmem.cli.scan import scan
 from ffmem.cli.search import search
 from ffmem.cli.show import show
 from ffmem.cli.study import study
+from ffmem.cli.verify import verify
 from ffmem.errors import FfmemError
 from ffmem.version import VERSION
 
@@ -50,6 +51,7 @@ for command in (
     search,
     show,
     study,
+    verify,
 ):
     ffmem.add_command(command)
 

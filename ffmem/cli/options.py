@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
+
+from ffmem.errors import FfmemError, StoreError
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
@@ -95,3 +98,23 @@ def loaded(name: str, options: ModelOptions) -> LanguageModel:
     from ffmem.models.loading import load  # here, not above: --help must not wait for torch
 
     return load(name, **options)
+
+
+def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command say which file of its `folder` is damaged, where that made it fail."""
+
+    @wraps(command)
+    def careful(folder: Path, **options: Any) -> Any:
+        try:
+            return command(folder=folder, **options)
+        except (FfmemError, click.ClickException):
+            raise
+        except Exception as error:
+            from ffmem.studies.damage import first_damage  # slow, and rarely needed
+
+            found = first_damage(folder)
+            if found is None:
+                raise
+            raise StoreError(found) from error
+
+    return careful

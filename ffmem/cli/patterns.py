@@ -12,6 +12,7 @@ import click
 from ffmem.cli.annotate_score import print_held_out
 from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, model_for
+from ffmem.cli.options import names_damage
 
 if TYPE_CHECKING:
     from ffmem.analyses.pattern_study import ControlRate, PatternStudy
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 )
 @database_option
 @embedding_options
+@names_damage
 def patterns(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     keys: int,
@@ -50,9 +52,11 @@ def patterns(  # noqa: PLR0913 - one parameter an option
         ffmem patterns out/scan --keys 3
     """
     from ffmem.annotations.study import answered_study
+    from ffmem.store.ranges import refuse_damage
     from ffmem.store.scan_store import ScanStore
 
     store = ScanStore.open(folder)
+    refuse_damage(store)
     study: PatternStudy | AnsweredStudy
     if annotator == "rules":
         name = "patterns"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, model_options
+from ffmem.cli.options import ModelOptions, model_options, names_damage
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -38,6 +38,7 @@ KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute
 )
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options
+@names_damage
 def removal(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     keys: int | None,
@@ -58,11 +59,13 @@ def removal(  # noqa: PLR0913 - one parameter an option
         ffmem removal out/scan --keys 10
     """
     from ffmem.analyses.removal import Variant
+    from ffmem.store.ranges import refuse_damage
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.scanned_model import scanned_model
     from ffmem.studies.subject import Sizes, Subject
 
     store = ScanStore.open(folder)
+    refuse_damage(store)
     language_model = scanned_model(store, name=model, **options)
     keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import click
 
+from ffmem.cli.options import names_damage
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
+@names_damage
 def report(folder: Path) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import location_of
+from ffmem.cli.options import location_of, names_damage
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 )
 @click.option("-n", "--count", default=20, show_default=True, help="Memories shown of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@names_damage
 def search(folder: Path, token: str, count: int, as_json: bool) -> None:
     r"""Find memories of the scan in FOLDER by a token.
 

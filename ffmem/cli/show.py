@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import location_of
+from ffmem.cli.options import location_of, names_damage
 
 if TYPE_CHECKING:
     from ffmem.address import Address
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     help="Draw it into a .svg or .png file instead: what fires the key, what the value promises.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@names_damage
 def show(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     address: str,

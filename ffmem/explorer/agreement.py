@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ffmem.store.digests import check_noted
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -59,6 +61,7 @@ def agreements(folder: Path, cells: int) -> Agreements | None:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, _changed: int) -> Agreements | None:
+    check_noted(path)
     try:
         with np.load(path) as arrays:
             ranks: NDArray[Any] = arrays["ranks"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from ffmem.errors import AddressError, FfmemError, LiveError, ModelError
 from ffmem.explorer.methods import allowed_methods
 from ffmem.explorer.rendering import page
+from ffmem.studies.damage import first_damage
 
 TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
 
@@ -53,6 +55,9 @@ def answer_failures(app: FastAPI) -> None:
                 status = 400
         return failure(request, status, str(error))
 
+    for kind in (ValueError, LookupError, ArithmeticError):  # what code raises at broken numbers
+        app.add_exception_handler(kind, perhaps_damage)
+
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         path = brief(request.scope["path"])
@@ -76,6 +81,14 @@ def answer_failures(app: FastAPI) -> None:
 def brief(text: str) -> str:
     """What was asked for, in quotes, cut where it would fill the page."""
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
+
+
+async def perhaps_damage(request: Request, error: Exception) -> Response:
+    """Name the damaged file behind an error; without one it is a bug."""
+    found = await run_in_threadpool(first_damage, request.app.state.explored.folder)
+    if found is None:
+        raise error
+    return failure(request, 400, found)
 
 
 def failure(

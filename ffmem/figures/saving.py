@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import altair as alt
 
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
+from ffmem.store.digests import write_noted
 
 
 def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
@@ -21,7 +23,6 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     """
     import vl_convert
 
-    folder.mkdir(parents=True, exist_ok=True)
     spec = chart.to_dict()
     rows = rows_of(spec)
     contents: dict[str, bytes] = {
@@ -34,7 +35,7 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     written = []
     for ending, content in contents.items():
         path = folder / f"{name}.{ending}"
-        path.write_bytes(content)
+        write_noted(path, partial(Path.write_bytes, data=content))
         written.append(path)
     return written
 

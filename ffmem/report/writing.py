@@ -11,7 +11,7 @@ import jinja2
 from ffmem.figures.inline import chart_script, picture
 from ffmem.report.build import Report, build, numbers
 from ffmem.report.claims import shown
-from ffmem.store.folder import write_whole
+from ffmem.store.digests import write_noted
 from ffmem.studies.study import Study
 
 
@@ -52,4 +52,4 @@ def rendered(template: str, **values: Any) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_noted(path, lambda part: part.write_text(text, encoding="utf-8"))

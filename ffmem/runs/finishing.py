@@ -44,11 +44,13 @@ class Finished:
 def write_store(model: LanguageModel, found: Finished, folder: ScanFolder) -> None:
     """Write the store; the manifest last, so that a folder which has one is complete."""
     state = found.state
-    write_state(folder, state)
-    write_kept(folder, found.kept)
-    write_endings(folder, state, found.kept)
-    write_vocabulary(folder, [model.token(token) for token in range(model.words)])
-    write_table(folder, "values", value_columns(model, sorted(state)), 8192)
+    files = {
+        **write_state(folder, state),
+        **write_kept(folder, found.kept),
+        **write_endings(folder, state, found.kept),
+        **write_vocabulary(folder, [model.token(token) for token in range(model.words)]),
+        **write_table(folder, "values", value_columns(model, sorted(state)), 8192),
+    }
     manifest = Manifest(
         key=found.key,
         layers=[(number, model.layer(number).memories) for number in sorted(state)],
@@ -56,6 +58,7 @@ def write_store(model: LanguageModel, found: Finished, folder: ScanFolder) -> No
         counts=counts_of(found),
         seconds=round(found.progress.seconds, 3),
         versions=versions(),
+        files=files,
     )
     manifest.write(folder)
 

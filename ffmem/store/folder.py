@@ -34,6 +34,11 @@ class ScanFolder:
         """What the processes of a scan on several of them have found so far."""
         return self.root / "parts"
 
+    @property
+    def remedy(self) -> str:
+        """What to do about a finished scan that is damaged."""
+        return f"delete {self.manifest} and run the same `ffmem scan` command again"
+
     def part(self, name: str) -> Path:
         """The state of one such process, or of some merged."""
         return self.parts / f"{name}.safetensors"
@@ -45,6 +50,10 @@ class ScanFolder:
     def table(self, name: str) -> Path:
         """One Parquet table."""
         return self.root / f"{name}.parquet"
+
+    def name(self, path: Path) -> str:
+        """The path of one of the files below the folder, with / on every machine."""
+        return "/".join(path.parts[len(self.root.parts) :])
 
     def prepared(self, name: str) -> Path:
         """One file made from the others, to search them quickly; it can be deleted at any time."""

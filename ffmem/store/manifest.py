@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ffmem.errors import StoreError
+from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
 from ffmem.store.folder import ScanFolder, write_whole
 
-FORMAT = 1  # raised when an older reader would misread the files
+FORMAT = 2  # raised when an older reader would misread the files
+WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,10 @@ class ScanKey:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The key of a finished scan, its layers, counts, and the versions that made it."""
+    """The key of a finished scan, its layers, counts, versions that made it, and files.
+
+    A scan that was written before there were digests names no files.
+    """
 
     key: ScanKey
     layers: list[tuple[int, int]]  # (number, memories)
@@ -51,11 +56,12 @@ class Manifest:
     counts: dict[str, int]
     seconds: float
     versions: dict[str, str]
+    files: Files = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
     def write(self, folder: ScanFolder) -> None:
         """Put the manifest in place; from then on the folder is complete."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(seal(asdict(self)), indent=2, ensure_ascii=False) + "\n"
         write_whole(folder.manifest, lambda part: part.write_text(text, encoding="utf-8"))
 
 
@@ -64,19 +70,23 @@ def read_manifest(folder: ScanFolder) -> Manifest:
     if not folder.manifest.exists():
         raise StoreError(no_scan(folder))
     try:
-        data = json.loads(folder.manifest.read_text(encoding="utf-8"))
-        made_by = data["format"]
-    except (ValueError, KeyError, TypeError, OSError):
+        return manifest_of(json.loads(folder.manifest.read_text(encoding="utf-8")), folder)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        raise StoreError(f"{folder.manifest} is not as it was written; {folder.remedy}") from None
+
+
+def manifest_of(data: dict[str, Any], folder: ScanFolder) -> Manifest:
+    """A manifest from what its file says; anything that it cannot have said raises."""
+    if SEAL in data or data["format"] != WITHOUT_DIGESTS:
+        data = unseal(data)
+    if data["format"] > FORMAT:
         raise StoreError(
-            f"{folder.manifest} cannot be read as a manifest; it was damaged, so scan again"
-        ) from None
-    if made_by > FORMAT:
-        raise StoreError(
-            f"{folder.root} was written by a newer ffmem (store format {made_by}, this one reads "
-            f"up to {FORMAT}); update ffmem to open it"
+            f"{folder.root} was written by a newer ffmem (store format {data['format']}, this one "
+            f"reads up to {FORMAT}); update ffmem to open it"
         )
     data["key"] = ScanKey(**data["key"])
-    data["layers"] = [(number, memories) for number, memories in data["layers"]]
+    data["layers"] = [(int(number), int(memories)) for number, memories in data["layers"]]
+    data["files"] = {name: FileDigest(**one) for name, one in data.get("files", {}).items()}
     return Manifest(**data)
 
 

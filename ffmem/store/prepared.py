@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.errors import StoreError
+from ffmem.store.digests import FileDigest, Files, first_wrong, seal, unseal, write_digested
 from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
 from ffmem.store.parquet_tables import (
     END_COLUMNS,
@@ -30,7 +32,8 @@ from ffmem.store.parquet_tables import (
     end_column,
     read_column,
 )
-from ffmem.store.scan_store import ScanStore
+from ffmem.store.ranges import refuse_damage
+from ffmem.store.scan_store import READ_AT_OPENING, ScanStore
 from ffmem.store.trigger_words import word_arrays
 
 FORMAT = 4  # raised when the arrays change
@@ -44,10 +47,14 @@ def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None
     In a folder that cannot be written they are held in memory instead.
     """
     if not is_made(store):
+        refuse_damage(store)  # else the index would look right ever after
         try:
             clear(store.folder)
-            sizes = {name: save(store.folder, name, array) for name, array in made(store, watch)}
-            note = json.dumps(mark(store) | {"arrays": sizes})
+            digests: Files = {}
+            for name, array in made(store, watch):
+                digests |= save(store.folder, name, array)
+            files = {name: asdict(digest) for name, digest in digests.items()}
+            note = json.dumps(seal({**mark(store), "files": files}))
             write_whole(store.folder.prepared("made.json"), lambda part: part.write_text(note))
         except StoreError:
             return dict(made(store, watch))
@@ -79,12 +86,12 @@ def is_made(store: ScanStore) -> bool:
     """Whether the folder has the arrays, whole and of this scan."""
     path = store.folder.prepared
     try:
-        found = json.loads(path("made.json").read_text(encoding="utf-8"))
-        sizes = found.pop("arrays")
-        whole = all(path(f"{name}.npy").stat().st_size == sizes[name] for name in sizes)
+        found = unseal(json.loads(path("made.json").read_text(encoding="utf-8")))
+        files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return bool(whole and found == mark(store))
+    wrong = first_wrong(store.folder.root, files, READ_AT_OPENING)
+    return found == mark(store) and wrong is None
 
 
 def clear(folder: ScanFolder) -> None:
@@ -94,16 +101,14 @@ def clear(folder: ScanFolder) -> None:
             path.unlink(missing_ok=True)
 
 
-def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> int:
-    """Write one array, ready to be memory-mapped; its bytes on disk."""
+def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> Files:
+    """One array, ready to be memory-mapped."""
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    path = folder.prepared(f"{name}.npy")
-    write_whole(path, write)
-    return path.stat().st_size
+    return write_digested(folder, folder.prepared(f"{name}.npy"), write)
 
 
 def made(store: ScanStore, watch: Callable[[str], None]) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.store.folder import write_whole
+from ffmem.store.digests import check_noted, write_noted
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,13 @@ class Record:
 def write_record(path: Path, record: Record) -> None:
     """Write a result, whole or not at all."""
     text = json.dumps(plain(record), indent=1, ensure_ascii=False) + "\n"
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_noted(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def read_record(path: Path) -> Record:
     """Read a result; its values stay plain until `restored` is told what they are."""
     try:
+        check_noted(path)
         return Record(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
         raise StoreError(

@@ -17,7 +17,18 @@ from ffmem.location import fetched, is_remote, location
 from ffmem.scan.tallies import UNIT
 from ffmem.store.folder import ScanFolder
 from ffmem.store.manifest import Manifest, read_manifest
+from ffmem.store.ranges import (
+    UNREADABLE,
+    check_coefficients,
+    check_counts,
+    check_places,
+    check_shapes,
+    contradictions,
+    refuse_damage,
+)
 from ffmem.store.writing import NO_SENTENCE
+
+READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 ms
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ScanStore:
-    """One scan. Arrays are memory-mapped: opening reads the manifest only."""
+    """One scan. Arrays are memory-mapped: opening reads the manifest and the smallest files."""
 
     folder: ScanFolder
     manifest: Manifest
@@ -61,7 +72,10 @@ class ScanStore:
         manifest = read_manifest(folder)
         if is_remote(folder.root):
             folder = ScanFolder(fetched(folder.root, folder.manifest.read_bytes()))
-        return cls(folder, manifest)
+        store = cls(folder, manifest)
+        refuse_damage(store, most=READ_AT_OPENING)
+        check_shapes(store)
+        return store
 
     def array(self, name: str) -> NDArray[Any]:
         """One of the store's arrays, memory-mapped; rows are cells."""
@@ -69,9 +83,10 @@ class ScanStore:
             try:
                 mapped = np.load(self.folder.array(name), mmap_mode="r")
                 self._arrays[name] = mapped.view(np.ndarray)  # the same bytes, quicker to index
-            except (OSError, ValueError, EOFError) as error:
+            except UNREADABLE as error:
+                reason = str(error).splitlines()[0]
                 raise StoreError(
-                    f"{self.folder.array(name)} cannot be read ({error}); scan again"
+                    f"{self.folder.array(name)} cannot be read ({reason}); {self.folder.remedy}"
                 ) from None
         return self._arrays[name]
 
@@ -141,26 +156,32 @@ class ScanStore:
         positions = self.array(f"{kind}_positions")[row]
         filled = np.flatnonzero(sentences != NO_SENTENCE)
         first = filled[:count]
-        rows = self.kept.rows(sentences[first])
-        found = [
-            Trigger(coefficient, sentence, position, *self.kept.around(row, position))
-            for row, coefficient, sentence, position in zip(
-                rows.tolist(),
-                coefficients[first].tolist(),
-                sentences[first].tolist(),
-                positions[first].tolist(),
-                strict=True,
-            )
-        ]
+        with contradictions(self, kind):
+            check_coefficients(coefficients[filled], in_order=kind == "trigger")
+            rows = self.kept.rows(sentences[first])
+            check_places(self.kept, rows, positions[first])
+            found = [
+                Trigger(coefficient, sentence, position, *self.kept.around(row, position))
+                for row, coefficient, sentence, position in zip(
+                    rows.tolist(),
+                    coefficients[first].tolist(),
+                    sentences[first].tolist(),
+                    positions[first].tolist(),
+                    strict=True,
+                )
+            ]
         return found, len(filled)
 
     def counts(self, cell: Address) -> Counts:
         """A cell's counts over the corpus."""
         row = self.row(cell)
         fires, total = int(self.array("fires")[row]), int(self.array("totals")[row])
-        return Counts(
+        found = Counts(
             fires=fires,
             prefixes=self.manifest.counts["prefixes"],
             mean=total * UNIT / fires if fires else 0.0,
             largest=float(self.array("largest")[row]),
         )
+        with contradictions(self, "tally"):
+            check_counts(fires, found.largest, found.prefixes)
+        return found

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from ffmem.errors import FfmemError
+from ffmem.store.digests import write_noted
 from ffmem.store.folder import write_whole
+from ffmem.store.ranges import refuse_damage
 from ffmem.store.records import Record, read_record, write_record
 from ffmem.store.result_places import place_for, result_path, set_aside
 from ffmem.studies.stages import STAGES, made_from
@@ -60,13 +62,15 @@ def run_stages(
     become the study's own, and the earlier ones are moved beside. A stage that fails is reported
     and the next one runs; Ctrl-C stops all, and what was made stays. Returns how each stage ended.
     """
-    ended = []
+    ended: list[Event] = []
     for name in names:
         place = folder if name in take_over else place_of_result(folder, name, subject)
         if name not in again and is_current(place, name, subject):
             event = Event(name, "kept")
         else:
             watch(Event(name, "begun"))
+            if all(one.state == "kept" for one in ended):  # this is the first one to run
+                refuse_damage(subject.store)  # a result from damaged files would look right
             event = run_stage(subject, name, place)
         ended.append(replace(event, beside=None if place == folder else place))
         watch(ended[-1])
@@ -174,4 +178,4 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
         with part.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
-    write_whole(path, save)
+    write_noted(path, save)

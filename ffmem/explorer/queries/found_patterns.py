@@ -11,6 +11,7 @@ from typing import Any
 
 from ffmem.address import Address
 from ffmem.annotations.records import Saying
+from ffmem.store.digests import check_noted
 
 LOOKED_AT = 25  # triggers that an annotator sees
 
@@ -57,6 +58,7 @@ def found_patterns(folder: Path) -> FoundPatterns:
 def _read(files: tuple[tuple[Path, int], ...]) -> FoundPatterns:
     found: dict[str, list[ShownPattern]] = defaultdict(list)
     for path, _ in files:
+        check_noted(path)
         data = json.loads(path.read_text(encoding="utf-8"))
         for record in data.get("result", data).get("records", []):
             found[_address(record["key"])].append(
