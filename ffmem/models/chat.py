@@ -10,6 +10,7 @@ import torch
 
 from ffmem.errors import ModelError
 from ffmem.models.loading import checkpoint
+from ffmem.models.weights import device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -63,7 +64,7 @@ class LocalChat:
                 f"the question has {len(ids):,} tokens and the model has room for {limit:,}, "
                 f"{self.most:,} of them for its answer; take a model that reads more"
             )
-        tokens = torch.tensor([ids], device=self.model.device)
+        tokens = torch.tensor([ids], device=device_of(self.model.get_input_embeddings()))
         written = self.model.generate(
             input_ids=tokens,
             attention_mask=torch.ones_like(tokens),
