@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
+from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.pipeline import ScanPlan
 from ffmem.scan.settings import ScanSettings
@@ -24,11 +25,11 @@ FEW = Sizes(
 )
 
 
-def small_study(kind: str, out: Path) -> Study:
-    """Study a toy; its text has a word of markup, so that escaping is seen to work."""
+def small_study(kind: str, out: Path, model: LanguageModel | None = None) -> Study:
+    """Study a toy, or this form of it; the text has markup, so that escaping is seen to work."""
     corpus = out.with_suffix(".txt")
     corpus.write_text("\n".join([*lines(150, 1), "river <b>stone</b> & light."]) + "\n")
-    model = load(f"tiny:{kind}")
+    model = model or load(f"tiny:{kind}")
     scan = ScanPlan(
         Source(str(corpus)),
         ScanSettings(top=26, sample=6, signed=model.gated),

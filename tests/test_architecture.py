@@ -61,6 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 DOORS = {
     "transformers": {"models"},
+    "accelerate": {"models"},
     "click": {"cli"},
     "rich": {"cli"},
     "triton": {"scan"},

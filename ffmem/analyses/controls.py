@@ -8,6 +8,7 @@ from torch import Tensor
 from ffmem.analyses.intervals import Interval
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.seeing import see
+from ffmem.models.weights import place_like
 
 
 def shuffled(numbers: Tensor, generator: torch.Generator) -> Tensor:
@@ -62,11 +63,11 @@ def random_rows_like(groups: Tensor, chosen: Tensor, generator: torch.Generator)
 def untrained(model: LanguageModel, seed: int = 0) -> LanguageModel:
     """A model of the same shape whose weights are as they were before training.
 
-    The architecture's own initialisation, drawn with `seed`; tokenizer, device and precision are
+    The architecture's own initialisation, drawn with `seed`; tokenizer, devices and precision are
     those of `model`.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = type(model.model)(model.model.config)
-    fresh = fresh.to(device=model.device, dtype=model.dtype)
+    fresh = place_like(fresh.to(model.dtype), model.model)
     return see(fresh, model.tokenizer, f"{model.name} with random weights")

@@ -61,10 +61,7 @@ def lenses_of(model: LanguageModel) -> dict[str, Lens]:
     if model.head.norm is not None:
         found["norm-folded"] = Lens()
     head = model.head
-    tied = head.embedding.shape == head.input_embedding.shape and torch.equal(
-        head.embedding, head.input_embedding
-    )
-    if not tied and head.input_embedding.shape[1] == head.embedding.shape[1]:
+    if not head.tied and head.input_embedding.shape[1] == head.embedding.shape[1]:
         found["input embedding"] = Lens(embed="input")
     return found
 

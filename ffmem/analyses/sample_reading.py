@@ -148,7 +148,7 @@ def _said(model: LanguageModel, last: LayerReading) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class _Bank:
-    """A layer's values: what v and -v promote, and how long v is; all [memory]."""
+    """What v and -v promote and how long v is, all [memory], on the layer's device."""
 
     top: Tensor
     opposite_top: Tensor
@@ -157,9 +157,9 @@ class _Bank:
 
 def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
     values = value_vectors(layer)
-    top = tops(model, values)
+    top = tops(model, values).to(layer.device)
     signed = layer.gated or layer.activation not in NEVER_NEGATIVE
-    opposite = tops(model, -values) if signed else top
+    opposite = tops(model, -values).to(layer.device) if signed else top
     return _Bank(top, opposite, values.float().norm(dim=1))
 
 
@@ -195,6 +195,7 @@ def predicted(
     model: LanguageModel, readings: Sequence[LayerReading], convention: Convention
 ) -> dict[str, Tensor]:
     """The fields of Predictions for the rows of one reading, each [row, layer]."""
+    model = model.at_hand()
     final = convention.o(readings[-1])
     last = best(logits(model, final, "state", convention.lens))
     layers = [_predicted_at(model, reading, convention, last) for reading in readings]

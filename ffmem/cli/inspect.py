@@ -50,12 +50,14 @@ MEANING = {
 def describe(model: LanguageModel) -> dict[str, Any]:
     """Everything `inspect` shows, by name."""
     from ffmem.models.feedforward import FORM_SENTENCES
+    from ffmem.models.weights import own_parameters
 
     layers = model.layers
     sizes = sorted({layer.memories for layer in layers})
-    all_parameters = sum(p.numel() for p in model.model.parameters())
+    all_parameters = sum(parameter.numel() for _, parameter in own_parameters(model.model))
     inside = sum(layer.parameters for layer in layers)
     forms = sorted({layer.form for layer in layers})
+    devices = " and ".join(sorted(map(str, model.devices)))
     return {
         "model": model.name,
         "revision": model.revision or "none",
@@ -69,10 +71,10 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "block": "; ".join(f"{form} ({FORM_SENTENCES[form]})" for form in forms),
         "after the values": after_the_values(model),
         "final norm": final_norm(model),
-        "embeddings": "tied" if tied(model) else "untied",
+        "embeddings": "tied" if model.head.tied else "untied",
         "vocabulary": f"{model.words:,} tokens",
         "parameters": f"{all_parameters:,}, {inside / all_parameters:.0%} in feed-forward layers",
-        "runs in": f"{str(model.dtype).removeprefix('torch.')} on {model.device}",
+        "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),
     }
 
@@ -91,8 +93,3 @@ def final_norm(model: LanguageModel) -> str:
     if not names:
         return "none, as in the paper's model"
     return " then ".join(names)
-
-
-def tied(model: LanguageModel) -> bool:
-    """Whether input and output embedding are one matrix."""
-    return model.head.embedding.data_ptr() == model.head.input_embedding.data_ptr()

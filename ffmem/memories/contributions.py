@@ -19,6 +19,7 @@ from ffmem.memories.projection import logits
 from ffmem.memories.reading import LayerReading
 from ffmem.memories.steps import cell_address
 from ffmem.memories.values import norm_after
+from ffmem.models.feedforward import LinearPart
 from ffmem.models.head import LinearNorm
 from ffmem.models.language_model import LanguageModel
 
@@ -149,9 +150,11 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
     towards = head.embedding[token].cpu().double() * head.before * head.scale
     constant = 0.0 if head.bias is None else float(head.bias[token]) * head.scale
     for module in reversed(head.rest):
-        if module.bias is not None:
-            constant += float(module.bias.cpu().double() @ towards)  # type: ignore[operator]
-        towards = towards @ module.weight.cpu().double()  # type: ignore[operator]
+        part = LinearPart(module)
+        weight, bias = part.weight, part.bias
+        if bias is not None:
+            constant += float(bias.cpu().double() @ towards)
+        towards = towards @ weight.cpu().double()
     if head.norm is None:
         return towards, constant
     towards, shift = through_norm(head.norm, towards, state, head.chain[0](state.to(model.dtype)))

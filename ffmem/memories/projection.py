@@ -67,15 +67,17 @@ def logits(
 
     `size` [..., 1] is what the final norm divided the state of the same place by; only the
     `frozen` lens needs it. Holds all logits at once: for many vectors use `top_tokens`,
-    `token_ranks` or `token_probabilities`, which go through them in chunks.
+    `token_ranks` or `token_probabilities`, which go through them in chunks. Vectors may lie on any
+    device; the logits lie on the head's.
     """
     head = model.head
+    h = h.to(head.device)
     how = lens.norm_for(kind, head)
     if how == "apply":
         embedded = _through(head.chain, h.to(model.dtype))
     else:
         embedded = _through(_linear(head.rest), _folded(head, h, how, size).to(model.dtype))
-    scores = _scores(embedded * head.before, _embedding(head, lens), model.words)
+    scores = _scores(embedded.to(head.device) * head.before, _embedding(head, lens), model.words)
     constant = _constant(head, lens, model.words)
     already = how == "apply" and head.norm is not None  # the chain has added the norm's shift
     wanted = lens.head_bias == "all" or (lens.head_bias == "r_o_only" and kind == "state")
@@ -93,7 +95,7 @@ def _folded(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
         return folded
     if size is None:
         raise ValueError("the frozen lens needs the size of the state at the same place")
-    return folded / size
+    return folded / size.to(folded.device)
 
 
 def _linear(modules: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
@@ -125,9 +127,9 @@ def _constant(head: Head, lens: Lens, words: int) -> tuple[Tensor, Tensor] | Non
     if head.norm is None and head.bias is None:
         return None
     embedding = _embedding(head, lens)
-    shift = torch.zeros(words, device=embedding.device)
+    shift = torch.zeros(words, device=head.device)
     if head.norm is not None:
-        moved = _through(_linear(head.rest), head.norm.shift.to(embedding.dtype))
+        moved = _through(_linear(head.rest), head.norm.shift.to(embedding.dtype)).to(head.device)
         shift = _scores(moved * head.before, embedding, words)
     bias = torch.zeros_like(shift) if head.bias is None else head.bias[:words].float()
     return shift, bias
@@ -138,9 +140,10 @@ def in_chunks(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
     rows = max(1, CHUNK_BYTES // (4 * model.words))
+    model = model.at_hand(lens.embed)
     for start in range(0, len(h), rows):
         part = slice(start, min(start + rows, len(h)))
-        yield part, logits(model, h[part].to(model.head.embedding.device), kind, lens)
+        yield part, logits(model, h[part], kind, lens)
 
 
 def best(scores: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ffmem.errors import FfmemError
 from ffmem.memories.projection import logits
 from ffmem.memories.reading import LayerReading, read
 from ffmem.memories.steps import Step, step_at
+from ffmem.models.continuing import continuation
 from ffmem.models.language_model import LanguageModel
 
 
@@ -64,7 +65,6 @@ def look(
     )
 
 
-@torch.no_grad()
 def continued(model: LanguageModel, text: str, position: int, count: int) -> str:
     """What the model writes after the first `position` tokens of `text`, the likeliest each time.
 
@@ -75,11 +75,6 @@ def continued(model: LanguageModel, text: str, position: int, count: int) -> str
     room = model.longest - tokens.shape[1]
     if min(count, room) < 1 or model.tokenizer is None:
         return ""
-    whole = model.model.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        max_new_tokens=min(count, room),
-        do_sample=False,
-        pad_token_id=model.tokenizer.eos_token_id,
-    )
-    return str(model.tokenizer.decode(whole[0, tokens.shape[1] :]))
+    pad = model.tokenizer.eos_token_id
+    written = continuation(model.model, tokens, min(count, room), pad)
+    return str(model.tokenizer.decode(written))

@@ -127,21 +127,23 @@ def tapped(
     with ExitStack() as hooks:
         for reading in readings:
             for name, (module, side) in places_for(reading.layer, quantities).items():
-                hooks.callback(_tap(module, side, name, reading.raw, keep).remove)
+                hooks.callback(_tap(module, side, (reading, name), keep).remove)
         yield readings
 
 
 def _tap(
     module: nn.Module,
     side: str,
-    name: str,
-    raw: dict[str, Tensor],
+    into: tuple[LayerReading, str],
     keep: Callable[[Tensor], Tensor],
 ) -> torch.utils.hooks.RemovableHandle:
+    reading, name = into
+    device = reading.layer.device  # what enters a block may still be where the last one ran
+
     def note(value: Any) -> None:
         tensor = first_tensor(value)
         if tensor is not None:
-            raw[name] = keep(tensor.detach())
+            reading.raw[name] = keep(tensor.detach()).to(device)
 
     def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         note(args or (kwargs.get("hidden_states"),))
@@ -181,7 +183,7 @@ def read(
     """Run the model once over `text` (or token ids [batch, position]) and read every layer.
 
     Column 0 is the BOS where the model has one. `at` [batch] keeps one column of each row only,
-    so that a large batch needs little memory. Tensors are copies on the model's device.
+    so that a large batch needs little memory. Tensors are copies on each layer's device.
     """
     tokens = model.encode(text) if isinstance(text, str) else text.to(model.device)
     rows, columns = tokens.shape

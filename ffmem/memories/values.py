@@ -20,7 +20,7 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
 
     In a block that norms the layer's sum before adding it, the norm's linear part is folded in
     (its positive division changes no ranking); a residual multiplier is folded in too. Where
-    neither is there this is a view of the weights.
+    neither is there this is a view of the weights. It lies on the layer's device.
     """
     values, norm = layer.values[indices], norm_after(layer)
     values = values if norm is None else norm.fold(values)
@@ -32,8 +32,8 @@ def norm_after(layer: FeedForward) -> LinearNorm | None:
     if layer.after is None:
         return None
     generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(1, 4, layer.values.shape[1], generator=generator)
-    return linear_norm(layer.after, probe.to(layer.values))
+    probe = torch.randn(1, 4, layer.width, generator=generator)
+    return linear_norm(layer.after, probe.to(layer.device, layer.dtype))
 
 
 def value_tokens(

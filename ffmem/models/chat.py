@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import torch
 
 from ffmem.errors import ModelError
+from ffmem.models.continuing import continuation
 from ffmem.models.loading import checkpoint
+from ffmem.models.weights import device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -63,14 +65,8 @@ class LocalChat:
                 f"the question has {len(ids):,} tokens and the model has room for {limit:,}, "
                 f"{self.most:,} of them for its answer; take a model that reads more"
             )
-        tokens = torch.tensor([ids], device=self.model.device)
-        written = self.model.generate(
-            input_ids=tokens,
-            attention_mask=torch.ones_like(tokens),
-            max_new_tokens=self.most,
-            do_sample=False,
-            pad_token_id=self.tokenizer.eos_token_id or 0,
-        )[0, len(ids) :]
+        tokens = torch.tensor([ids], device=device_of(self.model.get_input_embeddings()))
+        written = continuation(self.model, tokens, self.most, self.tokenizer.eos_token_id or 0)
         text = self.tokenizer.decode(written, skip_special_tokens=True)
         return Reply(text, len(ids), len(written))
 

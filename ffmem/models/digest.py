@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from ffmem.models.weights import own_parameters, tensor_of
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -23,8 +25,10 @@ def weights_digest(model: nn.Module, dtype: torch.dtype | None = None) -> str:
     byte of a large model would take minutes.
     """
     found = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        flat = parameter.detach().reshape(-1)
+    for name, parameter in sorted(own_parameters(model)):
+        tensor = tensor_of(model, name)
+        assert tensor is not None
+        flat = tensor.detach().reshape(-1)
         kind = dtype or parameter.dtype
         some = flat[:: max(1, len(flat) // LOOKED_AT)].to(kind).float().cpu().numpy()
         found.update(f"{name} {tuple(parameter.shape)} {kind}".encode())

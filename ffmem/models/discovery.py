@@ -18,6 +18,7 @@ from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
+from ffmem.models.weights import tensor_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -100,8 +101,8 @@ def scales(model: PreTrainedModel, block: nn.Module) -> dict[str | None, float]:
 
 def output_scales(block: nn.Module) -> dict[str | None, float]:
     """Numbers that may multiply what leaves a block: one, then those stored with its weights."""
-    stored = {name: tensor for name, tensor in block.named_buffers() if tensor.numel() == 1}
-    return {None: 1.0, **{name: tensor.item() for name, tensor in stored.items()}}
+    stored = [name for name, tensor in block.named_buffers() if tensor.numel() == 1]
+    return {None: 1.0, **{name: float(tensor_of(block, name)) for name in stored}}  # type: ignore[arg-type]
 
 
 def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:

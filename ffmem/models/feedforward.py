@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
+
+from ffmem.models.weights import device_of, tensor_of
 
 Form = Literal["sequential", "parallel", "post-norm", "normed-residual"]
 
@@ -20,7 +23,10 @@ FORM_SENTENCES: dict[Form, str] = {
 
 @dataclass(frozen=True)
 class LinearPart:
-    """A linear map of the model, or the named half of a fused one. Weights are views, no copies."""
+    """A linear map of the model, or the named half of a fused one.
+
+    Weights are views of the model's own; those that are offloaded are copies, made when asked for.
+    """
 
     module: nn.Module
     half: Literal["", ":half", "half:"] = ""
@@ -28,13 +34,19 @@ class LinearPart:
     @property
     def weight(self) -> Tensor:
         """[out, in], whichever way the module stores it."""
-        weight: Tensor = self.module.weight  # type: ignore[assignment]
-        return self.of(weight.T if isinstance(self.module, Conv1D) else weight)
+        weight = tensor_of(self.module, "weight")
+        assert weight is not None
+        return self._oriented(weight)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The weight's shape, without its numbers."""
+        return self._oriented(self.module.weight).shape  # type: ignore[arg-type]
 
     @property
     def bias(self) -> Tensor | None:
         """[out], or None where the map has none."""
-        bias: Tensor | None = getattr(self.module, "bias", None)
+        bias = tensor_of(self.module, "bias")
         return None if bias is None else self.of(bias)
 
     def of(self, rows: Tensor, dim: int = 0) -> Tensor:
@@ -44,6 +56,9 @@ class LinearPart:
         middle = rows.shape[dim] // 2
         start = 0 if self.half == ":half" else middle
         return rows.narrow(dim, start, middle)
+
+    def _oriented(self, weight: Tensor) -> Tensor:
+        return self.of(weight.T if isinstance(self.module, Conv1D) else weight)
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,22 @@ class FeedForward:
     @property
     def memories(self) -> int:
         """Number of memories in this layer."""
-        return self.value_map.weight.shape[1]
+        return self.value_map.shape[1]
+
+    @property
+    def width(self) -> int:
+        """Numbers in one value."""
+        return self.value_map.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights."""
+        return self.value_map.module.weight.dtype  # type: ignore[return-value]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the layer runs: its readings are there, and its weights when asked for."""
+        return device_of(self.value_map.module)
 
     @property
     def gated(self) -> bool:
@@ -103,6 +133,6 @@ class FeedForward:
         """Numbers stored in this layer's keys, values and biases."""
         parts = [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
         biases = [part.bias for part in parts]
-        return sum(part.weight.numel() for part in parts) + sum(
+        return sum(part.shape.numel() for part in parts) + sum(
             bias.numel() for bias in biases if bias is not None
         )

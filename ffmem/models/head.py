@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from transformers.activations import ACT2FN
 from ffmem.errors import ModelError
 from ffmem.models.activations import NAMES
 from ffmem.models.trace import Trace, relative_error, rounding
+from ffmem.models.weights import at_hand, device_of, shape_of, tensor_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -26,7 +27,8 @@ LONGEST_CHAIN = 6  # steps between the last block and the output embedding
 class LinearNorm:
     """The linear part of a norm N(h) = gain * (h - mean(h)) / size(h) + shift.
 
-    RMS norms do not subtract the mean. `gain` and `shift` are [width], in float32.
+    RMS norms do not subtract the mean. `gain` and `shift` are [width], in float32; vectors may lie
+    on another device, and what is made of them stays there.
     """
 
     gain: Tensor
@@ -36,7 +38,7 @@ class LinearNorm:
     def fold(self, h: Tensor) -> Tensor:
         """Give gain * (h - mean(h)): what the norm does to a direction, whatever the scale."""
         h = h.float()
-        return self.gain * (h - h.mean(dim=-1, keepdim=True) if self.centred else h)
+        return self.gain.to(h.device) * (h - h.mean(dim=-1, keepdim=True) if self.centred else h)
 
     def size(self, h: Tensor) -> Tensor:
         """What the norm divides a state by: [..., 1]."""
@@ -55,12 +57,39 @@ class Head:
 
     chain: tuple[nn.Module, ...]
     norm: LinearNorm | None
-    embedding: Tensor  # [token, width of the embedding]: the output embedding, a view
-    input_embedding: Tensor
-    bias: Tensor | None  # [token]
+    output: nn.Module  # holds the output embedding
+    input: nn.Module  # holds the input embedding
     before: float = 1.0  # what the state is multiplied by between chain and embedding
     scale: float = 1.0
     softcap: float | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where states are brought to the vocabulary."""
+        return device_of(self.output)
+
+    @property
+    def embedding(self) -> Tensor:
+        """[token, width of the embedding]: the output embedding; a view unless it is offloaded."""
+        return _embedding(self.output)
+
+    @property
+    def input_embedding(self) -> Tensor:
+        """[token, width]: the input embedding, where the output embedding is."""
+        return _embedding(self.input).to(self.device)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """[token], or None where the head has none."""
+        return tensor_of(self.output, "bias")
+
+    @property
+    def tied(self) -> bool:
+        """Whether input and output embedding are one matrix, or two equal ones."""
+        if self.output.weight is self.input.weight:
+            return True
+        same = shape_of(self.output) == shape_of(self.input)
+        return same and torch.equal(self.embedding, self.input_embedding)
 
     @property
     def rest(self) -> tuple[nn.Module, ...]:
@@ -70,11 +99,23 @@ class Head:
     @property
     def vocabulary(self) -> int:
         """Rows of the output embedding, unused ones included."""
-        return self.embedding.shape[0]
+        return shape_of(self.output)[0]
+
+    def at_hand(self, embed: Literal["output", "input"] = "output") -> Head:
+        """The same head with one embedding fetched to its device, for many projections."""
+        if embed == "input":
+            return replace(self, input=at_hand(self.input, self.device))
+        return replace(self, output=at_hand(self.output, self.device))
 
     def finish(self, logits: Tensor) -> Tensor:
         """The model's own monotone last steps: scale, soft cap."""
         return capped(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
+
+
+def _embedding(module: nn.Module) -> Tensor:
+    weight = tensor_of(module, "weight")
+    assert weight is not None
+    return weight
 
 
 def capped(logits: Tensor, cap: float | None) -> Tensor:
@@ -101,10 +142,9 @@ def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) 
     scale, softcap = last_steps(model.config.get_text_config(), run.outputs[path], run.logits)
     return Head(
         chain=chain,
-        norm=linear_norm(chain[0], last_output) if chain else None,
-        embedding=embedding.weight,
-        input_embedding=model.get_input_embeddings().weight,
-        bias=getattr(embedding, "bias", None),
+        norm=linear_norm(chain[0], last_output.to(device_of(embedding))) if chain else None,
+        output=embedding,
+        input=model.get_input_embeddings(),
         before=before,
         scale=scale,
         softcap=softcap,

@@ -76,7 +76,7 @@ def identity_of(run: Trace, seen: Sequence[Sighting], family: Family, head: Head
 def memory_error(run: Trace, layer: FeedForward, family: Family) -> float:
     """How far coefficients x values + bias lies from what the value map gave."""
     name = f"{family.blocks}.{layer.block_index}.{family.values}"
-    total = run.inputs[name].to(layer.values.device).float() @ layer.values.float()
+    total = run.inputs[name].to(layer.device).float() @ layer.values.float()
     if layer.value_bias is not None:
         total = total + layer.value_bias.float()
     return relative_error(total, run.outputs[name])
@@ -93,6 +93,6 @@ def state_logits(head: Head, state: Tensor) -> Tensor:
     """Logits of a state, step by step as the model makes them, in float32 at the end."""
     for module in head.chain:
         state = module(state)
-    state = state.to(head.embedding.device)
+    state = state.to(head.device)
     logits = torch.nn.functional.linear(state * head.before, head.embedding, head.bias)
     return head.finish(logits.float())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,7 @@ from ffmem.errors import AddressError, ModelError
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.head import Head
 from ffmem.models.identity import Identity
+from ffmem.models.weights import device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -40,17 +41,22 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         """Where input goes."""
-        return self.model.get_input_embeddings().weight.device
+        return device_of(self.model.get_input_embeddings())
+
+    @property
+    def devices(self) -> set[torch.device]:
+        """Every device that has a part of the work."""
+        return {self.device, self.head.device, *(layer.device for layer in self.layers)}
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the weights."""
-        return self.layers[0].values.dtype
+        return self.layers[0].dtype
 
     @property
     def width(self) -> int:
         """Numbers in one state of the residual stream."""
-        return self.layers[0].values.shape[1]
+        return self.layers[0].width
 
     @property
     def memories(self) -> int:
@@ -122,6 +128,10 @@ class LanguageModel:
                 f"write L{address.layer}.{address.index}"
             )
         return layer
+
+    def at_hand(self, embed: Literal["output", "input"] = "output") -> LanguageModel:
+        """The same model with an embedding fetched to the head's device, for many projections."""
+        return replace(self, head=self.head.at_hand(embed))
 
     def encode(self, text: str) -> Tensor:
         """Token ids [1, position] of `text` on the model's device, with the BOS in front."""

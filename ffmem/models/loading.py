@@ -82,12 +82,17 @@ def chosen_device(device: str) -> torch.device:
     if device in ("auto", "all"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.zeros(1, device=device)
+        found = torch.zeros(1, device=device).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(
             f"device {device!r} cannot be used ({reason}); write cpu, cuda, cuda:1 or all"
         ) from None
+    if found.type == "meta":
+        raise ModelError(
+            f"device {device!r} holds shapes and no numbers, so no model runs there; "
+            "write cpu, cuda, cuda:1 or all"
+        )
     return torch.device(device)
 
 

@@ -15,6 +15,7 @@ from ffmem.models.head import head_of
 from ffmem.models.identity import identity_of, last_state, refuse_reading_ahead
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import Trace, probe_tokens, trace
+from ffmem.models.weights import device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -35,9 +36,9 @@ def see(
     model.eval()
     kind = model.config.model_type
     name = name or getattr(model.config, "name_or_path", "") or kind
-    device = model.get_input_embeddings().weight.device
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    run = run_on_text(model, probe_tokens(vocabulary, device), name)
+    embedding = model.get_input_embeddings()
+    tokens = probe_tokens(embedding.weight.shape[0], device_of(embedding))
+    run = run_on_text(model, tokens, name)
     refuse_reading_ahead(run, name)
     family, known_by = family_for(model, kind, run, name)
     try:
@@ -48,7 +49,7 @@ def see(
         raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
     head = head_of(model, name, run, last_state(run, family.blocks))
     identity = identity_of(run, seen, family, head)
-    identity.check(name, seen[0].layer.values.dtype)
+    identity.check(name, seen[0].layer.dtype)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
 

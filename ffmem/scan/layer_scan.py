@@ -46,7 +46,8 @@ class LayerState:
         )
 
     def merge(self, other: LayerState) -> LayerState:
-        """What reading both sides' sentences gives; they must share no sentence."""
+        """What reading both sides' sentences gives, here; they must share no sentence."""
+        other = other.to(self.triggers.places.device)
         return LayerState(
             self.triggers.merge(other.triggers),
             self.tallies.merge(other.tallies),

@@ -41,7 +41,7 @@ class Scanner:
         self._layers = [model.layer(number) for number in chosen]
         self._shared = Shared(settings)
         self._scans = {
-            layer.number: LayerScan(layer.memories, settings, layer.values.device, self._shared)
+            layer.number: LayerScan(layer.memories, settings, layer.device, self._shared)
             for layer in self._layers
         }
         self._hooks = ExitStack()
@@ -109,7 +109,7 @@ class Scanner:
 
         def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if self._batch is not None and number not in self._done:
-                self._see(scan, inputs[0])
+                self._see(scan, inputs[0].to(scan.device))
                 self._done.add(number)
             if self._batch is not None and last:
                 raise _LastKeyRead

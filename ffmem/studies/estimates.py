@@ -14,6 +14,7 @@ from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import documents
 from ffmem.memories.projection import CHUNK_BYTES, logits
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.weights import own_parameters
 from ffmem.pipeline import ScanPlan, sentence_settings
 from ffmem.studies.subject import Sizes
 
@@ -97,18 +98,19 @@ def probe(model: LanguageModel) -> Speed:
         logits(model, vectors, "state")
 
     most = max(1, CHUNK_BYTES // (4 * model.words))
-    return Speed(32 * rate(read, model.device, 512), rate(project, model.device, most))
+    return Speed(32 * rate(read, model, 512), rate(project, model, most))
 
 
-def rate(work: Callable[[int], None], device: torch.device, most: int) -> float:
+def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
     """Rows a second."""
     rows = 1
     work(rows)  # the first call pays for what is set up once
     while True:
         began = time.monotonic()
         work(rows)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        for device in model.devices:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         took = time.monotonic() - began
         if took >= LONG_ENOUGH or rows >= most:
             return rows / max(took, 1e-9)
@@ -140,7 +142,7 @@ def costs(model: LanguageModel, sizes: Sizes, text: Text) -> dict[str, tuple[flo
 
 def memory(model: LanguageModel, plan: ScanPlan) -> int:
     """Bytes: the weights, the scan's state, one batch of one layer, and chunks of logits."""
-    weights = sum(one.numel() * one.element_size() for one in model.model.parameters())
+    weights = sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
     cells = model.memories * (2 if plan.settings.signed else 1)
     state = cells * (12 * (plan.settings.top + plan.settings.sample) + 32)
     widest = max(layer.memories for layer in model.layers)

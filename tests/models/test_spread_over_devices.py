@@ -1,4 +1,4 @@
-"""A model whose layers lie on several devices."""
+"""A model whose parts lie on several devices; the tests on a GPU take the CPU as a second one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from ffmem.memories.values import value_ends
 from ffmem.models.loading import load
 from ffmem.models.seeing import see
+from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
+
+SPLITS = {
+    "layers apart": Split("cpu", ("cpu", "cuda:0", "cuda:0"), "cuda:0", "cuda:0", main="cpu"),
+    "to and fro": Split("cuda:0", ("cuda:0", "cpu", "cuda:0"), "cpu", "cuda:0", main="cpu"),
+    "norm apart": Split("cpu", ("cpu", "cpu", "cpu"), "cuda:0", "cpu", main="cpu"),
+    "head apart": Split("cuda:0", ("cuda:0", "cuda:0", "cuda:0"), "cuda:0", "cpu", main="cpu"),
+    "layers offloaded": Split("cuda:0", ("cuda:0", "cpu", "cpu"), "cuda:0", "cuda:0"),
+    "head offloaded": Split("cuda:0", ("cuda:0", "cuda:0", "cpu"), "cpu", "cpu"),
+    "start offloaded": Split("cpu", ("disk", "cuda:0", "cuda:0"), "cuda:0", "cuda:0"),
+    "layers on disk": Split("cpu", ("disk", "cuda:0", "disk"), "cuda:0", "disk", main="cpu"),
+}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 def test_all_devices_of_a_machine_without_a_gpu_is_its_cpu(tmp_path: Path) -> None:
@@ -23,21 +35,60 @@ def test_all_devices_of_a_machine_without_a_gpu_is_its_cpu(tmp_path: Path) -> No
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_layers_on_two_devices_are_seen_as_on_one() -> None:
-    """The CPU as one device and the GPU as the other, as accelerate spreads over two GPUs."""
-    from accelerate import dispatch_model
+@needs_gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_model_on_two_devices_is_read_as_on_one(name: str, kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    expected = load(f"tiny:{kind}", device="cpu")
+    found = spread(kind, SPLITS[name], tmp_path)
+    assert found.devices == ran_on(SPLITS[name], expected.head.tied)
+    for check in CHECKS:
+        check(expected, found)
 
-    expected, model = load("tiny:llama", device="cpu"), load("tiny:llama", device="cpu").model
-    split = {
-        "model.embed_tokens": "cpu",
-        "model.rotary_emb": "cpu",
-        "model.layers.0": "cpu",
-        **dict.fromkeys(("model.layers.1", "model.layers.2", "model.norm", "lm_head"), "cuda:0"),
-    }
-    spread = see(dispatch_model(model, split, main_device="cpu"), expected.tokenizer)
-    assert {layer.values.device.type for layer in spread.layers} == {"cpu", "cuda"}
-    for number in (1, 3):
-        one = value_ends(expected, expected.layer(number), 3)
-        other = value_ends(spread, spread.layer(number), 3)
-        assert torch.allclose(one.promoted_logits, other.promoted_logits, atol=1e-4)
+
+def ran_on(split: Split, tied: bool) -> set[torch.device]:
+    """Where embeddings, layers and head run: what is offloaded runs on the main device."""
+    main = split.main or "cuda:0"
+    parts = (split.start, *split.layers, split.start if tied else split.head)
+    return {torch.device(main if part in ("cpu", "disk") else part) for part in parts}
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("kind", ["llama", "phi"])
+@pytest.mark.parametrize("name", ["layers apart", "to and fro", "head offloaded"])
+def test_a_study_over_two_devices_is_that_of_one(name: str, kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    assert_same_study(kind, spread(kind, SPLITS[name], tmp_path / "weights"), tmp_path)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_checkpoint_loaded_with_a_device_map_is_read_as_on_one_device(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    from transformers import AutoModelForCausalLM
+
+    expected = load("tiny:llama", device="cpu")
+    expected.model.save_pretrained(tmp_path)
+    places = {"": "cuda:0", "model.layers.2": "cpu", "model.norm": "cpu", "lm_head": "cpu"}
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=places)
+    found = see(model, expected.tokenizer)
+    assert found.layers[2].value_map.module.weight.device.type == "meta"
+    for check in CHECKS:
+        check(expected, found)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("device", ["cuda", "all"])
+def test_a_model_on_a_gpu_is_read_as_on_the_cpu(device: str, tmp_path: Path) -> None:
+    if device == "all":
+        pytest.importorskip("accelerate")
+    expected = load("tiny:gemma2", device="cpu")
+    expected.model.save_pretrained(tmp_path)
+    expected.tokenizer.save_pretrained(tmp_path)  # type: ignore[union-attr]
+    found = load(str(tmp_path), device=device, dtype="float32")
+    assert {one.type for one in found.devices} == {"cuda"}
+    for check in CHECKS:
+        check(expected, found)

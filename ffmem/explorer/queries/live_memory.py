@@ -89,20 +89,23 @@ def nearest(model: LanguageModel, store: ScanStore, cell: Address, count: int = 
     A gated memory's key has two halves; the cosine of keys is the mean over both.
     """
     home = model.check(cell)
+    own, value = home.keys[cell.index], value_vectors(home, [cell.index])[0]
+    own_gate = None if home.gate_keys is None else home.gate_keys[cell.index]
     keys, values = [], []
     for number in store.memories:
         layer = model.layer(number)
-        both = [(layer.keys, home.keys[cell.index])]
-        if layer.gate_keys is not None and home.gate_keys is not None:
-            both.append((layer.gate_keys, home.gate_keys[cell.index]))
+        both = [(layer.keys, own)]
+        if (gate := layer.gate_keys) is not None and own_gate is not None:
+            both.append((gate, own_gate))
         keys.append(torch.stack([cosines(rows, one) for rows, one in both]).mean(dim=0))
-        values.append(cosines(value_vectors(layer), value_vectors(home, [cell.index])[0]))
+        values.append(cosines(value_vectors(layer), value))
     return Nearest(ranked(store, keys, cell, count), ranked(store, values, cell, count))
 
 
 def cosines(rows: Tensor, one: Tensor) -> Tensor:
     """The cosine of each row with one vector, on the CPU."""
-    return torch.nn.functional.cosine_similarity(rows.float(), one.float()[None], dim=1).cpu()
+    one = one.to(rows.device).float()
+    return torch.nn.functional.cosine_similarity(rows.float(), one[None], dim=1).cpu()
 
 
 def ranked(store: ScanStore, by_layer: list[Tensor], cell: Address, count: int) -> tuple[Near, ...]:

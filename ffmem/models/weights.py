@@ -1,0 +1,106 @@
+"""Where a module runs and where its weights are: the one place that knows of several devices.
+
+A model may be spread over devices, and weights that fit on none of them stay in the computer's
+memory or on disk. accelerate then brings each module's weights to the device it runs on for the
+time of its own forward pass; outside of it the module holds shapes only, on the `meta` device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ffmem.errors import ModelError
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """The device on which a module with weights of its own runs."""
+    for hook in _hooks(module):
+        if (device := getattr(hook, "execution_device", None)) is not None:
+            return torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+    device = next(module.parameters(recurse=False)).device
+    if device.type == "meta":
+        raise _lost()
+    return device
+
+
+def tensor_of(module: nn.Module, path: str) -> Tensor | None:
+    """A parameter or buffer by its path from the module, with its numbers, or None without one.
+
+    The model's own tensor wherever that holds numbers; an offloaded one is copied to the device on
+    which the module runs.
+    """
+    place, _, name = path.rpartition(".")
+    module = module.get_submodule(place)
+    tensor: Tensor | None = getattr(module, name, None)
+    if tensor is None or tensor.device.type != "meta":
+        return tensor
+    for hook in _hooks(module):
+        if hook.offload:
+            return hook.weights_map[name].to(device=device_of(module), dtype=tensor.dtype)
+    raise _lost()
+
+
+def shape_of(module: nn.Module, name: str = "weight") -> torch.Size:
+    """The shape of a module's tensor, without its numbers."""
+    tensor: Tensor = getattr(module, name)
+    return tensor.shape
+
+
+def at_hand(module: nn.Module, device: torch.device) -> nn.Module:
+    """The module, or where its own weights are not on the device a stand-in with a copy there.
+
+    What needs them again and again would otherwise wait for a copy each time.
+    """
+    names = [name for name, _ in module.named_parameters(recurse=False)]
+    if all(getattr(module, name).device == device for name in names):
+        return module
+    held = nn.Module()
+    for name in names:
+        tensor = tensor_of(module, name)
+        assert tensor is not None
+        held.register_parameter(name, nn.Parameter(tensor.detach().to(device), requires_grad=False))
+    return held
+
+
+def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Every parameter by name, each once, wherever its numbers are.
+
+    That two offloaded parameters are one is not seen on `meta`; the model's list of ties says it.
+    """
+    tied: dict[str, str] = getattr(model, "all_tied_weights_keys", {})
+    known: set[str] = set()
+    for name, parameter in model.named_parameters():
+        source = tied.get(name, name)
+        if parameter.device.type != "meta" or source not in known:
+            yield name, parameter
+        known.add(source)
+
+
+def place_like(model: nn.Module, other: nn.Module) -> nn.Module:
+    """Put a model that is in the computer's memory on the devices that `other` is spread over."""
+    spread: dict[str, Any] = getattr(other, "hf_device_map", {})
+    if len(set(spread.values())) < 2:
+        return model.to(device_of(other.get_input_embeddings()))  # type: ignore[operator]
+    from accelerate import dispatch_model
+
+    in_memory = {name: "cpu" if device == "disk" else device for name, device in spread.items()}
+    stays = getattr(model, "_skip_keys_device_placement", None)
+    return dispatch_model(model, in_memory, skip_keys=stays)
+
+
+def _hooks(module: nn.Module) -> Iterator[Any]:
+    """What accelerate has attached to a module to bring its weights and its input."""
+    hook = getattr(module, "_hf_hook", None)
+    if hook is not None:
+        yield from getattr(hook, "hooks", (hook,))
+
+
+def _lost() -> ModelError:
+    return ModelError(
+        "the model's weights are on the meta device, which holds their shapes only; "
+        "load them onto cpu or cuda, or let accelerate place them"
+    )

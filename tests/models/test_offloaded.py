@@ -1,0 +1,85 @@
+"""Models whose weights are kept in memory or on disk and come to a device only to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ffmem.errors import ModelError
+from ffmem.models.chat import LocalChat
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.models.seeing import see
+from ffmem.models.tiny import tiny_model
+from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
+
+accelerate = pytest.importorskip("accelerate")
+
+PARTLY = Split("cpu", ("disk", "cpu", "disk"), "cpu", "disk", main="cpu")
+WAYS = ("memory", "disk", "partly")
+
+
+def offloaded(kind: str, way: str, folder: Path) -> LanguageModel:
+    if way == "partly":
+        return spread(kind, PARTLY, folder)
+    whole = load(f"tiny:{kind}", device="cpu")
+    if way == "disk":
+        accelerate.disk_offload(whole.model, str(folder), execution_device="cpu")
+    else:
+        accelerate.cpu_offload(whole.model, execution_device="cpu")
+    return see(whole.model, whole.tokenizer)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_offloaded_model_is_read_like_any_other(kind: str, way: str, tmp_path: Path) -> None:
+    expected, found = load(f"tiny:{kind}", device="cpu"), offloaded(kind, way, tmp_path)
+    assert found.layers[0].value_map.module.weight.device.type == "meta"
+    assert {str(device) for device in found.devices} == {"cpu"}
+    for check in CHECKS:
+        check(expected, found)
+    assert found.layers[0].value_map.module.weight.device.type == "meta"
+
+
+def test_a_checkpoint_loaded_with_a_device_map_is_read(tmp_path: Path) -> None:
+    """By transformers' own way to disk, which reads weights from the checkpoint's files."""
+    from transformers import AutoModelForCausalLM
+
+    expected = load("tiny:llama", device="cpu")
+    expected.model.save_pretrained(tmp_path / "model")
+    places = {"": "cpu", "model.layers.1": "disk", "lm_head": "disk"}
+    model = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "disk")
+    )
+    found = see(model, expected.tokenizer)
+    assert found.layers[1].value_map.module.weight.device.type == "meta"
+    for check in CHECKS:
+        check(expected, found)
+
+
+def test_a_study_of_an_offloaded_model_is_that_of_any_other(tmp_path: Path) -> None:
+    assert_same_study("llama", spread("llama", PARTLY, tmp_path / "weights"), tmp_path)
+
+
+def test_an_offloaded_model_can_be_asked() -> None:
+    whole = load("tiny:llama", device="cpu")
+    question = [{"role": "user", "content": "river"}]
+    assert whole.tokenizer is not None
+    expected = LocalChat(whole.model, whole.tokenizer, 3)(question)  # type: ignore[list-item]
+    accelerate.cpu_offload(whole.model, execution_device="cpu")
+    assert LocalChat(whole.model, whole.tokenizer, 3)(question) == expected  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("device", ["meta", "meta:0"])
+def test_the_meta_device_is_refused(device: str) -> None:
+    with pytest.raises(ModelError, match=r"device 'meta.*' holds shapes and no numbers.*write cpu"):
+        load("tiny:llama", device=device)
+
+
+def test_a_model_without_numbers_is_refused() -> None:
+    with torch.device("meta"):
+        model = tiny_model("llama").to("meta")
+    with pytest.raises(ModelError, match="on the meta device, which holds their shapes only"):
+        see(model)

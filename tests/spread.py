@@ -1,0 +1,244 @@
+"""Toys spread over devices, and all that must come out as on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.analyses.controls import untrained
+from ffmem.analyses.last_layer import nearness
+from ffmem.analyses.lenses import lenses_of
+from ffmem.explorer.queries.live_memory import nearest, silenced
+from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
+from ffmem.memories.contributions import contributions
+from ffmem.memories.edits import edited
+from ffmem.memories.projection import Lens, logits, token_ranks
+from ffmem.memories.prompting import continued, look
+from ffmem.memories.reading import read
+from ffmem.memories.values import value_ends, value_tokens, value_vectors
+from ffmem.models.digest import weights_digest
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.models.seeing import see
+from ffmem.models.weights import own_parameters
+from ffmem.runs.reading import shard_batches
+from ffmem.scan.scanner import Scanner, ScanState, merged
+from ffmem.scan.settings import ScanSettings
+from ffmem.studies.estimates import probe
+from tests.analyses.conftest import lines, sentences_of
+from tests.small_study import small_study
+
+KINDS = ("llama", "gpt2", "phi", "gemma2", "olmo2", "openai-gpt")
+TEXT = "the river runs"
+NEAR = {"rtol": 1e-3, "atol": 1e-4}  # what two devices may round differently
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where each part goes; `main` is where parts on "cpu" run, or None: on the first GPU."""
+
+    start: str  # embeddings
+    layers: tuple[str, str, str]
+    norm: str
+    head: str
+    main: str | None = None
+
+
+def device_map(model: LanguageModel, split: Split) -> dict[str, str]:
+    """The split by module names; a head that shares the input embedding goes where that is."""
+    names = {module: name for name, module in model.model.named_modules()}
+    found = {
+        names[layer.block]: device for layer, device in zip(model.layers, split.layers, strict=True)
+    }
+    found |= {names[module]: split.norm for module in model.head.chain if module in names}
+    found[names[model.head.output]] = split.start if model.head.tied else split.head
+    for path, _ in [*model.model.named_parameters(), *model.model.named_buffers()]:
+        owner = path.rpartition(".")[0]
+        if not any(owner == name or owner.startswith(name + ".") for name in found):
+            alone = not any(model.model.get_submodule(owner).children())
+            found[owner if alone else path] = split.start
+    return found
+
+
+def spread(kind: str, split: Split, folder: Path) -> LanguageModel:
+    """A toy placed by accelerate, as transformers does it for a `device_map`."""
+    from accelerate import dispatch_model
+
+    whole = load(f"tiny:{kind}", device="cpu")
+    placed = dispatch_model(
+        whole.model,
+        device_map(whole, split),
+        main_device=split.main,
+        offload_dir=str(folder),
+        skip_keys=whole.model._skip_keys_device_placement,
+    )
+    return see(placed, whole.tokenizer)
+
+
+def assert_same_weights(expected: LanguageModel, found: LanguageModel) -> None:
+    """Every weight can be read, once, and is the one that it was."""
+    assert weights_digest(found.model) == weights_digest(expected.model)
+    assert [name for name, _ in own_parameters(found.model)] == [
+        name for name, _ in own_parameters(expected.model)
+    ]
+    assert (found.width, found.memories, found.words) == (
+        expected.width,
+        expected.memories,
+        expected.words,
+    )
+    for one, other in zip(expected.layers, found.layers, strict=True):
+        assert other.parameters == one.parameters
+        assert other.values.device == other.keys.device == other.device
+        assert torch.equal(other.values.cpu(), one.values)
+        assert torch.equal(other.keys.cpu(), one.keys)
+        same(value_vectors(one), value_vectors(other))
+    assert torch.equal(found.head.embedding.cpu(), expected.head.embedding)
+    assert torch.equal(found.head.input_embedding.cpu(), expected.head.input_embedding)
+    assert found.head.embedding.device == found.head.device
+    assert found.head.tied == expected.head.tied
+
+
+def assert_same_memories(expected: LanguageModel, found: LanguageModel) -> None:
+    """Readings, projections, contributions and edits are those of one device."""
+    for one, other in zip(
+        read(expected, TEXT, "hrxamyo"), read(found, TEXT, "hrxamyo"), strict=True
+    ):
+        for letter in "hrxamyo":
+            assert getattr(other, letter).device == other.layer.device
+            same(getattr(one, letter), getattr(other, letter))
+    assert_same_projections(expected, found)
+    before, after = look(expected, TEXT), look(found, TEXT)
+    same(before.distribution, after.distribution)
+    token = before.likeliest(1)[0]
+    terms, same_terms = (
+        contributions(model, view.readings, token)
+        for model, view in ((expected, before), (found, after))
+    )
+    assert same_terms.logit == pytest.approx(terms.logit, abs=1e-4)
+    assert same_terms.total == pytest.approx(terms.logit, abs=1e-3)
+    for one, other in zip(terms.layers, same_terms.layers, strict=True):
+        same(one.terms, other.terms)
+    assert continued(found, TEXT, 3, 4) == continued(expected, TEXT, 3, 4)
+    edits = ["L1.3=2", "L3.5*-4"]
+    with edited(expected, edits), edited(found, edits):
+        assert look(expected, TEXT).divergence_from(before) > 1e-6
+        same(look(expected, TEXT).distribution, look(found, TEXT).distribution)
+
+
+def assert_same_projections(expected: LanguageModel, found: LanguageModel) -> None:
+    """Every lens, from whatever device a vector comes."""
+    states = torch.randn(4, expected.width, generator=torch.Generator().manual_seed(1))
+    targets = torch.tensor([1, 5, 9, 13])
+    sizes = states.norm(dim=1, keepdim=True)
+    ways = [Lens(), *lenses_of(expected).values(), Lens(head_bias="all")]
+    assert list(lenses_of(found)) == list(lenses_of(expected))
+    for lens in ways:
+        for kind in ("state", "piece"):
+            one = logits(expected, states, kind, lens)  # type: ignore[arg-type]
+            for device in found.devices:
+                other = logits(found, states.to(device), kind, lens)  # type: ignore[arg-type]
+                assert other.device == found.head.device
+                same(one, other)
+    frozen = Lens(final_norm="frozen")
+    for device in found.devices:
+        moved = logits(found, states.to(device), "piece", frozen, sizes.to(device))
+        same(logits(expected, states, "piece", frozen, sizes), moved)
+    near = token_ranks(expected, states, targets, "state") - token_ranks(
+        found, states, targets, "state"
+    )
+    assert near.abs().max() <= 1
+    same(nearness(expected, targets, targets + 1), nearness(found, targets, targets + 1), atol=0.02)
+    for layer in (1, 3):
+        one_end, other_end = (value_ends(m, m.layer(layer), 3) for m in (expected, found))
+        same(one_end.promoted_logits, other_end.promoted_logits)
+        same(one_end.suppressed_probability, other_end.suppressed_probability)
+        address = Address(layer, 4)
+        same(value_tokens(expected, address).logits, value_tokens(found, address).logits)
+
+
+def scan_of(model: LanguageModel, rows: slice = slice(None)) -> ScanState:
+    """What a scan of some sentences keeps, in several batches."""
+    sentences = sentences_of(model, lines(60, 3))
+    settings = ScanSettings(top=5, sample=3, signed=model.gated)
+    with Scanner(model, settings) as scanner:
+        for batch in shard_batches(model, sentences, 96)[rows]:
+            scanner.read(batch)
+        return scanner.state()
+
+
+def assert_same_scan(expected: LanguageModel, found: LanguageModel) -> None:
+    """Triggers and tallies of every layer, each kept on the device of its layer."""
+    one, other = scan_of(expected), scan_of(found)
+    first, rest = scan_of(found, slice(0, 2)), scan_of(found, slice(2, None))
+    on_cpu = {number: state.to("cpu") for number, state in rest.items()}
+    joined = merged([on_cpu, first])  # a checkpoint and a state at hand
+    for number, layer in one.items():
+        assert other[number].triggers.places.device == found.layer(number).device
+        for state in (other[number], joined[number]):
+            same(layer.triggers.coefficients, state.triggers.coefficients)
+            same(layer.tallies.mean, state.tallies.mean)
+            same(layer.tallies.rate, state.tallies.rate, atol=0.02)
+            assert state.tallies.prefixes == layer.tallies.prefixes
+
+
+def assert_same_controls(expected: LanguageModel, found: LanguageModel) -> None:
+    """An untrained model of the same shape is spread alike; the machine's speed can be probed."""
+    fresh, other = untrained(expected), untrained(found)
+    assert [layer.device for layer in other.layers] == [layer.device for layer in found.layers]
+    assert weights_digest(fresh.model) == weights_digest(other.model)
+    same(look(fresh, TEXT).distribution, look(other, TEXT).distribution)
+    assert probe(found).projections > 0
+
+
+CHECKS: tuple[Callable[[LanguageModel, LanguageModel], None], ...] = (
+    assert_same_weights,
+    assert_same_memories,
+    assert_same_scan,
+    assert_same_controls,
+)
+
+
+def assert_same_study(kind: str, found: LanguageModel, folder: Path) -> None:
+    """Scan, every analysis and report, and what the explorer asks the model live."""
+    expected = load(f"tiny:{kind}", device="cpu")
+    one = small_study(kind, folder / "one", expected)
+    other = small_study(kind, folder / "other", found)
+    assert other.names == one.names
+    assert not other.failed
+    for name in ("largest", "fires"):
+        arrays = [torch.from_numpy(study.store.array(name).copy()) for study in (one, other)]
+        same(*arrays, atol=2 if name == "fires" else NEAR["atol"])
+    for mine, theirs in zip(
+        one.result("composition").activity, other.result("composition").activity, strict=True
+    ):
+        assert theirs.mean_active == pytest.approx(mine.mean_active, abs=1)
+    for mine, theirs in zip(one.result("lenses").rows, other.result("lenses").rows, strict=True):
+        assert (theirs.layer, theirs.lens) == (mine.layer, mine.lens)
+        assert theirs.agreement.estimate == pytest.approx(mine.agreement.estimate, abs=0.1)
+    cell = Address.parse("L3.2+" if found.gated else "L3.2")
+    mine, theirs = nearest(expected, one.store, cell), nearest(found, other.store, cell)
+    for near, nearby in ((mine.by_key, theirs.by_key), (mine.by_value, theirs.by_value)):
+        assert [n.cosine for n in nearby] == pytest.approx([n.cosine for n in near], abs=1e-3)
+    question = PromptQuestion(text=TEXT, edits=("L1.3=2",))
+    before, after = prompt_answer(expected, question), prompt_answer(found, question)
+    assert [c.plain for c in after.chances] == pytest.approx(
+        [c.plain for c in before.chances], abs=1e-4
+    )
+    assert after.plain.explanation.total == pytest.approx(  # type: ignore[union-attr]
+        before.plain.explanation.total,
+        abs=1e-3,  # type: ignore[union-attr]
+    )
+    assert silenced(found, other.store, cell, [1, 2]) is not None
+
+
+def same(one: Tensor, other: Tensor, atol: float = NEAR["atol"]) -> None:
+    """Numbers of one device and of another, but for rounding."""
+    torch.testing.assert_close(
+        other.detach().cpu(), one.detach().cpu(), rtol=NEAR["rtol"], atol=atol, check_dtype=False
+    )
