@@ -34,15 +34,15 @@ END_COLUMNS: dict[str, type[np.generic]] = {
 
 
 @contextmanager
-def damage(path: Path) -> Iterator[None]:
+def damage(store: ScanStore, path: Path) -> Iterator[None]:
     """Turn what a broken table raises into one sentence."""
     import pyarrow as pa
 
     try:
         yield
-    except (OSError, pa.ArrowException, KeyError, IndexError) as error:
+    except (OSError, ValueError, pa.ArrowException, LookupError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StoreError(f"{path} cannot be read ({reason}); scan again") from None
+        raise StoreError(f"{path} cannot be read ({reason}); {store.folder.remedy}") from None
 
 
 def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
@@ -50,7 +50,7 @@ def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
     import pyarrow.parquet as pq
 
     path = store.folder.table(table)
-    with damage(path):
+    with damage(store, path):
         return as_array(pq.read_table(path, columns=[name]).column(0))
 
 
@@ -74,7 +74,7 @@ def value_row(store: ScanStore, names: Sequence[str], memory: int) -> list[NDArr
     import pyarrow.parquet as pq
 
     path = store.folder.table("values")
-    with damage(path), pq.ParquetFile(path) as file:
+    with damage(store, path), pq.ParquetFile(path) as file:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         before = np.cumsum([0, *sizes])
         group = int(np.searchsorted(before, memory, side="right")) - 1
@@ -87,7 +87,7 @@ def rows_where(store: ScanStore, table: str, name: str, value: int) -> dict[str,
     import pyarrow.parquet as pq
 
     path = store.folder.table(table)
-    with damage(path):
+    with damage(store, path):
         rows = pq.read_table(path, filters=[(name, "=", value)])
         return {column: as_array(rows[column]) for column in rows.column_names}
 

@@ -149,11 +149,12 @@ def write_llama_gguf(file: Path) -> list[torch.Tensor]:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(8)
     writer.add_vocab_size(words)
-    alphabet = ["<s>", "a", "b", "ab", *(f"<{i}>" for i in range(4, words))]
+    alphabet = ["<s>", "a", "b", "ab", "aba", *(f"<{i}>" for i in range(5, words))]
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(alphabet)
     writer.add_token_types([1] * words)
-    writer.add_token_merges(["a b"])
+    # Two, because transformers up to 5.17 takes a list of one merge for its only element.
+    writer.add_token_merges(["a b", "ab a"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
     tensors = {

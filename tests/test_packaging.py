@@ -1,0 +1,77 @@
+"""What is installed: every dependency has a lower bound, and the wheel holds the package whole."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from tools.check_versions import LOWEST, NEWEST, constraints, last_line, pins, requirements
+
+ROOT = Path(__file__).parent.parent
+
+
+def version(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def test_every_dependency_has_a_lower_bound_not_above_the_pinned_version() -> None:
+    bounds = requirements()
+    assert {"torch", "transformers", "uvloop", "psycopg", "pytest", "sentencex"} <= set(bounds)
+    assert [name for name, bound in bounds.items() if bound is None] == []
+    pinned = pins()
+    above = [
+        name
+        for name, bound in bounds.items()
+        if name in pinned and version(bound or "") > version(pinned[name])
+    ]
+    assert above == []
+
+
+def test_every_pin_of_a_dependency_is_by_the_name_it_has_in_the_project() -> None:
+    """A pin by another name would hold nothing."""
+    unpinned = {"setuptools", "sentence-transformers", "transformer_lens", "nnsight"}
+    assert set(requirements()) - set(pins()) == unpinned
+
+
+def test_the_lowest_versions_keep_the_pinned_torch() -> None:
+    assert constraints(NEWEST) == {"torch": pins()["torch"]}
+    lowest = constraints(LOWEST)
+    assert lowest["torch"] == pins()["torch"]
+    assert lowest["transformers"] == requirements()["transformers"]
+
+
+def test_a_bound_is_read_with_extras_and_markers(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\ndependencies = ["a-b>=1.2; python_version > \'3\'", "c[d] >= 4"]\n'
+        '[project.optional-dependencies]\ntest = ["x[fast]", "free"]\nfast = ["e>=5.0.1"]\n',
+        encoding="utf-8",
+    )
+    assert requirements(tmp_path) == {"a-b": "1.2", "c": "4", "free": None, "e": "5.0.1"}
+
+
+def test_warnings_of_pip_are_not_the_last_word() -> None:
+    assert last_line("No broken requirements found.\nWARNING: old pip\n\n") == (
+        "No broken requirements found."
+    )
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(tmp_path: Path) -> None:
+    """Built by setuptools from a copy of everything that is not the package's history."""
+    source = tmp_path / "source"
+    own = shutil.ignore_patterns(".*", "__pycache__", "build", "out", "*.egg-info")
+    shutil.copytree(ROOT, source, ignore=own, symlinks=False)
+    code = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    package = (ROOT / "ffmem").resolve()
+    files = {
+        f"ffmem/{path.relative_to(package).as_posix()}"
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"ffmem/assets/demo/model.safetensors", "ffmem/explorer/static/style.css"} <= files
+    assert names == files
