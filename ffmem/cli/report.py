@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from ffmem.cli.options import LOCATION
+
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 def report(folder: Path) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.
 

@@ -9,14 +9,17 @@ from typing import Any
 
 import click
 
-from ffmem.cli.options import location_of
+from ffmem.cli.numbers import ANY
+from ffmem.cli.options import LOCATION
 from ffmem.errors import StoreError
 
 
 @click.command()
-@click.argument("folder", callback=location_of)
+@click.argument("folder", type=LOCATION)
 @click.option("--token", required=True, help="The token, its leading space included: ' Paris'.")
-@click.option("-n", "--count", default=20, show_default=True, help="Memories shown of each kind.")
+@click.option(
+    "-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown of each kind."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def search(folder: Path, token: str, count: int, as_json: bool) -> None:
     r"""Find memories of the scan in FOLDER by a token.
