@@ -1,6 +1,6 @@
 """Run the command line: `python -m ffmem`."""
 
-from ffmem.cli.main import main
+from ffmem.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ffmem.errors import AddressError
+from ffmem.refusals import shortened
 
 Sign = Literal["", "+", "-"]
 
@@ -29,11 +30,11 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read what `str` writes; spaces around it are allowed."""
-        match = re.fullmatch(r"L([1-9]\d*)\.(\d+)([+-]?)", text.strip(), flags=re.ASCII)
+        match = re.fullmatch(r"L([1-9]\d{,17})\.(\d{1,18})([+-]?)", text.strip(), flags=re.ASCII)
         if match is None:
             raise AddressError(
-                f"{text!r} is no memory address; write layer (from 1) and memory (from 0), "
-                "as in L7.1034, with + or - behind it for one sign of a gated memory"
+                f"{shortened(text)!r} is not a memory address; write layer (from 1) and memory "
+                "(from 0), as in L7.1034, with + or - behind it for one sign of a gated memory"
             )
         sign: Sign = "+" if match[3] == "+" else "-" if match[3] == "-" else ""
         return cls(int(match[1]), int(match[2]), sign)

@@ -12,12 +12,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from ffmem.errors import FfmemError, StoreError
+from ffmem.refusals import refusals, shortened
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 
@@ -30,22 +31,54 @@ def is_url(text: str) -> bool:
 def location(text: str | Path) -> Path:
     """The path that a text names; for a URL an object that answers as a path does.
 
-    `file://` is a path like any other.
+    `file://` is a path like any other. A path that can never be opened is refused: an empty one,
+    one that is too long, is not text, leads back to itself, or into a folder that is closed.
     """
-    if not isinstance(text, str) or not is_url(text):
-        return Path(text).expanduser() if isinstance(text, str) else text
-    if text.startswith("file://"):
-        return Path(unquote(urlparse(text).path))
-    from upath import UPath  # slow, and few need it
-
+    if not isinstance(text, str):
+        return possible(text)
+    if not is_url(text):
+        return possible(_at_home(text))
     try:
+        if text.startswith("file://"):
+            return possible(Path(unquote(urlparse(text).path)))
+        from upath import UPath  # slow, and few need it
+
         path: Any = UPath(text)
         path.fs  # noqa: B018 - asks for the package that knows this storage
     except (ImportError, ValueError) as error:
         raise FfmemError(
-            f"{text} cannot be reached ({error}); install the fsspec package for it "
-            "(s3fs, gcsfs, adlfs ...)"
+            f"{shortened(text)} cannot be reached ({error}); check the URL, or install the fsspec "
+            "package for it (s3fs, gcsfs, adlfs ...)"
         ) from error
+    return path
+
+
+def _at_home(text: str) -> Path:
+    """A path with `~` or `~name` in front taken for that person's folder."""
+    if not text:
+        raise FfmemError("a path is empty; name a file or a folder (. is this one)")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise FfmemError(f"{shortened(text)} names nobody's folder ({error}); check it") from error
+
+
+def possible(path: Path) -> Path:
+    """The path itself, whether anything is there or not, if the system can open such a path."""
+    if is_remote(path):
+        return path
+    name = shortened(str(path))
+    try:
+        str(path).encode()  # a name that is not text could not stand in any result
+        with (
+            refusals(f"{name} cannot be opened"),
+            suppress(FileNotFoundError, NotADirectoryError),  # whoever needs it says so
+        ):
+            path.stat()
+    except ValueError:
+        raise FfmemError(
+            f"{name} cannot be a path (it holds NUL or half a character); rename it or check it"
+        ) from None
     return path
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from ffmem.errors import ScanError, StoreError
+from ffmem.location import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.runs.finishing import write_store
 from ffmem.runs.jobs import ModelChoice, ModelFacts
@@ -44,7 +45,7 @@ def scan(
     """
     if cluster is not None:
         return scan_on(cluster, ModelChoice.of(model), plan, out, watch)
-    folder, key = ScanFolder(out), scan_key(model, plan)
+    folder, key = ScanFolder(location(out)), scan_key(model, plan)
     if folder.manifest.exists():
         refuse_another(folder, read_manifest(folder).key, key)
         return ScanStore.open(out)
@@ -96,7 +97,7 @@ def scan_by(
     watch: Watch = lambda _progress, _share: None,
 ) -> ScanStore:
     """The scan by workers of any kind."""
-    folder = ScanFolder(out)
+    folder = ScanFolder(location(out))
     if folder.checkpoint.exists():
         raise StoreError(
             f"{out} holds a scan that one process began; let it finish there (without --ray), or "

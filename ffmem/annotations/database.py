@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from ffmem.annotations.cases import CaseSheet, Judgement, Judging, ShownCase
 from ffmem.annotations.records import Said, Saying, Sheet, ShownPrefix
 from ffmem.annotations.revisions import Revisions
 from ffmem.annotations.tables import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES
 from ffmem.errors import StoreError
+from ffmem.location import location
 
 
 class Annotations:
@@ -28,7 +29,7 @@ class Annotations:
     @classmethod
     def open(cls, url: str) -> Annotations:
         """Open a database by URL, or by the path of a SQLite file; makes its tables if absent."""
-        where = url if "://" in url else f"sqlite:///{url}"
+        where = url if "://" in url else f"sqlite:///{location(url)}"
         where = where.replace("postgresql://", "postgresql+psycopg://", 1)
         options: dict[str, Any] = {"timeout": 30} if where.startswith("sqlite") else {}
         try:
@@ -37,7 +38,7 @@ class Annotations:
                 event.listen(engine, "connect", _written_through)
             with engine.begin() as connection:
                 TABLES.create_all(connection)
-        except (SQLAlchemyError, ArgumentError, ModuleNotFoundError) as error:
+        except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
                 f"the annotations in {where.split('@')[-1]} cannot be opened ({reason}); give a "

@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from ffmem.errors import AnnotatorError
 from ffmem.models.chat import Message, Reply
+from ffmem.refusals import shortened
 
 RETRIES = 8  # with growing pauses, about 40 s together, or as long as the server asks for
 PATIENCE = 600  # seconds for one reply: a large model on a small machine is slow
@@ -50,6 +52,11 @@ class Endpoint:
             ) from None
         self.url, self.model = url, model
         self._errors = openai
+        if not is_endpoint(url):
+            raise AnnotatorError(
+                f"{shortened(url)!r} is not the URL of a server; write it as in "
+                "http://localhost:8000/v1"
+            )
         self._client = openai.OpenAI(
             base_url=url, api_key=key or "none", max_retries=RETRIES, timeout=PATIENCE
         )
@@ -94,6 +101,15 @@ class Endpoint:
             case _:
                 advice = "answers so far are kept, so the same command goes on from here"
         return f"{self.url} gave no answer ({reason}); {advice}"
+
+
+def is_endpoint(url: str) -> bool:
+    """Whether a text is a URL of a server that speaks HTTP."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        return False
 
 
 def bent_to(settings: dict[str, Any], complaint: str) -> dict[str, Any] | None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from ffmem.cli.options import names_damage
+from ffmem.cli.numbers import SEED, SOME
+from ffmem.cli.options import LOCATION, names_damage
 from ffmem.cli.stage_lines import exit_code, print_event
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @click.option("--valid", help="Validation text, named as a corpus; the demo model has its own.")
 @click.option("--only", help="Stages to run, e.g. values,composition; all by default.")
 @click.option("--again", help="Stages to run although their result is there.")
@@ -22,8 +23,10 @@ from ffmem.cli.stage_lines import exit_code, print_event
     show_default=True,
     help="How much is measured: as in the paper, or what two CPU cores can do in minutes.",
 )
-@click.option("--sample", type=int, help="Validation prefixes drawn, instead of the size's.")
-@click.option("--seed", default=0, show_default=True, help="Draws prefixes, memories, shuffles.")
+@click.option("--sample", type=SOME, help="Validation prefixes drawn, instead of the size's.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Draws prefixes, memories, shuffles."
+)
 @click.option(
     "--control",
     type=click.Choice(["random-weights"]),

@@ -12,6 +12,8 @@ from ffmem.cli.annotate_llm import llm
 from ffmem.cli.annotate_score import score
 from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options
+from ffmem.cli.numbers import ANY, SEED, SOME
+from ffmem.cli.options import LOCATION
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -32,11 +34,13 @@ annotate.add_command(score)
 
 
 @annotate.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--keys", default=10, show_default=True, help="Random keys a layer.")
-@click.option("--controls", default=1, show_default=True, help="Control keys of each kind a layer.")
-@click.option("--seed", default=0, show_default=True, help="Draws the keys.")
+@click.argument("folder", type=LOCATION)
+@click.argument("out", type=LOCATION)
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option(
+    "--controls", type=ANY, default=1, show_default=True, help="Control keys of each kind a layer."
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
 @database_option
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
@@ -67,8 +71,8 @@ def sheets(
 
 
 @annotate.command(name="import")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
+@click.argument("files", nargs=-1, required=True, type=LOCATION)
 @click.option("--annotator", required=True, help="Whose answers these are.")
 @click.option("--skip-empty", is_flag=True, help="Pass over sheets that nobody has begun.")
 @database_option
@@ -123,8 +127,8 @@ def read_text(path: Path) -> str:
 
 
 @annotate.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--seed", default=0, show_default=True, help="Draws the random prefixes.")
+@click.argument("folder", type=LOCATION)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random prefixes.")
 @database_option
 @embedding_options
 def rules(
@@ -146,8 +150,10 @@ def rules(
 
 
 @annotate.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-n", "--count", default=20, show_default=True, help="Disagreements listed.")
+@click.argument("folder", type=LOCATION)
+@click.option(
+    "-n", "--count", type=ANY, default=20, show_default=True, help="Disagreements listed."
+)
 @database_option
 def agreement(folder: Path, count: int, database: str | None) -> None:
     r"""Say how far annotators agree and how often they see patterns on control keys.

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ffmem.cli.database import database_option, opened
+from ffmem.cli.numbers import ANY
+from ffmem.cli.options import LOCATION
 
 if TYPE_CHECKING:
     from ffmem.analyses.intervals import Interval
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--controls", default=50, show_default=True, help="Shuffled pairs mixed in, at most.")
+@click.argument("folder", type=LOCATION)
+@click.argument("out", type=LOCATION)
+@click.option(
+    "--controls", type=ANY, default=50, show_default=True, help="Shuffled pairs mixed in, at most."
+)
 @database_option
 def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     r"""Write sheets of cases where the last layer changes the prediction into the folder OUT.

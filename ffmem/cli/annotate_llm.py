@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.database import database_option, opened
-from ffmem.cli.options import ModelOptions, model_options
+from ffmem.cli.numbers import ANY, POSITIVE, SEED, SOME
+from ffmem.cli.options import LOCATION, ModelOptions, model_options
 
 if TYPE_CHECKING:
     from ffmem.annotations.by_llm import Answered, Price
@@ -30,12 +32,14 @@ class PriceType(click.ParamType[Any]):
         try:
             reading, writing = (float(part) for part in value.split(","))
         except ValueError:
-            self.fail(f"{value!r} is no price; write two numbers, as in 0.15,0.60", param, ctx)
+            reading = writing = math.nan
+        if not (0 <= reading < math.inf and 0 <= writing < math.inf):
+            self.fail(f"{value!r} is not a price; write two numbers, as in 0.15,0.60", param, ctx)
         return Price(reading, writing)
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @click.option(
     "--llm",
     "name",
@@ -52,13 +56,19 @@ class PriceType(click.ParamType[Any]):
     show_default=True,
     help="Environment variable that holds the endpoint's key; never stored.",
 )
-@click.option("--keys", default=10, show_default=True, help="Random keys a layer.")
-@click.option("--controls", default=1, show_default=True, help="Control keys of each kind a layer.")
-@click.option("--seed", default=0, show_default=True, help="Draws the keys.")
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option(
+    "--controls", type=ANY, default=1, show_default=True, help="Control keys of each kind a layer."
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
 @click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
-@click.option("--rate", type=float, help="Most requests a minute; no limit by default.")
-@click.option("--at-once", default=1, show_default=True, help="Requests under way at a time.")
-@click.option("--longest", default=1000, show_default=True, help="Most tokens of one reply.")
+@click.option("--rate", type=POSITIVE, help="Most requests a minute; no limit by default.")
+@click.option(
+    "--at-once", type=SOME, default=1, show_default=True, help="Requests under way at a time."
+)
+@click.option(
+    "--longest", type=SOME, default=1000, show_default=True, help="Most tokens of one reply."
+)
 @click.option("--dry-run", is_flag=True, help="Say what it will cost, and stop.")
 @database_option
 @model_options

@@ -10,14 +10,16 @@ import click
 
 from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options
+from ffmem.cli.numbers import SEED
+from ffmem.cli.options import LOCATION
 
 if TYPE_CHECKING:
     from ffmem.analyses.held_out import HeldOut
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--seed", default=0, show_default=True, help="Draws the random prefixes.")
+@click.argument("folder", type=LOCATION)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random prefixes.")
 @database_option
 @embedding_options
 def score(

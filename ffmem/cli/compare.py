@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from ffmem.cli.options import LOCATION
+
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, required=True, type=LOCATION)
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     default=Path("compare.html"),
     show_default=True,
     help="Page to write.",

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import click
 
-from ffmem.cli.options import names_damage
+from ffmem.cli.numbers import Whole
+from ffmem.cli.options import LOCATION, names_damage
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @click.option(
     "--with",
     "others",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     help="Another study to compare with. Repeatable.",
 )
-@click.option("--port", default=8600, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--port", default=8600, show_default=True, type=Whole(0, 65535))
 @click.option(
     "--host",
     default="127.0.0.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -23,7 +24,11 @@ from ffmem.cli.show import show
 from ffmem.cli.study import study
 from ffmem.cli.verify import verify
 from ffmem.errors import FfmemError
+from ffmem.refusals import is_text, sentence, shortened
 from ffmem.version import VERSION
+
+STOPPED = 130  # the exit code that shells know: ended by Ctrl-C
+NOBODY_READS = 1  # as click has it: the reader of a pipe has left, as `head` does
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -61,20 +66,44 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch: threads that wait soon sleep
     # On a GPU batches of ever new shapes fragment memory, unless its pieces can grow.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what cannot be encoded must not stop a listing
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = ffmem(standalone_mode=False)
+        sys.exit(run(sys.argv[1:]))
     except FfmemError as error:
         fail(str(error))
     except click.ClickException as error:
         error.show()
         sys.exit(2)
+    except BrokenPipeError:
+        stop_printing()
+        sys.exit(NOBODY_READS)
+    except OSError as error:
+        fail(sentence(error))
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(STOPPED)
+
+
+def run(words: list[str]) -> int:
+    """Run the command that these words name; its exit code."""
+    for word in words:
+        if not is_text(word):
+            raise FfmemError(f"{shortened(word)} is not UTF-8 text; write it as UTF-8")
+    try:
+        code = ffmem(words, prog_name="ffmem", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+    print(end="", flush=True)  # trouble with the last lines is found while it can be told
+    return code if isinstance(code, int) else 0
+
+
+def stop_printing() -> None:
+    """Drop what is not printed yet, so that Python does not try again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str) -> None:
     """Print one sentence and leave with code 2."""
-    click.echo(f"ffmem: {message}", err=True)
+    click.echo(f"ffmem: {' '.join(message.split())}", err=True)
     sys.exit(2)

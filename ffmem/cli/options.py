@@ -9,18 +9,28 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from ffmem.cli.numbers import POSITIVE, SOME
 from ffmem.errors import FfmemError, StoreError
+from ffmem.location import location
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.cluster import Cluster
 
 
-def location_of(_context: Any, _parameter: Any, value: str) -> Path:
-    """Read a folder, here or behind a URL, from an option or argument."""
-    from ffmem.location import location
+class Location(click.ParamType[Path]):
+    """A file or folder, here or behind a URL; one that can never be opened is refused."""
 
-    return location(value)
+    name = "path"
+
+    def convert(
+        self, value: str | Path, _param: click.Parameter | None, _ctx: click.Context | None
+    ) -> Path:
+        """Read the path."""
+        return location(value)
+
+
+LOCATION = Location()
 
 
 class ModelOptions(TypedDict):
@@ -61,14 +71,14 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --ray, --workers, --gpus-per-worker and --cpus-per-worker to a command."""
     for option in (
         click.option(
-            "--cpus-per-worker", type=int, help="With --ray: CPU threads a worker; all by default."
+            "--cpus-per-worker", type=SOME, help="With --ray: CPU threads a worker; all by default."
         ),
         click.option(
             "--gpus-per-worker",
-            type=float,
+            type=POSITIVE,
             help="With --ray: 1 by default where there are GPUs; more spread one model over them.",
         ),
-        click.option("--workers", type=int, help="With --ray: by default as many as fit."),
+        click.option("--workers", type=SOME, help="With --ray: by default as many as fit."),
         click.option(
             "--ray",
             "address",

@@ -12,7 +12,8 @@ import click
 from ffmem.cli.annotate_score import print_held_out
 from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding import EmbeddingOptions, embedder, embedding_options, model_for
-from ffmem.cli.options import names_damage
+from ffmem.cli.numbers import SEED, SOME
+from ffmem.cli.options import LOCATION, names_damage
 
 if TYPE_CHECKING:
     from ffmem.analyses.pattern_study import ControlRate, PatternStudy
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keys", default=10, show_default=True, help="Random keys a layer.")
-@click.option("--seed", default=0, show_default=True, help="Draws the keys.")
+@click.argument("folder", type=LOCATION)
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
 @click.option(
     "--annotator",
     default="rules",

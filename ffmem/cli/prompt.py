@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from ffmem.cli.numbers import SOME
 from ffmem.cli.options import ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ LISTED = 10  # next tokens shown
 @click.argument("model")
 @click.argument("text")
 @click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
-@click.option("--top", default=3, show_default=True, help="Memories and tokens shown per layer.")
+@click.option(
+    "--top", type=SOME, default=3, show_default=True, help="Memories and tokens shown per layer."
+)
 @click.option(
     "--set",
     "edits",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, model_options, names_damage
+from ffmem.cli.numbers import SEED, SOME
+from ffmem.cli.options import LOCATION, ModelOptions, model_options, names_damage
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -17,14 +18,16 @@ KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @click.option(
     "--keys",
-    type=click.IntRange(min=1),
+    type=SOME,
     help="Random keys a layer.  [default: 100 on a GPU, as in the paper; 10 on a CPU]",
 )
-@click.option("--top", default=50, show_default=True, help="Triggers a key.")
-@click.option("--seed", default=0, show_default=True, help="Draws the keys and the tokens.")
+@click.option("--top", type=SOME, default=50, show_default=True, help="Triggers a key.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Draws the keys and the tokens."
+)
 @click.option(
     "--random-interior",
     "interior",

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ffmem.cli.options import names_damage
+from ffmem.cli.options import LOCATION, names_damage
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @names_damage
 def report(folder: Path) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.

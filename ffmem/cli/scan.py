@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from ffmem.cli.numbers import ANY, SEED, SOME
 from ffmem.cli.options import (
+    LOCATION,
     ModelOptions,
     cluster_of,
     cluster_options,
     loaded,
-    location_of,
     model_options,
 )
+from ffmem.refusals import shortened
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from ffmem.scaleout.cluster import Cluster
     from ffmem.store.checkpoint import Progress
     from ffmem.store.scan_store import ScanStore
+
+
+LAYERS = re.compile(r"([1-9]\d{,3})(?:-([1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
 def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,8 +45,10 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="What to do with bytes that are no UTF-8.",
         ),
         click.option("--splitter", help="How documents become sentences: rule, line or none."),
-        click.option("--max-tokens", default=512, show_default=True, help="Longest sentence."),
-        click.option("--max-sentences", type=int, help="Read only the first N sentences."),
+        click.option(
+            "--max-tokens", type=SOME, default=512, show_default=True, help="Longest sentence."
+        ),
+        click.option("--max-sentences", type=SOME, help="Read only the first N sentences."),
         click.option("--drop-headings", is_flag=True, help="Leave out `= Title =` lines."),
         click.option("--wikitext-detok", is_flag=True, help="Undo WikiText's tokenised form."),
     ):
@@ -51,9 +59,13 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("model")
 @click.argument("corpus")
-@click.option("-o", "--out", callback=location_of, required=True, help="Folder or URL to fill.")
-@click.option("-k", "--top", default=50, show_default=True, help="Triggers kept per memory.")
-@click.option("--sample", default=32, show_default=True, help="Random triggers kept per memory.")
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to fill.")
+@click.option(
+    "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
+)
+@click.option(
+    "--sample", type=ANY, default=32, show_default=True, help="Random triggers kept per memory."
+)
 @click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default.")
 @click.option(
     "--per-sentence",
@@ -62,7 +74,9 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="One prefix per sentence and memory, or every prefix.",
 )
-@click.option("--min-prefix", default=1, show_default=True, help="Shortest prefix, in tokens.")
+@click.option(
+    "--min-prefix", type=ANY, default=1, show_default=True, help="Shortest prefix, in tokens."
+)
 @click.option("--include-final", is_flag=True, help="Let whole sentences be triggers too.")
 @click.option(
     "--dedupe",
@@ -71,8 +85,8 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Keep one trigger per memory among equal ones.",
 )
-@click.option("--seed", default=0, show_default=True, help="Draws the random triggers.")
-@click.option("--budget", type=int, help="Tokens a batch; by default what suits the device.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random triggers.")
+@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
 @corpus_options
 @cluster_options
 @model_options
@@ -166,13 +180,17 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
 
 def layer_numbers(text: str) -> list[int]:
     """Read `1-4,9`."""
-    found: list[int] = []
+    numbers: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            raise click.UsageError(f"--layers {text!r} is no list of layers; write it as 1-4,9")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        match = LAYERS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise click.UsageError(
+                f"--layers {shortened(text)!r} is not a list of layers from 1 to 9999; write it "
+                "as 1-4,9"
+            )
+        numbers |= set(range(first, last + 1))
+    return sorted(numbers)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import location_of, names_damage
+from ffmem.cli.numbers import ANY
+from ffmem.cli.options import LOCATION, names_damage
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", callback=location_of)
+@click.argument("folder", type=LOCATION)
 @click.option(
     "--token",
     required=True,
     help="The token; a word without a leading space is also tried with one.",
 )
-@click.option("-n", "--count", default=20, show_default=True, help="Memories shown of each kind.")
+@click.option(
+    "-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown of each kind."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @names_damage
 def search(folder: Path, token: str, count: int, as_json: bool) -> None:

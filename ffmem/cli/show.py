@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import location_of, names_damage
+from ffmem.cli.numbers import ANY
+from ffmem.cli.options import LOCATION, names_damage
 
 if TYPE_CHECKING:
     from ffmem.address import Address
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", callback=location_of)
+@click.argument("folder", type=LOCATION)
 @click.argument("address")
-@click.option("-n", "--count", default=10, show_default=True, help="Triggers shown.")
+@click.option("-n", "--count", type=ANY, default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
 @click.option(
     "--saliency",
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--picture",
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     help="Draw it into a .svg or .png file instead: what fires the key, what the value promises.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ffmem.cli.numbers import SEED, SOME
 from ffmem.cli.options import (
+    LOCATION,
     ModelOptions,
     cluster_of,
     cluster_options,
@@ -26,7 +28,7 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 @click.command()
 @click.argument("model")
 @click.argument("corpus", required=False)
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder; out/MODEL by default.")
+@click.option("-o", "--out", type=LOCATION, help="Folder; out/MODEL by default.")
 @click.option("--valid", help="Validation text, named as a corpus; else the scanned text.")
 @click.option(
     "--size",
@@ -37,10 +39,14 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 )
 @click.option("--only", help="Stages to run, e.g. values,refinement; all by default.")
 @click.option("--again", help="Stages to run although their result is there; also: report.")
-@click.option("-k", "--top", default=50, show_default=True, help="Triggers kept per memory.")
+@click.option(
+    "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
+)
 @click.option("--layers", help="Layers to study, e.g. 1-4,9; all by default.")
-@click.option("--seed", default=0, show_default=True, help="Draws prefixes, memories, shuffles.")
-@click.option("--budget", type=int, help="Tokens a batch; by default what suits the device.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Draws prefixes, memories, shuffles."
+)
+@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
 @corpus_options
 @cluster_options
 @model_options
@@ -73,7 +79,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     }
     language_model = loaded(model, choice)
     again = _again(options.pop("again"))
-    plan = _plan(language_model, corpus or "demo", options)
+    plan = _plan(language_model, "demo" if corpus is None else corpus, options)
     folder = out or Path("out") / Path(model).name
     console = Console()
     expected = estimate(language_model, plan.scan, plan.sizes, plan.only)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import location_of
+from ffmem.cli.options import LOCATION
 
 if TYPE_CHECKING:
     from ffmem.store.damage import Inventory
 
 
 @click.command()
-@click.argument("folder", callback=location_of)
+@click.argument("folder", type=LOCATION)
 def verify(folder: Path) -> None:
     r"""Check every file of the scan or study in FOLDER against its digest.
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import IO, Any
 
 from ffmem.corpus.sentences import backend_of
+from ffmem.corpus.sources import is_stream
 from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
 from ffmem.errors import CorpusError
 
@@ -27,8 +28,8 @@ COMMAND = [sys.executable, "-P", "-c", "from ffmem.corpus.apart import answer; a
 
 
 def can_be_apart(reading: Reading, tokenizer: Any) -> bool:
-    """Whether other processes can read this: not standard input, nor with a tokenizer in Python."""
-    if reading.source.path == "-":
+    """Whether other processes can read this: not a stream, nor with a tokenizer in Python."""
+    if is_stream(reading.source):
         return False
     try:
         backend_of(tokenizer).to_str()

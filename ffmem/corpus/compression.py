@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from ffmem.errors import CorpusError
 from ffmem.location import is_remote
+from ffmem.refusals import refusals, shortened
 
 COMPRESSED = (".gz", ".xz", ".zst")
 
@@ -133,6 +134,7 @@ def opened(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
     try:
         with (
+            refusals(f"{shortened(str(path))} cannot be read", CorpusError),
             io.BufferedReader(_raw(path, meter or Meter()), 1 << 16) as raw,
             _decompressed(path, raw) as file,
         ):
@@ -143,5 +145,3 @@ def opened(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
         ) from error
     except ImportError as error:
         raise CorpusError(f"{path} needs a package: run `pip install zstandard`") from error
-    except OSError as error:
-        raise CorpusError(f"{path} cannot be read ({error.strerror or error})") from error

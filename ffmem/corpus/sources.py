@@ -24,7 +24,9 @@ from ffmem.corpus.files import (
 )
 from ffmem.errors import CorpusError
 from ffmem.location import is_remote, is_url, location
+from ffmem.refusals import refusals, shortened
 
+STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 _FILE_SUFFIXES = (".txt", ".tokens", ".parquet", ".csv", ".tsv", ".md", *JSON_LINES, *COMPRESSED)
@@ -35,7 +37,7 @@ class Source:
     """Where text is and how it is read.
 
     `path` is a file, folder or glob (also behind a URL that fsspec knows: s3://, gs://, file://),
-    `-` for standard input, or a dataset id (`owner/name`, with
+    a named pipe, `-` for standard input, or a dataset id (`owner/name`, with
     a configuration as `owner/name:config`). `column` is for JSON lines, Parquet and datasets,
     `split` for datasets alone.
     """
@@ -63,23 +65,28 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     return _not_empty(source, (document for file in rows for document in file))
 
 
+def is_stream(source: Source) -> bool:
+    """Whether the text can be read only once: standard input, or a pipe with a name."""
+    return source.path == "-" or (not is_url(source.path) and location(source.path).is_fifo())
+
+
 def digest(source: Source) -> str:
     """A cheap identity of the corpus, the same wherever it lies: 64 hexadecimal digits.
 
     For files: their names inside the folder, their sizes, the first and last MiB of each, and the
     column if there are columns. A change in the middle of a file that keeps its size goes unseen.
-    For a dataset: id, split, column and the hub's revision if it answers. Standard input cannot
-    be read twice: the answer is the word `stdin`, which says nothing about the text.
+    For a dataset: id, split, column and the hub's revision if it answers. Standard input and pipes
+    cannot be read twice: the answer is the word `stdin`, which says nothing about the text.
     """
-    if source.path == "-":
-        return "stdin"
+    if is_stream(source):
+        return STREAM
     found = hashlib.sha256()
     if _is_dataset(source):
         parts = [source.path, source.split or "train", source.column, _revision(source)]
         found.update("\0".join(parts).encode())
         return found.hexdigest()
     for name, path in _files(source):
-        found.update(f"{name}\0{path.stat().st_size}\0".encode())
+        found.update(f"{name}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape"))
         found.update(f"{source.column}\0".encode() if has_columns(path) else b"")
         found.update(_edges(path))
     return found.hexdigest()
@@ -87,7 +94,10 @@ def digest(source: Source) -> str:
 
 def _edges(path: Path) -> bytes:
     """The first and the last MiB of a file, or all of one that is smaller."""
-    with path.open("rb") as file:
+    with (
+        refusals(f"{shortened(str(path))} cannot be read", CorpusError),
+        path.open("rb") as file,
+    ):
         first = file.read(_EDGE)
         file.seek(max(file.tell(), path.stat().st_size - _EDGE))
         return first + file.read(_EDGE)
@@ -102,8 +112,11 @@ def _not_empty(source: Source, found: Iterator[str]) -> Iterator[str]:
 
 
 def _standard_input(source: Source) -> Iterator[str]:
-    lines = text_lines(sys.stdin.buffer, "standard input", source.errors)
-    return (line for _, line in lines)
+    if sys.stdin is None:
+        raise CorpusError("standard input is closed; send text into it, or name a file")
+    with refusals("standard input cannot be read", CorpusError):
+        for _, line in text_lines(sys.stdin.buffer, "standard input", source.errors):
+            yield line
 
 
 def _files(source: Source) -> list[tuple[str, Path]]:
@@ -117,7 +130,7 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     if root.is_dir():
         base, inside = root, list(root.rglob("*"))
     elif root.exists():
-        return [(root.name, root)]
+        return [(root.name, _readable(root, source))]
     else:
         base, inside = _matches(root)
     files = [(_name_below(base, path), path) for path in inside if path.is_file()]
@@ -125,6 +138,13 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     if not visible:
         raise CorpusError(f"no such file, or no files there: {source.path!r}; check the path")
     return sorted(visible)
+
+
+def _readable(path: Path, source: Source) -> Path:
+    """A file or a pipe; devices have no end, and sockets cannot be opened."""
+    if is_remote(path) or path.is_file() or path.is_fifo():
+        return path
+    raise CorpusError(f"{source.path!r} is a device or a socket; name a file, a folder or a pipe")
 
 
 def _matches(pattern: Path) -> tuple[Path, list[Path]]:
@@ -149,7 +169,7 @@ def _is_dataset(source: Source) -> bool:
     path = source.path
     if is_url(path):
         return False
-    if Path(path).expanduser().exists() or path.lower().endswith(_FILE_SUFFIXES):
+    if location(path).exists() or path.lower().endswith(_FILE_SUFFIXES):
         return False
     return _DATASET_ID.fullmatch(path) is not None
 

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from ffmem.errors import ListenError
 from ffmem.explorer.helper import Helper, can_help
 from ffmem.explorer.safety import LOOPBACK
+from ffmem.refusals import shortened
 
 GARBAGE = 50_000  # objects made before cycles among them are looked for
 BACKLOG = 2048  # connections that may wait to be taken
@@ -44,9 +45,19 @@ class Place:
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
 
+def is_host(text: str) -> bool:
+    """Whether a text can be a host's name or address."""
+    try:
+        return text.isprintable() and text.encode("idna") != b""
+    except UnicodeError:
+        return False
+
+
 def listen(place: Place) -> tuple[Place, socket.socket]:
     """Listen there; returns the place again, with the port that was found where 0 was asked for."""
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    if not is_host(place.host):
+        raise ListenError(f"{shortened(place.host)!r} is not a host; write a name or an IP address")
     try:
         door = socket.create_server((place.host, place.port), family=family, backlog=BACKLOG)
     except OSError as error:

@@ -16,15 +16,21 @@ CONTROL = GREY  # what a number is held against is always grey
 LINE = 18  # characters of a caption that fit in 100 pixels
 
 Row = dict[str, Any]
+_NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens may be such bytes
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"},
+    **dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), 0xFFFD),
+}
 
 
 def base(rows: Sequence[Row]) -> alt.Chart:
-    """A chart over rows of plain values; NaN becomes missing."""
+    """A chart over rows of plain values; NaN becomes missing, control characters visible."""
     clean = [{name: _plain(value) for name, value in row.items()} for row in rows]
     return alt.Chart(alt.Data(values=clean))
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.translate(_NOT_XML)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -82,6 +82,7 @@ def contributions(
     model: LanguageModel, readings: Sequence[LayerReading], token: int, count: int = 10
 ) -> Contributions:
     """Split a token's logit at one place, read as `look` reads it; `count` memories a layer."""
+    model.check_tokens(torch.tensor([token]), model.words)
     last = readings[-1].o[0]
     towards, constant = direction(model, last, token)
     uncapped = replace(model, head=replace(model.head, softcap=None))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ffmem.address import Address
 from ffmem.errors import AddressError, EditError
 from ffmem.models.language_model import LanguageModel
+from ffmem.refusals import shortened
 
 ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
 NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?\s*"
@@ -44,7 +45,8 @@ class Edit:
             if found:
                 return cls(_address(name, text), action, _number(amount, text))  # type: ignore[arg-type]
         raise EditError(
-            f"{text!r} is no edit; write an address and a number, as in L7.1034=0 or L7.1034*2"
+            f"{shortened(text)!r} is not an edit; write an address and a number, as in L7.1034=0 "
+            "or L7.1034*2"
         )
 
     def __str__(self) -> str:
@@ -66,14 +68,27 @@ def _address(name: str, text: str) -> Address:
     try:
         return Address.parse(name)
     except AddressError as error:
-        raise EditError(f"in the edit {text!r}: {error}") from None
+        raise EditError(f"in the edit {shortened(text)!r}: {error}") from None
 
 
 def _number(amount: str, text: str) -> float:
     number = float(amount) if re.fullmatch(NUMBER, amount) else math.nan
     if not math.isfinite(number):
-        raise EditError(f"in the edit {text!r}, {amount!r} is no number; write it as in L7.1034=0")
+        raise EditError(
+            f"in the edit {shortened(text)!r}, {shortened(amount)!r} is not a number; write it as "
+            "in L7.1034=0"
+        )
     return number
+
+
+def _check_amount(model: LanguageModel, edit: Edit) -> None:
+    """Refuse a number that is infinite in the precision of the model, or none at all."""
+    if not torch.tensor(edit.amount, dtype=torch.float64).to(model.dtype).isfinite():
+        kind = str(model.dtype).removeprefix("torch.")
+        raise EditError(
+            f"the edit {edit} is not finite in {kind}, the model's precision; choose a number "
+            f"between {torch.finfo(model.dtype).min:.1e} and {torch.finfo(model.dtype).max:.1e}"
+        )
 
 
 @contextmanager
@@ -85,6 +100,7 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
     parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
     for edit in parsed:
         model.check(edit.address)
+        _check_amount(model, edit)
     seen = _TokensSeen()
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
     with ExitStack() as hooks:

@@ -197,6 +197,7 @@ def token_ranks(
 
     `targets` is [vector] or [vector, target]. Equal scores stand in order of their ids.
     """
+    model.check_tokens(targets, model.words)
     found = torch.empty_like(targets)
     wide = targets.view(len(targets), -1)
     for part, scores in in_chunks(model, h, kind, lens):
@@ -210,6 +211,7 @@ def token_probabilities(
     model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
 ) -> Tensor:
     """The probability that each vector of h gives to its target [vector]."""
+    model.check_tokens(targets, model.words)
     found = []
     for part, scores in in_chunks(model, h, kind, lens):
         own = scores.gather(1, targets[part, None].to(scores.device)).squeeze(1)

@@ -54,6 +54,11 @@ def look(
     column = wanted - 1 + lead
     readings = read(model, tokens, "hramyo", at=torch.tensor([column]))
     final = logits(model, readings[-1].o[0], "state")
+    if not final.isfinite().all():
+        raise FfmemError(
+            f"what {model.name} predicts here is not finite; where a coefficient is edited, choose "
+            "a smaller number, else a wider --dtype"
+        )
     return PromptView(
         position=wanted,
         prefix=""

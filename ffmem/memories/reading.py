@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ffmem.errors import ModelError
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import first_tensor
@@ -186,6 +187,11 @@ def read(
     so that a large batch needs little memory. Tensors are copies on each layer's device.
     """
     tokens = model.encode(text) if isinstance(text, str) else text.to(model.device)
+    if tokens.ndim != 2 or not tokens.numel():
+        raise ModelError(
+            f"token ids have the shape {list(tokens.shape)}; give [batch, position], both from 1"
+        )
+    model.check_tokens(tokens, len(model.head.input_embedding))
     rows, columns = tokens.shape
 
     def keep(tensor: Tensor) -> Tensor:

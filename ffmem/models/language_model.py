@@ -15,6 +15,7 @@ from ffmem.models.feedforward import FeedForward
 from ffmem.models.head import Head
 from ffmem.models.identity import Identity
 from ffmem.models.weights import device_of
+from ffmem.refusals import is_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -140,6 +141,10 @@ class LanguageModel:
                 f"{self.name} comes without a tokenizer, so it cannot read text; "
                 "put the tokenizer's files into its folder"
             )
+        if not is_text(text):
+            raise ModelError(
+                f"{text!r} holds half a character, which is not Unicode text; write it as UTF-8"
+            )
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         lead = [] if self.bos is None else [self.bos]
         if not lead + ids:
@@ -150,6 +155,15 @@ class LanguageModel:
                 f"{self.longest - len(lead):,}; shorten it"
             )
         return torch.tensor([lead + ids], device=self.device)
+
+    def check_tokens(self, ids: Tensor, known: int) -> None:
+        """Refuse ids that are not among the `known` tokens: those read, or those predicted."""
+        wrong = ids if ids.is_floating_point() else ids[(ids < 0) | (ids >= known)]
+        if wrong.numel():
+            raise ModelError(
+                f"{wrong.flatten()[0].item()} is not a token of {self.name}; its token ids are "
+                f"whole numbers from 0 to {known - 1}"
+            )
 
     @cached_property
     def texts(self) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ import torch
 
 from ffmem import demo
 from ffmem.errors import ModelError
+from ffmem.location import is_url, location
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.named import WHEELS, cached_file
 from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.refusals import refusals
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -82,17 +84,12 @@ def chosen_device(device: str) -> torch.device:
     if device in ("auto", "all"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.zeros(1, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        torch.zeros(1, device=device).item()  # not every device of torch's holds numbers
+    except (RuntimeError, AssertionError, ImportError, ValueError) as error:
+        reason = (str(error).splitlines() or ["it is not there"])[0]
         raise ModelError(
             f"device {device!r} cannot be used ({reason}); write cpu, cuda, cuda:1 or all"
         ) from None
-    if found.type == "meta":
-        raise ModelError(
-            f"device {device!r} holds shapes and no numbers, so no model runs there; "
-            "write cpu, cuda, cuda:1 or all"
-        )
     return torch.device(device)
 
 
@@ -116,14 +113,11 @@ def locate(name: str) -> tuple[str, dict[str, Any]]:
                 f"{name} is not on this machine yet; run `ffmem models get {name}` once"
             )
         return str(file.parent), {"gguf_file": file.name}
-    path = Path(name).expanduser()
+    if is_url(name):
+        raise ModelError(f"a model cannot be read from a URL; download {name} and pass its folder")
+    path = location(name)
     if path.is_dir():
-        if not (path / "config.json").exists():
-            raise ModelError(
-                f"the folder {name} has no config.json; give the folder of a saved transformers "
-                "model, or a .gguf file"
-            )
-        return str(path), {}
+        return model_folder(path)
     if path.suffix == ".gguf" or path.exists():
         return gguf_file(path)
     if not HUB_ID.fullmatch(name):
@@ -131,11 +125,21 @@ def locate(name: str) -> tuple[str, dict[str, Any]]:
     return name, {}
 
 
+def model_folder(path: Path) -> tuple[str, dict[str, Any]]:
+    """A folder: transformers reads those that it has saved."""
+    if not (path / "config.json").exists():
+        raise ModelError(
+            f"the folder {path} has no config.json; give the folder of a saved transformers model, "
+            "or a .gguf file"
+        )
+    return str(path), {}
+
+
 def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
     """A single file: only GGUF holds a whole model."""
     if not path.exists():
         raise ModelError(f"there is no file {path}; check the path")
-    with path.open("rb") as file:
+    with refusals(f"{path} cannot be read", ModelError), path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ModelError(
                 f"{path} is no GGUF file; give a .gguf file or the folder of a saved model"

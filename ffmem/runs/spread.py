@@ -14,7 +14,7 @@ from ffmem.corpus.compression import Meter
 from ffmem.corpus.prefetch import prefetched
 from ffmem.corpus.sentences import SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard, shards
-from ffmem.corpus.sources import digest, documents
+from ffmem.corpus.sources import digest, documents, is_stream
 from ffmem.errors import ScanError
 from ffmem.runs.jobs import Brief, Describe, Finish, Merge, ModelChoice, ModelFacts, Read
 from ffmem.runs.ledger import Ledger
@@ -81,9 +81,10 @@ class Spread:
     watch: Watch
 
     def __post_init__(self) -> None:
-        if self.plan.source.path == "-":
+        if is_stream(self.plan.source):
             raise ScanError(
-                "standard input cannot be read again if a worker is lost; put the text into a file"
+                "standard input, or a pipe, cannot be read again if a worker is lost; put the text "
+                "into a file"
             )
         self._digest = digest(self.plan.source)
         self._ledger = Ledger.open(self.folder)

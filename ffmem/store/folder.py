@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.errors import StoreError
-from ffmem.location import is_remote, put
+from ffmem.location import is_remote, possible, put
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     A killed run leaves the old file or the new one, never half of one. A disk that is full, or a
     folder that cannot be written, is a StoreError, and the part is removed.
     """
-    if is_remote(path):
+    if is_remote(possible(path)):
         write_remote(path, write)
         return
-    part = path.with_name(path.name + ".part")
+    if path.exists() and not path.is_file():  # a device would be gone, replaced by a plain file
+        raise StoreError(f"cannot write {path}: it is there and not a file; choose another name")
+    part = path.parent / f"{path.name}.part"
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

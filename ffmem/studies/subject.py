@@ -15,7 +15,8 @@ from ffmem.analyses.sample_reading import SampleReading, read_sample
 from ffmem.analyses.value_reading import LayerValues, read_values
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
-from ffmem.corpus.sources import Source, documents
+from ffmem.corpus.sources import STREAM, Source, documents
+from ffmem.errors import CorpusError
 from ffmem.models.language_model import LanguageModel
 from ffmem.pipeline import ScanPlan, sentence_settings
 from ffmem.scan.settings import ScanSettings
@@ -96,6 +97,11 @@ class Subject:
 def scanned_source(store: ScanStore) -> Source:
     """The text that was scanned."""
     corpus = store.manifest.key.corpus
+    if corpus["digest"] == STREAM:
+        raise CorpusError(
+            f"the text of {store.folder.root} came through a pipe and cannot be read again; name a "
+            "text with --valid"
+        )
     return Source(*(corpus[name] for name in SOURCE))
 
 

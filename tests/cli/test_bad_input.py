@@ -1,0 +1,335 @@
+"""Whatever is wrong with what a user gives: one sentence, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ffmem.store.search import TokenPush
+
+import ffmem
+from ffmem.corpus.sources import STREAM, Source, digest, documents
+from ffmem.errors import FfmemError
+from ffmem.figures.memory import memory_chart
+from ffmem.figures.saving import save_picture
+from ffmem.models.language_model import LanguageModel
+from ffmem.report.comparison import write_comparison
+from ffmem.store.folder import write_whole
+from tests.cli.test_commands import run
+
+LONG = "x" * 300  # more than any file system allows for one name
+DEEP = "/".join(["y" * 200] * 30)  # more than it allows for a path
+NUL, HALF = "a\0b", "caf\udce9"  # HALF is what Python makes of bytes that are not UTF-8
+DIGITS = "9" * 5000  # more than Python reads as a number
+ROOT = Path(__file__).parents[2]
+
+SCAN = ["scan", "tiny:opt", "text.txt", "-o", "out"]
+PROMPT = ["prompt", "tiny:opt", "hi"]
+LLM = ["annotate", "llm", "study", "--llm", "x", "--dry-run", "--keys", "1"]
+FOLDER = [
+    ["report"],
+    ["show", "", "L1.1"],
+    ["search", "", "--token", " a"],
+    ["analyse"],
+    ["removal"],
+    ["patterns"],
+    ["annotate", "sheets", "", "sheets"],
+    ["annotate", "agreement"],
+    ["explore", "", "--no-browser"],
+    ["compare", "", "study"],
+    ["inspect"],
+]
+PATHS = [LONG, DEEP, NUL, HALF, "loop", "~nobody-of-this-name/x"]
+
+
+def with_path(words: list[str], path: str) -> list[str]:
+    """A command with its path put where the gap is, or at its end."""
+    return [path if word == "" else word for word in words] if "" in words else [*words, path]
+
+
+CASES = [
+    *(with_path(words, path) for words in FOLDER for path in (LONG, NUL)),
+    *(["scan", "tiny:opt", path, "-o", "out"] for path in (*PATHS, "", "/dev/zero", "empty/x")),
+    *(["scan", "tiny:opt", "text.txt", "-o", path] for path in (*PATHS, "", "empty")),
+    *(["scan", path, "text.txt", "-o", "out"] for path in (*PATHS, "", "s3://b/x")),
+    *(["compare", "study", "study", "-o", path] for path in (LONG, NUL, ".", "empty/x", "pipe")),
+    *(["show", "study", "L1.1", "--picture", path] for path in (f"{LONG}.svg", "empty/x.svg")),
+    *(["annotate", "sheets", "study", path] for path in (LONG, NUL)),
+    *(["annotate", "sheets", "study", "o", "--database", path] for path in (LONG, NUL)),
+    *(["annotate", "import", "study", path, "--annotator", "a"] for path in (LONG, NUL)),
+    ["study", "tiny:opt", "", "-o", "out"],
+    *([*SCAN, "--layers", text] for text in ("3-1", "1-99999999999", "0", "1,,2", "1-", DIGITS)),
+    *([*SCAN, "--seed", number] for number in ("-1", str(2**63), DIGITS, "nan")),
+    *([*SCAN, "--max-sentences", number] for number in ("0", "-1", DIGITS)),
+    *([*SCAN, "--budget", number] for number in ("0", "-1")),
+    *([*SCAN, "--workers", "0"], [*SCAN, "--ray", "--gpus-per-worker", "nan"]),
+    *(["inspect", "tiny:opt", "--device", name] for name in ("meta", "", "cuda:999", "mtia")),
+    *([*PROMPT, "--set", edit] for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=3e38", "L1.5=nan")),
+    *([*PROMPT, "--set", f"L1.{DIGITS}=1"], [*PROMPT, "--top", "0"], [*PROMPT, "--top", "-1"]),
+    [*PROMPT, "--dtype", "float16", "--set", "L1.5=1e5"],
+    ["prompt", "tiny:opt", HALF],
+    ["search", "study", "--token", HALF],
+    ["search", "study", "--token", " a", "-n", "-1"],
+    ["show", "study", f"L1.{DIGITS}"],
+    ["show", "study", "L1.1", "-n", "-1"],
+    ["analyse", "study", "--only", ""],
+    ["analyse", "study", "--sample", "0"],
+    ["analyse", "study", "--device", "meta"],
+    ["removal", "study", "--top", "-1"],
+    ["patterns", "study", "--keys", "-1"],
+    ["models", "get", NUL],
+    ["explore", "study", "--port", "-1"],
+    ["explore", "study", "--host", "a..b", "--no-browser"],
+    ["explore", "study", "--host", "x" * 300, "--no-browser"],
+    ["explore", "study", "--host", NUL, "--no-browser"],
+    *([*LLM, "--endpoint", url] for url in ("", "x", NUL, "http://[::1", "file:///x")),
+    *([*LLM, "--endpoint", "http://x/v1", "--rate", rate] for rate in ("0", "nan", "-1")),
+    *([*LLM, "--endpoint", "http://x/v1", "--price", price] for price in ("nan,1", "-1,1")),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, toy_study: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a text, an empty file, a link to itself, and a study."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("the river runs\n")
+    Path("empty").touch()
+    Path("loop").symlink_to("loop")
+    os.mkfifo("pipe")
+    Path("study").symlink_to(toy_study.folder)
+    return tmp_path
+
+
+def only_message(err: str) -> str:
+    """The one sentence on standard error; click says how a command is used before it."""
+    assert "Traceback" not in err
+    lines = [line for line in err.splitlines() if line and not line.startswith(("Usage", "Try"))]
+    assert len(lines) == 1, err
+    return lines[0]
+
+
+def short(words: list[str]) -> str:
+    """A name for a case."""
+    return ascii(" ".join(word if len(word) < 40 else f"{word[:5]}..." for word in words))
+
+
+@pytest.mark.parametrize("words", CASES, ids=short)
+def test_bad_input_is_one_sentence_and_nothing_is_written(
+    place: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    before = sorted(place.iterdir())
+    code, out, err = run(capsys, *words)
+    assert code == 2, err
+    assert out.strip() == ""
+    assert len(only_message(err)) < 700
+    assert sorted(place.iterdir()) == before
+    assert Path("pipe").is_fifo()  # nothing that is not a file is replaced by one
+
+
+def command(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "ffmem", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **how,
+    )
+
+
+def test_closed_standard_input_is_one_sentence(place: Path) -> None:
+    done = command("scan", "tiny:opt", "-", "-o", "out", preexec_fn=lambda: os.close(0))
+    assert done.returncode == 2
+    assert "standard input is closed" in only_message(done.stderr)
+    assert not Path("out").exists()
+
+
+def test_bytes_that_are_not_utf8_are_one_sentence(place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable.encode(), b"-m", b"ffmem", b"prompt", b"tiny:opt", b"caf\xe9"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert "UTF-8" in only_message(done.stderr.decode())
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux's /proc")
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "scan", "tiny:opt", "/proc/self/mem", "-o", "out")
+    assert code == 2
+    assert "/proc/self/mem cannot be read" in only_message(err)
+
+
+def refusals_of_another_user(paths: list[Path]) -> list[str]:
+    """What reading says in a copy of this process whom permissions hold for, two lines a path."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            for source in map(Source, map(str, paths)):
+                for read in (digest, lambda source: list(documents(source))):
+                    try:
+                        read(source)
+                    except FfmemError as error:
+                        os.write(writing, f"{error}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        lines = said.read().splitlines()
+    os.waitpid(child, 0)
+    return lines
+
+
+def test_a_file_of_somebody_else_is_one_sentence() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        file, inside = folder / "closed.txt", folder / "closed" / "text.txt"
+        inside.parent.mkdir()
+        for path in (file, inside):
+            path.write_text("the river\n")
+        file.chmod(0)
+        inside.parent.chmod(0)
+        lines = refusals_of_another_user([file, inside])
+        inside.parent.chmod(0o700)
+    assert len(lines) == 4
+    assert all("Permission denied" in line and "permission, or" in line for line in lines)
+
+
+def test_a_named_pipe_is_read_as_a_stream(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = Source("pipe")
+    assert digest(source) == STREAM
+    writer = threading.Thread(target=lambda: Path("pipe").write_text("one river\ntwo rivers\n"))
+    writer.start()
+    assert list(documents(source)) == ["one river", "two rivers"]
+    writer.join()
+    writer = threading.Thread(target=lambda: Path("pipe").write_text("one river\ntwo rivers\n"))
+    writer.start()
+    code, out, err = run(capsys, "scan", "tiny:opt", "pipe", "-o", "out")
+    writer.join()
+    assert code == 0, err
+    assert "2 sentences" in out
+    code, _, err = run(capsys, "analyse", "out", "--only", "refinement", "--no-figures")
+    assert code == 2
+    assert "came through a pipe" in only_message(err)
+
+
+def test_a_reader_who_leaves_ends_the_command_quietly(place: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "ffmem", "models"], env=env, stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_standard_output_is_one_sentence(place: Path) -> None:
+    with open("/dev/full", "w") as full:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-m", "ffmem", "models"],
+            env=env,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert "make room" in only_message(done.stderr)
+
+
+INTERRUPT = """
+import importlib.abc, signal, sys
+
+class Pressed(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Pressed())
+from ffmem.cli.start import main
+main()
+"""
+
+
+def test_ctrl_c_while_commands_are_imported_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPT],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 130
+    assert done.stderr == "stopped\n"
+
+
+@pytest.mark.parametrize("path", [LONG, NUL, HALF, "\ud800"], ids=ascii)
+def test_python_functions_refuse_a_path_that_cannot_be(
+    tmp_path: Path, toy_study: Any, path: str
+) -> None:
+    for call in (
+        lambda: ffmem.open_study(path),
+        lambda: ffmem.load(path),
+        lambda: list(documents(Source(path))),
+        lambda: digest(Source(path)),
+        lambda: write_comparison([toy_study, toy_study], tmp_path / path),
+        lambda: write_whole(tmp_path / path, lambda part: part.write_text("x")),
+    ):
+        with pytest.raises(FfmemError):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "ids", [[[264]], [[-1]], [[2**40]], [[0.5]], [0], [[]]], ids=lambda ids: str(ids)
+)
+def test_token_ids_that_are_not_the_models_are_refused(relu: LanguageModel, ids: Any) -> None:
+    with pytest.raises(FfmemError, match=r"token"):
+        ffmem.read(relu, torch.tensor(ids))
+
+
+def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> None:
+    h = torch.zeros(1, relu.width)
+    readings = ffmem.look(relu, "the river").readings
+    for wrong in (-1, relu.words, 2**40):
+        for call in (
+            lambda wrong=wrong: ffmem.token_ranks(relu, h, torch.tensor([wrong]), "state"),
+            lambda wrong=wrong: ffmem.token_probabilities(relu, h, torch.tensor([wrong]), "state"),
+            lambda wrong=wrong: ffmem.contributions(relu, readings, wrong),
+        ):
+            with pytest.raises(FfmemError, match="not a token"):
+                call()
+
+
+def test_half_a_character_in_a_prompt_is_refused(relu: LanguageModel) -> None:
+    for text in (HALF, "\ud800"):
+        with pytest.raises(FfmemError, match="half a character"):
+            ffmem.look(relu, text)
+
+
+def test_tokens_that_are_control_characters_can_be_drawn(tmp_path: Path) -> None:
+    pushes = [TokenPush(1, "\x17\0", 1.0), TokenPush(2, "\uffff", 0.5)]
+    chart = memory_chart(ffmem.Address(1, 0), [], pushes)
+    for ending in ("svg", "png"):
+        save_picture(chart, tmp_path / f"memory.{ending}")
+        assert (tmp_path / f"memory.{ending}").stat().st_size > 0
+    assert "\u2417" in (tmp_path / "memory.svg").read_text()
