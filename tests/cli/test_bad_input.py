@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from ffmem.store.search import TokenPush
+from ffmem.store.lookup import TokenPush
 
 import ffmem
 from ffmem.corpus.sources import STREAM, Source, digest, documents
