@@ -27,8 +27,8 @@ from urllib.parse import quote
 import numpy as np
 import uvloop
 
-from ffmem.store.prepared import read_column
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.search_index import read_column
 
 LIMITS = {"memory": 50.0, "search": 100.0}  # milliseconds at the 95th percentile
 

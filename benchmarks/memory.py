@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
+from ffmem.execution.run import ScanPlan, scan
 from ffmem.models.loading import load
-from ffmem.pipeline import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
 
 WORDS = "red sun old cat big hat new sea far sky low fog dry hay wet oak tin cup icy bay".split()  # noqa: SIM905

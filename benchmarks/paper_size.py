@@ -26,17 +26,19 @@ from transformers import AutoTokenizer, OPTConfig, OPTForCausalLM
 from benchmarks.precision import overlap
 from benchmarks.scan import bare, in_turn, wait
 from benchmarks.stages import Stages
-from ffmem import demo, pipeline
-from ffmem.corpus.apart import tokenised_apart
+from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokenised import Reading
+from ffmem.corpus.tokeniser_pool import tokenised_apart
+from ffmem.execution import finish as finishing
+from ffmem.execution import run as pipeline
+from ffmem.execution import single_process as local
+from ffmem.execution.run import ScanPlan, scan
+from ffmem.execution.shard_reader import Reader, shard_batches
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.pipeline import ScanPlan, scan
-from ffmem.runs import finishing, local
-from ffmem.runs.reading import Reader, shard_batches
 from ffmem.scan.scanner import Scanner
 from ffmem.scan.settings import ScanSettings
 

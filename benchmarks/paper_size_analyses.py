@@ -23,12 +23,12 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, documents
+from ffmem.execution.run import ScanPlan, scan
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
-from ffmem.pipeline import ScanPlan, scan
+from ffmem.models.wrapping import see
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.running import make_result
-from ffmem.studies.subject import Sizes, Subject
+from ffmem.studies.inputs import Sizes, Subject
+from ffmem.studies.runner import make_result
 
 STAGES = ("values", "composition", "refinement", "last-layer")
 

@@ -12,10 +12,10 @@ import argparse
 import time
 from pathlib import Path
 
-from ffmem.analyses.pattern_study import PatternStudy, pattern_study
-from ffmem.analyses.word_states import WordStates
 from ffmem.models.loading import load
-from ffmem.store.records import Record, write_record
+from ffmem.patterns.analysis import PatternStudy, pattern_study
+from ffmem.patterns.embeddings import WordStates
+from ffmem.store.result_files import Record, write_record
 from ffmem.store.scan_store import ScanStore
 
 

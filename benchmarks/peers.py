@@ -29,7 +29,7 @@ from benchmarks.scan import all_batches, bare, first_sentences
 from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
+from ffmem.models.wrapping import see
 from ffmem.scan.scanner import Scanner
 from ffmem.scan.settings import ScanSettings
 

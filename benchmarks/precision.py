@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from ffmem import demo
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
+from ffmem.execution.run import ScanPlan, scan
 from ffmem.models.loading import load
-from ffmem.pipeline import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.writing import NO_SENTENCE
+from ffmem.store.scan_writer import NO_SENTENCE
 
 TOP = 50
 LEADS = (0, 1, 2, 4, 8, 16)  # times what rounding changes

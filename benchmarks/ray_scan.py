@@ -22,7 +22,7 @@ from ffmem import demo
 from ffmem.corpus import shards as cutting
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.pipeline import Cluster, ModelChoice, ScanPlan, Watch, scan_on
+from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, Watch, scan_on
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.checkpoint import Progress
 

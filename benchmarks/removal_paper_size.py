@@ -18,7 +18,7 @@ import torch
 
 from ffmem.analyses.removal import Removal, removal
 from ffmem.models.loading import load
-from ffmem.store.records import Record, write_record
+from ffmem.store.result_files import Record, write_record
 from ffmem.store.scan_store import ScanStore
 
 

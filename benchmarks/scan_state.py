@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from ffmem.scan.launch_queue import Shared
 from ffmem.scan.layer_scan import LayerScan
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.shared import Shared
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def report(options: argparse.Namespace, times: Times) -> None:
 
 def time_kernel(options: argparse.Namespace) -> None:
     """The kernel alone on coefficients like the model's, for several block sizes."""
-    from ffmem.scan import kernel_pass
+    from ffmem.scan.passes import triton_pass as kernel_pass
 
     batch = next(iter(random_batches(1, options.tokens, options.vocabulary)))
     chosen = ScanSettings(top=options.top, sample=options.sample)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from ffmem.corpus.splitting import SPLITTERS
+from ffmem.corpus.splitters import SPLITTERS
 
 GOLD = Path(__file__).with_name("splitters_gold.txt")
 MARK = "‖"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.kept import KeptSentences, flat_indices, starts_of
+from ffmem.corpus.kept_sentences import KeptSentences, flat_indices, starts_of
 from ffmem.store.digests import Files
 from ffmem.store.folder import ScanFolder
 from ffmem.store.manifest import Manifest, ScanKey
-from ffmem.store.writing import write_array, write_kept, write_table, write_vocabulary
+from ffmem.store.scan_writer import write_array, write_kept, write_table, write_vocabulary
 
 TOP, SAMPLE, ENDS = 50, 32, 20
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]

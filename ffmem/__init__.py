@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ffmem.address import Address as Address
     from ffmem.errors import FfmemError as FfmemError
-    from ffmem.memories.contributions import contributions as contributions
+    from ffmem.memories.attribution import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
     from ffmem.memories.projection import Lens as Lens
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ffmem.memories.projection import token_probabilities as token_probabilities
     from ffmem.memories.projection import token_ranks as token_ranks
     from ffmem.memories.projection import top_tokens as top_tokens
-    from ffmem.memories.prompting import look as look
-    from ffmem.memories.reading import read as read
-    from ffmem.memories.values import value_tokens as value_tokens
-    from ffmem.memories.values import value_vectors as value_vectors
+    from ffmem.memories.prompt_explanation import look as look
+    from ffmem.memories.recording import read as read
+    from ffmem.memories.value_vectors import value_tokens as value_tokens
+    from ffmem.memories.value_vectors import value_vectors as value_vectors
     from ffmem.models.language_model import LanguageModel as LanguageModel
     from ffmem.models.loading import load as load
-    from ffmem.models.seeing import see as see
+    from ffmem.models.wrapping import see as see
     from ffmem.studies.study import open_study as open_study
 
 _HOME = {

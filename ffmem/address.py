@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ffmem.errors import AddressError
-from ffmem.refusals import shortened
+from ffmem.os_errors import shortened
 
 Sign = Literal["", "+", "-"]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
+from ffmem.execution.run import ScanPlan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.pipeline import ScanPlan
 from ffmem.scan.settings import ScanSettings
+from ffmem.studies.inputs import Sizes
 from ffmem.studies.study import Study
-from ffmem.studies.subject import Sizes
-from ffmem.study import StudyPlan, study
+from ffmem.workflows import StudyPlan, study
 from tests.analyses.conftest import lines
 
 FEW = Sizes(

@@ -14,20 +14,20 @@ from ffmem.address import Address
 from ffmem.analyses.controls import untrained
 from ffmem.analyses.last_layer import nearness
 from ffmem.analyses.lenses import lenses_of
+from ffmem.execution.shard_reader import shard_batches
 from ffmem.explorer.queries.live_memory import nearest, silenced
 from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
-from ffmem.memories.contributions import contributions
+from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
 from ffmem.memories.projection import Lens, logits, token_ranks
-from ffmem.memories.prompting import continued, look
-from ffmem.memories.reading import read
-from ffmem.memories.values import value_ends, value_tokens, value_vectors
-from ffmem.models.digest import weights_digest
+from ffmem.memories.prompt_explanation import continued, look
+from ffmem.memories.recording import read
+from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
+from ffmem.models.device_placement import own_parameters
+from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.models.seeing import see
-from ffmem.models.weights import own_parameters
-from ffmem.runs.reading import shard_batches
+from ffmem.models.wrapping import see
 from ffmem.scan.scanner import Scanner, ScanState, merged
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import probe

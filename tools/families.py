@@ -24,8 +24,8 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ffmem.errors import ModelError
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model
+from ffmem.models.wrapping import see
 
 PAGE = Path("docs/reference/families.md")
 SECONDS = 60

@@ -1,1 +1,1 @@
-"""One question a file: pure functions over a model and a store, results with their controls."""
+"""One question of the paper per file: pure functions over a model and a store, with controls."""

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_rows
-from ffmem.analyses.intervals import Interval, bootstrap
-from ffmem.analyses.next_tokens import last_coefficients, next_log_probabilities
-from ffmem.analyses.sample import PrefixSample
-from ffmem.analyses.trigger_tokens import NONE, cells_of
+from ffmem.analyses.inputs.next_token_effects import last_coefficients, next_log_probabilities
+from ffmem.analyses.inputs.prefix_sample import PrefixSample
+from ffmem.analyses.inputs.trigger_tokens import NONE, cells_of
+from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
-from ffmem.memories.values import value_tokens
+from ffmem.memories.value_vectors import value_tokens
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.writing import NO_SENTENCE
+from ffmem.store.scan_writer import NO_SENTENCE
 
 TRIES = 2  # random prefixes looked at to find one that does not fire a memory
 

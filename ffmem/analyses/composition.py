@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.intervals import Interval, wilson
-from ffmem.analyses.sample_reading import Coefficients, SampleReading, tops
+from ffmem.analyses.inputs.layer_readings import Coefficients, SampleReading, tops
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.analyses.stop_words import StopWords, punctuation_ids, stop_word_ids
-from ffmem.memories.values import value_vectors
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ffmem.analyses.intervals import Interval
+from ffmem.analyses.statistics import Interval
+from ffmem.models.device_placement import place_like
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
-from ffmem.models.weights import place_like
+from ffmem.models.wrapping import see
 
 
 def shuffled(numbers: Tensor, generator: torch.Generator) -> Tensor:

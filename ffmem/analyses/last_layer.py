@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffled
-from ffmem.analyses.intervals import Interval, wilson
+from ffmem.analyses.inputs.layer_readings import SampleReading
 from ffmem.analyses.last_memories import LastMemories, last_memories
-from ffmem.analyses.sample_reading import SampleReading
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.analyses.stop_words import FUNCTION_WORDS
 from ffmem.memories.projection import CHUNK_BYTES
 from ffmem.models.language_model import LanguageModel

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.analyses.controls import shuffled
-from ffmem.analyses.intervals import Interval, wilson
-from ffmem.analyses.sample_reading import SampleReading
-from ffmem.analyses.value_reading import cell_values, ranks_by_counting
+from ffmem.analyses.inputs.layer_readings import SampleReading
+from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.projection import in_chunks
 from ffmem.models.language_model import LanguageModel
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffled, shuffled_agreement
-from ffmem.analyses.intervals import Interval, wilson
-from ffmem.analyses.next_tokens import next_log_probabilities
-from ffmem.analyses.sample import PrefixSample
-from ffmem.analyses.trigger_tokens import trigger_tokens
-from ffmem.analyses.value_reading import cell_values, ranks_by_counting
+from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
+from ffmem.analyses.inputs.prefix_sample import PrefixSample
+from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
+from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, best, in_chunks
 from ffmem.models.language_model import LanguageModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ffmem.analyses.intervals import Interval
+from ffmem.analyses.statistics import Interval
 
 
 def pooled(

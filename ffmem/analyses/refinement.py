@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import shuffled_agreement
-from ffmem.analyses.intervals import Interval, bootstrap, wilson
-from ffmem.analyses.sample_reading import Predictions, SampleReading
+from ffmem.analyses.inputs.layer_readings import Predictions, SampleReading
+from ffmem.analyses.statistics import Interval, bootstrap, wilson
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LENGTHS = (0, 5, 10, 20, 40)  # tokens of a prefix where a new group begins

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.drawn_keys import drawn_keys
-from ffmem.analyses.intervals import Interval
+from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
 from ffmem.analyses.pooled import pooled
-from ffmem.analyses.shortened import Question, Shortened, coefficients
+from ffmem.analyses.random_keys import drawn_keys
+from ffmem.analyses.statistics import Interval
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.writing import NO_SENTENCE
+from ffmem.store.scan_writer import NO_SENTENCE
 
 KINDS = ("first", "last", "random")
 DECILES = 10

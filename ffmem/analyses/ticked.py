@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ffmem.analyses.features import SPECIFIC, Feature, features
-from ffmem.analyses.meanings import Cluster
-from ffmem.analyses.patterns import LEAST, Pattern
-from ffmem.analyses.prefixes import Prefix
-from ffmem.analyses.rule_annotator import Rule, RuleAnnotator
-from ffmem.analyses.rules import Background
+from ffmem.patterns.clusters import Cluster
+from ffmem.patterns.prefixes import Prefix
+from ffmem.patterns.record import LEAST, Pattern
+from ffmem.patterns.rule_annotator import Rule, RuleAnnotator
+from ffmem.patterns.surface_features import SPECIFIC, Feature, features
+from ffmem.patterns.surface_rules import Background
 
 
 def ticked_rules(

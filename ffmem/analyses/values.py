@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import shuffled_agreement, unigram_match
-from ffmem.analyses.intervals import Interval, wilson
-from ffmem.analyses.predictive import Predictive, predictive_values
-from ffmem.analyses.value_reading import Group, LayerValues
+from ffmem.analyses.inputs.value_rankings import Group, LayerValues
+from ffmem.analyses.predictive_values import Predictive, predictive_values
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ffmem.analyses.intervals import Interval, wilson
-from ffmem.annotations.records import Saying
+from ffmem.analyses.statistics import Interval, wilson
+from ffmem.annotations.sheets import Saying
 
 
 @dataclass(frozen=True)

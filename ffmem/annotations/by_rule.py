@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ffmem.address import Address
-from ffmem.analyses.meanings import Embedding
-from ffmem.analyses.pattern_study import rule_annotator
-from ffmem.analyses.rules import Background
-from ffmem.annotations.records import Said, Sheet, as_said
+from ffmem.annotations.sheets import Said, Sheet, as_said
 from ffmem.annotations.shown import shown_prefixes
+from ffmem.patterns.analysis import rule_annotator
+from ffmem.patterns.clusters import Embedding
+from ffmem.patterns.surface_rules import Background
 from ffmem.store.scan_store import ScanStore
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ffmem.analyses.intervals import Interval, wilson
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.annotations.agreement import cohen_kappa, krippendorff_alpha
 from ffmem.annotations.cases import Judgement, Judging, ShownCase, judged_cases
 

@@ -11,11 +11,11 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from ffmem.annotations.cases import CaseSheet, Judgement, Judging, ShownCase
-from ffmem.annotations.records import Said, Saying, Sheet, ShownPrefix
 from ffmem.annotations.revisions import Revisions
+from ffmem.annotations.sheets import Said, Saying, Sheet, ShownPrefix
 from ffmem.annotations.tables import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES
 from ffmem.errors import StoreError
-from ffmem.location import location
+from ffmem.locations import location
 
 
 class Annotations:

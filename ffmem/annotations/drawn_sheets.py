@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 
 from ffmem.address import Address
-from ffmem.analyses.drawn_keys import drawn_keys
-from ffmem.analyses.pattern_study import POOL, PURPOSE
-from ffmem.analyses.patterns import LEAST, SHOWN
-from ffmem.analyses.prefixes import Prefix, PseudoKeys, random_prefixes, trigger_prefixes
-from ffmem.annotations.records import CHOSEN, Sheet, ShownPrefix
+from ffmem.analyses.random_keys import drawn_keys
+from ffmem.annotations.sheets import CHOSEN, Sheet, ShownPrefix
 from ffmem.errors import StoreError
+from ffmem.patterns.analysis import POOL, PURPOSE
+from ffmem.patterns.prefixes import Prefix, PseudoKeys, random_prefixes, trigger_prefixes
+from ffmem.patterns.record import LEAST, SHOWN
 from ffmem.store.scan_store import ScanStore
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ffmem.analyses.patterns import LEAST
-from ffmem.annotations.records import Sheet
+from ffmem.annotations.sheets import Sheet
 from ffmem.models.chat import Message
+from ffmem.patterns.record import LEAST
 
 INSTRUCTIONS = f"""\
 You are given numbered beginnings of sentences. Find the patterns that repeat among them.

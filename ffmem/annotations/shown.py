@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ffmem.address import Address
-from ffmem.analyses.pattern_study import POOL
-from ffmem.analyses.patterns import SHOWN
-from ffmem.analyses.prefixes import Prefix, prefix_at, random_prefixes, trigger_prefixes
-from ffmem.annotations.records import Sheet
+from ffmem.annotations.sheets import Sheet
 from ffmem.errors import StoreError
+from ffmem.patterns.analysis import POOL
+from ffmem.patterns.prefixes import Prefix, prefix_at, random_prefixes, trigger_prefixes
+from ffmem.patterns.record import SHOWN
 from ffmem.store.scan_store import ScanStore
 
 

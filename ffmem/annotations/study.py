@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ffmem.analyses.held_out import HeldOut
-from ffmem.analyses.intervals import wilson
-from ffmem.analyses.meanings import Embedding
-from ffmem.analyses.pattern_study import ControlRate
-from ffmem.analyses.patterns import Pattern, Summary, summary
-from ffmem.analyses.rules import Background
-from ffmem.annotations.records import Saying
-from ffmem.annotations.worth import worth
+from ffmem.analyses.statistics import wilson
+from ffmem.annotations.scoring import worth
+from ffmem.annotations.sheets import Saying
 from ffmem.errors import StoreError
+from ffmem.patterns.analysis import ControlRate
+from ffmem.patterns.clusters import Embedding
+from ffmem.patterns.held_out import HeldOut
+from ffmem.patterns.record import Pattern, Summary, summary
+from ffmem.patterns.surface_rules import Background
 from ffmem.store.scan_store import ScanStore
 
 

@@ -8,23 +8,23 @@ import sys
 
 import click
 
-from ffmem.cli.analyse import analyse
-from ffmem.cli.annotate import annotate
-from ffmem.cli.compare import compare
-from ffmem.cli.explore import explore
-from ffmem.cli.inspect import inspect
-from ffmem.cli.models import models
-from ffmem.cli.patterns import patterns
-from ffmem.cli.prompt import prompt
-from ffmem.cli.removal import removal
-from ffmem.cli.report import report
-from ffmem.cli.scan import scan
-from ffmem.cli.search import search
-from ffmem.cli.show import show
-from ffmem.cli.study import study
-from ffmem.cli.verify import verify
+from ffmem.cli.commands.analyse import analyse
+from ffmem.cli.commands.annotate.sheets import annotate
+from ffmem.cli.commands.compare import compare
+from ffmem.cli.commands.explore import explore
+from ffmem.cli.commands.inspect import inspect
+from ffmem.cli.commands.models import models
+from ffmem.cli.commands.patterns import patterns
+from ffmem.cli.commands.prompt import prompt
+from ffmem.cli.commands.removal import removal
+from ffmem.cli.commands.report import report
+from ffmem.cli.commands.scan import scan
+from ffmem.cli.commands.search import search
+from ffmem.cli.commands.show import show
+from ffmem.cli.commands.study import study
+from ffmem.cli.commands.verify import verify
 from ffmem.errors import FfmemError
-from ffmem.refusals import is_text, sentence, shortened
+from ffmem.os_errors import is_text, sentence, shortened
 from ffmem.version import VERSION
 
 STOPPED = 130  # the exit code that shells know: ended by Ctrl-C

@@ -6,7 +6,7 @@ import math
 
 import click
 
-from ffmem.refusals import shortened
+from ffmem.os_errors import shortened
 
 
 class Whole(click.ParamType[int]):

@@ -11,7 +11,7 @@ import click
 
 from ffmem.cli.numbers import POSITIVE, SOME
 from ffmem.errors import FfmemError, StoreError
-from ffmem.location import location
+from ffmem.locations import location
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
@@ -120,7 +120,7 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
         except (FfmemError, click.ClickException):
             raise
         except Exception as error:
-            from ffmem.studies.damage import first_damage  # slow, and rarely needed
+            from ffmem.studies.remedies import first_damage  # slow, and rarely needed
 
             found = first_damage(folder)
             if found is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ffmem.studies.running import Event
+    from ffmem.studies.runner import Event
 
 
 def print_event(event: Event) -> None:

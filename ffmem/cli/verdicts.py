@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ffmem.report.claims import Verdict
+    from ffmem.report.verdicts import Verdict
 
 STYLES = {"holds": "green", "does not hold": "red", "not measured": "dim"}
 
@@ -17,7 +17,7 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     """Each claim, its number in the paper and here, the control, and whether it holds."""
     from rich.table import Table
 
-    from ffmem.report.claims import shown
+    from ffmem.report.verdicts import shown
 
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for name, ratio in (("claim", 5), ("paper", 3), ("here (95 %)", 4), ("control", 4)):

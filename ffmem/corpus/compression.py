@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ffmem.errors import CorpusError
-from ffmem.location import is_remote
-from ffmem.refusals import refusals, shortened
+from ffmem.locations import is_remote
+from ffmem.os_errors import refusals, shortened
 
 COMPRESSED = (".gz", ".xz", ".zst")
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.places import POSITIONS, ROWS, sentence_number
 from ffmem.corpus.shards import Shard
-from ffmem.corpus.splitting import DEFAULT, splitter_named
-from ffmem.corpus.token_ends import tokens_and_ends
+from ffmem.corpus.splitters import DEFAULT, splitter_named
+from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.corpus.wikitext import detokenised, is_heading
 from ffmem.errors import CorpusError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ffmem.corpus.compression import COMPRESSED, Meter
-from ffmem.corpus.files import (
+from ffmem.corpus.file_formats import (
     JSON_LINES,
     checked_text,
     file_documents,
@@ -23,8 +23,8 @@ from ffmem.corpus.files import (
     text_lines,
 )
 from ffmem.errors import CorpusError
-from ffmem.location import is_remote, is_url, location
-from ffmem.refusals import refusals, shortened
+from ffmem.locations import is_remote, is_url, location
+from ffmem.os_errors import refusals, shortened
 
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads

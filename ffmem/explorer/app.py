@@ -7,8 +7,8 @@ from types import ModuleType
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
-from ffmem.explorer.explored import Explored
-from ffmem.explorer.failures import DOCUMENTED, answer_failures
+from ffmem.explorer.context import Explored
+from ffmem.explorer.error_pages import DOCUMENTED, answer_failures
 from ffmem.explorer.methods import HeadAsGet
 from ffmem.explorer.pages import (
     annotate,
@@ -21,8 +21,8 @@ from ffmem.explorer.pages import (
     prompt,
     search,
 )
-from ffmem.explorer.rendering import STATIC, templates
-from ffmem.explorer.safety import Guard
+from ffmem.explorer.security import Guard
+from ffmem.explorer.templating import STATIC, templates
 from ffmem.version import VERSION
 
 # Each has a `router`, and a `LINK` (title, address) if it stands in the navigation.

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from ffmem.explorer.html_fragments import shown_number, shown_token
 from ffmem.explorer.queries.memory import ShownToken, ShownTrigger
 from ffmem.explorer.queries.search import Answer, Hit
-from ffmem.explorer.shown import shown_number, shown_token
 
 KEPT = 65_536  # pieces of tokens, which come again and again
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from ffmem.analyses.pattern_study import ControlRate, PatternStudy
-from ffmem.analyses.patterns import LABELS, Summary
 from ffmem.figures import style
+from ffmem.patterns.analysis import ControlRate, PatternStudy
+from ffmem.patterns.record import LABELS, Summary
 
 
 def charts(result: PatternStudy) -> dict[str, Any]:

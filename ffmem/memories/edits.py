@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ffmem.address import Address
 from ffmem.errors import AddressError, EditError
 from ffmem.models.language_model import LanguageModel
-from ffmem.refusals import shortened
+from ffmem.os_errors import shortened
 
 ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
 NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?\s*"

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ffmem.models.head import Head
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.unembedding import Head
 
 Kind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once

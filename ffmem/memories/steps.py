@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ffmem.address import Address, Sign
 from ffmem.memories.projection import PAPER, Lens, top_tokens
-from ffmem.memories.reading import LayerReading
-from ffmem.memories.values import value_vectors
+from ffmem.memories.recording import LayerReading
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import torch
 
 from ffmem.errors import ModelError
-from ffmem.models.continuing import continuation
+from ffmem.models.device_placement import device_of
+from ffmem.models.generation import continuation
 from ffmem.models.loading import checkpoint
-from ffmem.models.weights import device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from ffmem.errors import ModelError
 from ffmem.models.activations import activation_name
+from ffmem.models.device_placement import tensor_of
 from ffmem.models.families import Family
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
-from ffmem.models.weights import tensor_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from ffmem.models.weights import device_of, tensor_of
+from ffmem.models.device_placement import device_of, tensor_of
 
 Form = Literal["sequential", "parallel", "post-norm", "normed-residual"]
 

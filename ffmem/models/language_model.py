@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ffmem.address import Address
 from ffmem.errors import AddressError, ModelError
+from ffmem.models.checks import Identity
+from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.head import Head
-from ffmem.models.identity import Identity
-from ffmem.models.weights import device_of
-from ffmem.refusals import is_text
+from ffmem.models.unembedding import Head
+from ffmem.os_errors import is_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

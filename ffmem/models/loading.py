@@ -12,12 +12,12 @@ import torch
 
 from ffmem import demo
 from ffmem.errors import ModelError
-from ffmem.location import is_url, location
+from ffmem.locations import is_url, location
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.named import WHEELS, cached_file
-from ffmem.models.seeing import see
+from ffmem.models.pypi_models import WHEELS, cached_file
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.refusals import refusals
+from ffmem.models.wrapping import see
+from ffmem.os_errors import refusals
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.analyses.last_layer import Case
-from ffmem.analyses.predictive import ValueRow
-from ffmem.report import paper  # noqa: F401 - fills the list of claims
-from ffmem.report.claims import Verdict, judged
+from ffmem.analyses.predictive_values import ValueRow
+from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
 from ffmem.report.examples import KeyRow, key_rows, value_rows
-from ffmem.report.words import SECTIONS, FigureWords, SectionWords
-from ffmem.store.records import plain
+from ffmem.report.section_texts import SECTIONS, FigureWords, SectionWords
+from ffmem.report.verdicts import Verdict, judged
+from ffmem.store.result_files import plain
 from ffmem.studies.study import Study
 
 CASES = 12  # of the last layer that are printed

@@ -11,11 +11,11 @@ from typing import Any
 from ffmem.errors import FfmemError
 from ffmem.figures.inline import chart_script, picture
 from ffmem.figures.style import INK
-from ffmem.report import paper  # noqa: F401 - fills the list of claims
+from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
 from ffmem.report.build import about
-from ffmem.report.claims import Verdict, judged
-from ffmem.report.words import SECTIONS, FigureWords
-from ffmem.report.writing import rendered, write_text
+from ffmem.report.report_writer import rendered, write_text
+from ffmem.report.section_texts import SECTIONS, FigureWords
+from ffmem.report.verdicts import Verdict, judged
 from ffmem.studies.study import Study
 
 PAGE, AXIS, LEAST = 950, 75, 200  # pixels: of a row, of what surrounds a chart, of a chart

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ffmem.address import Address
-from ffmem.analyses.pattern_study import PatternStudy
-from ffmem.analyses.patterns import Pattern
-from ffmem.analyses.predictive import ValueRow
+from ffmem.analyses.predictive_values import ValueRow
 from ffmem.analyses.values import Values
+from ffmem.patterns.analysis import PatternStudy
+from ffmem.patterns.record import Pattern
 from ffmem.store.scan_store import ScanStore
 
 BANDS = 6  # parts of the depth that each give a row of Table 1

@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.bars import Bars
-from ffmem.scan.candidates import Candidates, tables
-from ffmem.scan.rows import Batch, Rows
-from ffmem.scan.sample import Sample
-from ffmem.scan.search import Swept, candidates
+from ffmem.scan.batch_rows import Batch, Rows
+from ffmem.scan.launch_queue import Shared
+from ffmem.scan.passes.selection import Swept, candidates
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.shared import Shared
-from ffmem.scan.tallies import UNIT, Tallies
-from ffmem.scan.triggers import Triggers
+from ffmem.scan.state.candidates import Candidates, tables
+from ffmem.scan.state.sample import Sample
+from ffmem.scan.state.tallies import UNIT, Tallies
+from ffmem.scan.state.thresholds import Bars
+from ffmem.scan.state.triggers import Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.kernel_pass import KernelPass
+    from ffmem.scan.passes.triton_pass import KernelPass
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def kernel_pass(memories: int, settings: ScanSettings, device: torch.device) -> 
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan.kernel_pass import KernelPass, runs_on
+        from ffmem.scan.passes.triton_pass import KernelPass, runs_on
     except ImportError:
         return None
     return KernelPass(memories, settings, device) if runs_on(device) else None

@@ -14,9 +14,9 @@ from ffmem.errors import ScanError
 from ffmem.models.attention import any_shape
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
+from ffmem.scan.launch_queue import Shared
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.shared import Shared
 
 ScanState = dict[int, LayerState]  # by layer number
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.errors import StoreError
-from ffmem.location import is_remote
+from ffmem.locations import is_remote
 from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
 
 NOTES = "digests.jsonl"

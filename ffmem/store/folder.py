@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.errors import StoreError
-from ffmem.location import is_remote, possible, put
+from ffmem.locations import is_remote, possible, put
 
 
 @dataclass(frozen=True)

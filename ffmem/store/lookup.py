@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address, Sign
-from ffmem.corpus.kept import flat_indices
-from ffmem.scan.tallies import UNIT
+from ffmem.corpus.kept_sentences import flat_indices
+from ffmem.scan.state.tallies import UNIT
 from ffmem.store.parquet_tables import OTHER, End, cell_rows, read_column, rows_where
-from ffmem.store.prepared import Arrays, is_made, mapped, prepared
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.trigger_words import folded, word_spans
+from ffmem.store.search_index import Arrays, is_made, mapped, prepared
 from ffmem.store.value_ends import IndexedValues, TableValues
+from ffmem.store.word_index import folded, word_spans
 
 Rows = NDArray[np.int64]
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at

@@ -13,7 +13,7 @@ from typing import Any
 
 from ffmem.errors import StoreError
 from ffmem.store.folder import disk_trouble
-from ffmem.store.records import plain, read_record
+from ffmem.store.result_files import plain, read_record
 
 BESIDE = "other-settings"
 NOT_SETTINGS = ("scan", "ffmem")  # a result of another scan or version is out of date

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.corpus.kept import KeptSentences
+from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.errors import AddressError, StoreError
-from ffmem.location import fetched, is_remote, location
-from ffmem.scan.tallies import UNIT
+from ffmem.locations import fetched, is_remote, location
+from ffmem.scan.state.tallies import UNIT
 from ffmem.store.folder import ScanFolder
 from ffmem.store.manifest import Manifest, read_manifest
-from ffmem.store.ranges import (
+from ffmem.store.range_checks import (
     UNREADABLE,
     check_coefficients,
     check_counts,
@@ -26,7 +26,7 @@ from ffmem.store.ranges import (
     contradictions,
     refuse_damage,
 )
-from ffmem.store.writing import NO_SENTENCE
+from ffmem.store.scan_writer import NO_SENTENCE
 
 READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 ms
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.store.parquet_tables import SURE, End, all_pushes, by_token, end_column, value_row
-from ffmem.store.prepared import PUSHING, Arrays
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.search_index import PUSHING, Arrays
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,11 @@ from ffmem.corpus.compression import Meter
 from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import documents
+from ffmem.execution.run import ScanPlan, sentence_settings
 from ffmem.memories.projection import CHUNK_BYTES, logits
+from ffmem.models.device_placement import own_parameters
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.weights import own_parameters
-from ffmem.pipeline import ScanPlan, sentence_settings
-from ffmem.studies.subject import Sizes
+from ffmem.studies.inputs import Sizes
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 STANDARD_INPUT = "-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ffmem.errors import StoreError
-from ffmem.models.digest import weights_digest
+from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import DTYPES, chosen_device, load
 from ffmem.store.scan_store import ScanStore

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
 from ffmem.store.lookup import Lookup
-from ffmem.store.records import Record, read_record, restored
+from ffmem.store.result_files import Record, read_record, restored
 from ffmem.store.result_places import result_path
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.memory import Memory
-from ffmem.studies.running import failure_path
-from ffmem.studies.stages import STAGES
+from ffmem.studies.registry import STAGES
+from ffmem.studies.runner import failure_path
 
 if TYPE_CHECKING:
     import pandas

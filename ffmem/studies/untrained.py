@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ffmem.analyses.controls import untrained
 from ffmem.corpus.sentences import SentenceSettings
-from ffmem.pipeline import ScanPlan, scan
+from ffmem.execution.run import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.subject import SENTENCES, Subject, scanned_source
+from ffmem.studies.inputs import SENTENCES, Subject, scanned_source
 
 FOLDER = "control-random-weights"  # inside the study that it is the control of
 MOST_SENTENCES = 500  # of its scan

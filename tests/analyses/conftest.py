@@ -11,10 +11,10 @@ import torch
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source
+from ffmem.execution.run import ScanPlan, scan
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.pipeline import ScanPlan, scan
+from ffmem.models.wrapping import see
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 

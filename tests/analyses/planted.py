@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ffmem.analyses.meanings import content_words
-from ffmem.analyses.prefixes import Prefix
+from ffmem.patterns.clusters import content_words
+from ffmem.patterns.prefixes import Prefix
 
 
 def words_of(text: str) -> list[str]:

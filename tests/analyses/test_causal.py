@@ -12,8 +12,8 @@ from ffmem.analyses.causal import (
     quiet_places,
     trigger_places,
 )
-from ffmem.analyses.next_tokens import last_coefficients, next_log_probabilities
-from ffmem.analyses.sample import draw_sample
+from ffmem.analyses.inputs.next_token_effects import last_coefficients, next_log_probabilities
+from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.memories.edits import Edit, edited
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ffmem.analyses.intervals import bootstrap, wilson
+from ffmem.analyses.statistics import bootstrap, wilson
 
 
 def test_wilson_solves_its_own_equation() -> None:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ffmem.address import Address, Sign
-from ffmem.analyses.shortened import Question, Shortened, coefficients
+from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
 from ffmem.memories.projection import logits
-from ffmem.memories.reading import read
-from ffmem.memories.values import value_vectors
+from ffmem.memories.recording import read
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines

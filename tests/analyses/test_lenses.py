@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import torch
 
+from ffmem.analyses.inputs.prefix_sample import draw_sample
+from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
 from ffmem.analyses.lenses import MEASURED, lenses, lenses_of, measured
-from ffmem.analyses.sample import draw_sample
-from ffmem.analyses.trigger_tokens import trigger_tokens
 from ffmem.memories.projection import Lens, logits
-from ffmem.memories.values import value_vectors
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines, sentences_of

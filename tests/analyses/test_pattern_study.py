@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.meanings import content_words
-from ffmem.analyses.pattern_study import pattern_study
-from ffmem.analyses.prefixes import prefix_at, random_prefixes, trigger_prefixes
-from ffmem.analyses.rules import Background
-from ffmem.analyses.word_states import WordStates
 from ffmem.errors import StoreError
 from ffmem.figures.patterns import patterns_chart
-from ffmem.memories.reading import read
+from ffmem.memories.recording import read
 from ffmem.models.language_model import LanguageModel
+from ffmem.patterns.analysis import pattern_study
+from ffmem.patterns.clusters import content_words
+from ffmem.patterns.embeddings import WordStates
+from ffmem.patterns.prefixes import prefix_at, random_prefixes, trigger_prefixes
+from ffmem.patterns.surface_rules import Background
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
 from tests.analyses.planted import filler

@@ -6,13 +6,13 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.analyses.held_out import Trial, auc, held_out
-from ffmem.analyses.meanings import Meanings
-from ffmem.analyses.patterns import AnnotatedKey, Pattern, summary, trigger_labels
-from ffmem.analyses.prefixes import Prefix, PseudoKeys
-from ffmem.analyses.rule_annotator import RuleAnnotator
-from ffmem.analyses.rules import Background, shared_features
-from ffmem.analyses.words import stem
+from ffmem.analyses.english import stem
+from ffmem.patterns.clusters import Meanings
+from ffmem.patterns.held_out import Trial, auc, held_out
+from ffmem.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.patterns.record import AnnotatedKey, Pattern, summary, trigger_labels
+from ffmem.patterns.rule_annotator import RuleAnnotator
+from ffmem.patterns.surface_rules import Background, shared_features
 from tests.analyses.planted import NEWS, WAR, about, embedding, filler, prefixes
 
 KEY = Address(3, 7)

@@ -9,16 +9,16 @@ import pytest
 
 from ffmem import demo
 from ffmem.address import Address
-from ffmem.analyses.meanings import Meanings
-from ffmem.analyses.patterns import trigger_labels
-from ffmem.analyses.prefixes import Prefix, PseudoKeys
-from ffmem.analyses.rule_annotator import RuleAnnotator
-from ffmem.analyses.rules import Background
-from ffmem.analyses.word_states import WordStates
 from ffmem.corpus.sources import Source, documents
-from ffmem.corpus.token_ends import tokens_and_ends
+from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
+from ffmem.patterns.clusters import Meanings
+from ffmem.patterns.embeddings import WordStates
+from ffmem.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.patterns.record import trigger_labels
+from ffmem.patterns.rule_annotator import RuleAnnotator
+from ffmem.patterns.surface_rules import Background
 
 PRESS = """
 The vineyard is known for its wine, and its grapes are still crushed in a medieval press

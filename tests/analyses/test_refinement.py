@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ffmem.analyses.inputs.layer_readings import SampleReading, read_sample
 from ffmem.analyses.last_layer import (
     Case,
     Judge,
@@ -15,10 +16,9 @@ from ffmem.analyses.last_layer import (
 )
 from ffmem.analyses.last_memories import last_memories, ranks_under_cells
 from ffmem.analyses.refinement import Refinement, refinement
-from ffmem.analyses.sample_reading import SampleReading, read_sample
 from ffmem.memories.projection import logits
 from ffmem.memories.steps import winner
-from ffmem.memories.values import value_vectors
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.test_sample import sample_for

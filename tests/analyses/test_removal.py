@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from ffmem.address import Address
+from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
 from ffmem.analyses.removal import Variant, _random_tokens, _triggers, removal, saliency
-from ffmem.analyses.shortened import Question, Shortened, coefficients
 from ffmem.figures.removal import removal_chart
-from ffmem.memories.reading import read
+from ffmem.memories.recording import read
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_tokenizer
+from ffmem.models.wrapping import see
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses.conventions import conventions_of
-from ffmem.analyses.sample import PrefixSample, draw_sample, prefix_batches
-from ffmem.analyses.sample_reading import STRONGEST, SampleReading, read_sample
+from ffmem.analyses.inputs.layer_readings import STRONGEST, SampleReading, read_sample
+from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample, prefix_batches
+from ffmem.analyses.inputs.residual_conventions import conventions_of
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.memories.projection import Lens, best, logits, ranks
-from ffmem.memories.reading import read
-from ffmem.memories.values import value_vectors
+from ffmem.memories.recording import read
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines, sentences_of

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.analyses.held_out import Trial, held_out
-from ffmem.analyses.meanings import Meanings
-from ffmem.analyses.patterns import Pattern
-from ffmem.analyses.prefixes import Prefix, PseudoKeys
-from ffmem.analyses.rule_annotator import RuleAnnotator
-from ffmem.analyses.rules import Background
 from ffmem.analyses.ticked import ticked_rules
+from ffmem.patterns.clusters import Meanings
+from ffmem.patterns.held_out import Trial, held_out
+from ffmem.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.patterns.record import Pattern
+from ffmem.patterns.rule_annotator import RuleAnnotator
+from ffmem.patterns.surface_rules import Background
 from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
 
 KEY = Address(3, 7)

@@ -5,11 +5,11 @@ import torch
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_rows_like, shuffled_agreement, unigram_match, untrained
-from ffmem.analyses.trigger_tokens import trigger_tokens
-from ffmem.analyses.value_reading import LayerValues, ranks_by_counting, read_values
+from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
+from ffmem.analyses.inputs.value_rankings import LayerValues, ranks_by_counting, read_values
 from ffmem.analyses.values import Values, left_out, summarise
 from ffmem.memories.projection import logits
-from ffmem.memories.values import value_vectors
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.near_ties import assert_best, assert_rank

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ffmem.annotations.agreement import agreement, cohen_kappa, krippendorff_alpha
-from ffmem.annotations.records import Said, Saying
+from ffmem.annotations.sheets import Said, Saying
 from tests.annotations.test_sheets import SHEET
 
 

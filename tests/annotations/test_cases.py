@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ffmem.analyses.intervals import wilson
 from ffmem.analyses.last_layer import Case, LastLayer
 from ffmem.analyses.last_memories import LastMemories, TokenVotes
+from ffmem.analyses.statistics import wilson
 from ffmem.annotations.case_agreement import case_agreement
 from ffmem.annotations.case_text import (
     case_sheet_text,
@@ -16,7 +16,7 @@ from ffmem.annotations.case_text import (
     is_case_sheet,
 )
 from ffmem.annotations.cases import ON_A_SHEET, CaseSheet, Judgement, Judging, drawn_case_sheets
-from ffmem.annotations.sheet_text import sheet_text
+from ffmem.annotations.markdown import sheet_text
 from ffmem.errors import StoreError
 from tests.annotations.test_sheets import SHEET as KEY_SHEET
 

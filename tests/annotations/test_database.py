@@ -15,8 +15,8 @@ import pytest
 
 from ffmem.annotations.cases import Judgement, Judging
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.records import Said
 from ffmem.annotations.revisions import Revisions
+from ffmem.annotations.sheets import Said
 from ffmem.errors import StoreError
 from tests.annotations.test_cases import SAID
 from tests.annotations.test_cases import SHEET as CASES

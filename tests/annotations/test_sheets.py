@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ffmem.annotations.records import Said, Sheet, ShownPrefix
-from ffmem.annotations.sheet_text import filled_sheet, sheet_text, untouched
+from ffmem.annotations.markdown import filled_sheet, sheet_text, untouched
+from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
 from ffmem.errors import StoreError
 
 WORDS = ("river", "hill", "stone", "road", "field", "lake", "wood", "shore")

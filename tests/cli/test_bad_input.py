@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from ffmem.store.lookup import TokenPush
 
 import ffmem
 from ffmem.corpus.sources import STREAM, Source, digest, documents
@@ -22,6 +21,7 @@ from ffmem.figures.saving import save_picture
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.comparison import write_comparison
 from ffmem.store.folder import write_whole
+from ffmem.store.lookup import TokenPush
 from tests.cli.test_commands import run
 
 LONG = "x" * 300  # more than any file system allows for one name

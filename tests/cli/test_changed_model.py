@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ffmem.errors import StoreError
-from ffmem.explorer.live import LiveModel
+from ffmem.explorer.live_model import LiveModel
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer_one_sheet(store: ScanStore) -> None:
     from ffmem.annotations.database import Annotations
     from ffmem.annotations.drawn_sheets import drawn_sheets
-    from ffmem.annotations.records import Said
+    from ffmem.annotations.sheets import Said
 
     annotations = Annotations.open(str(store.folder.root / "annotations.sqlite"))
     sheet = annotations.kept(drawn_sheets(store, 1, 0, 0))[0]

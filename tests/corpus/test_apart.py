@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from ffmem.corpus import apart
-from ffmem.corpus.apart import can_be_apart, tokenised_apart
+from ffmem.corpus import tokeniser_pool as apart
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
+from ffmem.corpus.tokeniser_pool import can_be_apart, tokenised_apart
 from ffmem.errors import CorpusError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffmem.corpus.beside import Beside
 from ffmem.corpus.sentences import SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
+from ffmem.corpus.tokeniser_process import Beside
 from ffmem.errors import CorpusError
 
 

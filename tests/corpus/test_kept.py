@@ -2,7 +2,7 @@ import random
 
 import numpy as np
 
-from ffmem.corpus.kept import KeptSentences
+from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
 from ffmem.models.tiny import tiny_tokenizer

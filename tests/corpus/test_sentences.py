@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
-from ffmem.corpus.token_ends import ends_by_offsets, tokens_and_ends
+from ffmem.corpus.token_offsets import ends_by_offsets, tokens_and_ends
 from ffmem.errors import CorpusError
 
 ANY_TEXT = st.one_of(st.text(), st.text(st.sampled_from("aé日🎉👩‍🚀 ñ\u0301.\n<unk>"), max_size=40))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ffmem.corpus import shards as module
 from ffmem.corpus.shards import pieces, shards, weight
-from ffmem.corpus.splitting import SPLITTERS
+from ffmem.corpus.splitters import SPLITTERS
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffmem.corpus.splitting import SPLITTERS, splitter_named
+from ffmem.corpus.splitters import SPLITTERS, splitter_named
 from ffmem.errors import CorpusError
 
 LIKELY = st.text(st.sampled_from("aBé1日 .!?…\"')(。\n\t,;<>@=🎉\u2028"), max_size=60)

@@ -9,12 +9,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import Explored, explore
+from ffmem.explorer.context import Explored, explore
 from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.running import run_stages
+from ffmem.studies.inputs import SMALL, Subject
+from ffmem.studies.runner import run_stages
 from ffmem.studies.study import open_study
-from ffmem.studies.subject import SMALL, Subject
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
 
 HOSTILE = "<script>alert(1)</script> & 'quotes' \"too\""  # text of the corpus that is HTML

@@ -19,7 +19,7 @@ from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.annotations.study import answered_study
 from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.context import Explored
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
 
 NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from ffmem.errors import EditError
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.context import Explored
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 
 HOST = {"host": "127.0.0.1"}

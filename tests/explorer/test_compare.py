@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import explore
+from ffmem.explorer.context import explore
 from ffmem.report.comparison import compare
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import Study

@@ -12,8 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import explore
-from ffmem.explorer.helper import can_help
+from ffmem.explorer.context import explore
+from ffmem.explorer.page_process import can_help
 from ffmem.store.scan_store import ScanStore
 from tests.explorer.served import children, started
 from tests.waiting import LONGEST, wait_until

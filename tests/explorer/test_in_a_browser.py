@@ -14,7 +14,7 @@ import uvicorn
 
 from ffmem.annotations.drawn_sheets import drawn_sheets
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import Explored, explore
+from ffmem.explorer.context import Explored, explore
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import LONGEST, wait_until
 

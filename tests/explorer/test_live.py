@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ffmem.errors import FfmemError, LiveError, ModelError, StoreError
-from ffmem.explorer.live import LiveModel
+from ffmem.explorer.live_model import LiveModel
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import LONGEST

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.analyses.removal import saliency
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.context import Explored
 from ffmem.memories.edits import Edit, edited
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load

@@ -7,7 +7,7 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.context import Explored
 from tests.explorer.conftest import HOSTILE
 
 PAGES = [

@@ -8,9 +8,9 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.context import Explored
 from ffmem.memories.edits import edited
-from ffmem.memories.prompting import continued, look
+from ffmem.memories.prompt_explanation import continued, look
 from ffmem.models.loading import load
 
 TEXT = "the river and the stone"

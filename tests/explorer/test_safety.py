@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 
 from ffmem.errors import ListenError
 from ffmem.explorer.app import create_app
-from ffmem.explorer.explored import Explored
-from ffmem.explorer.safety import LONGEST_BODY
-from ffmem.explorer.serving import Place, listen
+from ffmem.explorer.context import Explored
+from ffmem.explorer.security import LONGEST_BODY
+from ffmem.explorer.server import Place, listen
 
 HERE = "http://127.0.0.1:8600"
 

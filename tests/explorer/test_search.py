@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.explored import Explored
+from ffmem.explorer.context import Explored
 from ffmem.explorer.queries import search
-from ffmem.explorer.queries.tables import cell
+from ffmem.explorer.queries.csv_export import cell
 
 STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.memories.contributions import contributions
+from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
-from ffmem.memories.prompting import look
+from ffmem.memories.prompt_explanation import look
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import see
 
 TEXT = "the river and the stone"
 

@@ -4,7 +4,7 @@ import torch
 from ffmem.address import Address
 from ffmem.errors import AddressError, EditError
 from ffmem.memories.edits import Edit, edited
-from ffmem.memories.reading import read
+from ffmem.memories.recording import read
 from ffmem.models.language_model import LanguageModel
 from tests.memories.test_reading import hooks_in
 from tests.near_ties import assert_best

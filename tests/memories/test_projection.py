@@ -10,12 +10,12 @@ from ffmem.memories.projection import (
     token_ranks,
     top_tokens,
 )
-from ffmem.memories.reading import read
-from ffmem.memories.values import value_tokens, value_vectors
+from ffmem.memories.recording import read
+from ffmem.memories.value_vectors import value_tokens, value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import see
 from tests.near_ties import assert_best, assert_rank
 
 TEXT = "the river runs"

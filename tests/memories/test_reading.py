@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from ffmem.memories.reading import read
+from ffmem.memories.recording import read
 from ffmem.models.language_model import LanguageModel
 from tests.near_ties import assert_best
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model
+from ffmem.models.wrapping import see
 
 torch.set_num_threads(1)
 

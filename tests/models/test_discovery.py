@@ -8,8 +8,8 @@ import torch
 from ffmem.errors import ModelError
 from ffmem.models.families import FAMILIES
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model
+from ffmem.models.wrapping import see
 
 
 def parts(layer: FeedForward) -> tuple[object, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from ffmem.models.checks import state_logits
 from ffmem.models.families import FAMILIES
-from ffmem.models.identity import state_logits
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import first_tensor
 from tests.near_ties import assert_best

@@ -11,8 +11,8 @@ from torch import nn
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from ffmem.models.head import constant_factor, linear_norm
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.unembedding import constant_factor, linear_norm
 
 Look = Callable[..., LanguageModel]
 

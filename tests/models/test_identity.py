@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ffmem.errors import ModelError
+from ffmem.models.checks import Identity
 from ffmem.models.families import FAMILIES, Family
-from ffmem.models.identity import Identity
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model
 from ffmem.models.trace import relative_error, sum_error
+from ffmem.models.wrapping import see
 
 Look = Callable[..., LanguageModel]
 

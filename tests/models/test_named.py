@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.errors import ModelError
-from ffmem.models import named
+from ffmem.models import pypi_models as named
 from ffmem.models.loading import load
 
 

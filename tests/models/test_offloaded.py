@@ -11,8 +11,8 @@ from ffmem.errors import ModelError
 from ffmem.models.chat import LocalChat
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.models.seeing import see
 from ffmem.models.tiny import tiny_model
+from ffmem.models.wrapping import see
 from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
 
 accelerate = pytest.importorskip("accelerate")

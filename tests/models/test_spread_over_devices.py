@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ffmem.models.loading import load
-from ffmem.models.seeing import see
+from ffmem.models.wrapping import see
 from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
 
 SPLITS = {

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ffmem.analyses.intervals import Interval, wilson
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.analyses.values import Bin, LayerAgreement
-from ffmem.report import paper
-from ffmem.report.claims import exactly, judged, lower_and_upper, pooled, shown
+from ffmem.report import paper_claims as paper
+from ffmem.report.verdicts import exactly, judged, lower_and_upper, pooled, shown
 from ffmem.studies.study import Study
 
 UPPER_LAYERS = (11, 12, 13, 14, 15, 16)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ffmem.report.build import build
-from ffmem.report.claims import CLAIMS
 from ffmem.report.comparison import compare, write_comparison
-from ffmem.report.writing import html
-from ffmem.store.records import plain
+from ffmem.report.report_writer import html
+from ffmem.report.verdicts import CLAIMS
+from ffmem.store.result_files import plain
 from ffmem.studies.study import Study
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ffmem.scan.hashing import EMPTY, NO_PRIORITY, priorities
 from ffmem.scan.layer_scan import LayerState
-from ffmem.scan.places import EMPTY, NO_PRIORITY, priorities
-from ffmem.scan.sample import Sample
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies
-from ffmem.scan.triggers import Triggers
+from ffmem.scan.state.sample import Sample
+from ffmem.scan.state.tallies import UNIT, Tallies
+from ffmem.scan.state.triggers import Triggers
 
 
 @dataclass(frozen=True)

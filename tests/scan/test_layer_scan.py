@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffmem.errors import ScanError
-from ffmem.scan import sweep
+from ffmem.scan.hashing import EMPTY
+from ffmem.scan.launch_queue import Shared
 from ffmem.scan.layer_scan import LayerScan, LayerState
-from ffmem.scan.places import EMPTY
+from ffmem.scan.passes import torch_pass as sweep
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.shared import Shared
 from tests.scan.brute_force import Reading, assert_same, batched, brute_force, readings
 
 MEMORIES = 5

@@ -15,21 +15,21 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.location import location
+from ffmem.execution.run import scan
+from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import scan
-from ffmem.report.writing import write_report
+from ffmem.report.report_writer import write_report
 from ffmem.store import digests
-from ffmem.store.damage import inventory
 from ffmem.store.digests import NOTES, write_noted
 from ffmem.store.lookup import Lookup
-from ffmem.store.prepared import is_made
-from ffmem.store.ranges import range_damage
-from ffmem.store.records import read_record
+from ffmem.store.range_checks import range_damage
+from ffmem.store.result_files import read_record
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.running import run_stages
+from ffmem.store.search_index import is_made
+from ffmem.store.verification import inventory
+from ffmem.studies.inputs import SMALL, Subject
+from ffmem.studies.runner import run_stages
 from ffmem.studies.study import open_study
-from ffmem.studies.subject import SMALL, Subject
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
 from tests.whole.small_scans import plan_for, sentences

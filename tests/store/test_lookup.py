@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ffmem.address import Address
-from ffmem.store import trigger_words
+from ffmem.store import word_index as trigger_words
 from ffmem.store.lookup import Found, Lookup
-from ffmem.store.prepared import is_made
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.search_index import is_made
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
@@ -71,7 +71,7 @@ def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
 ) -> None:
     monkeypatch.setattr(trigger_words, "COMMON", 0)
     monkeypatch.setattr(trigger_words, "CELLS", 100)  # so that there are several parts
-    monkeypatch.setattr("ffmem.store.prepared.is_made", lambda _store: False)
+    monkeypatch.setattr("ffmem.store.search_index.is_made", lambda _store: False)
     again = Lookup.open(store)
     expected = {cell: n for cell, n in slow_words(store, {"the"}).items() if n > 1}
     assert expected

@@ -11,7 +11,7 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.store.records import Record, plain, read_record, restored, write_record
+from ffmem.store.result_files import Record, plain, read_record, restored, write_record
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import pytest
 from ffmem.address import Address
 from ffmem.errors import StoreError
 from ffmem.store.lookup import Lookup
-from ffmem.store.prepared import is_made
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.search_index import is_made
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 from tests.cli.test_commands import run
 

@@ -10,9 +10,9 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.location import location
+from ffmem.execution.run import ModelChoice, scan, scan_by
+from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import ModelChoice, scan, scan_by
 from ffmem.scaleout.executor import Local
 from ffmem.store.scan_store import ScanStore
 from tests.whole.small_scans import plan_for, same_store, sentences

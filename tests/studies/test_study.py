@@ -14,15 +14,15 @@ from ffmem.cli.main import main
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.errors import FfmemError, StoreError
+from ffmem.execution.run import ScanPlan, scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.pipeline import ScanPlan, scan
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import estimate
+from ffmem.studies.inputs import Sizes
 from ffmem.studies.scanned_model import scanned_model
 from ffmem.studies.study import open_study
-from ffmem.studies.subject import Sizes
-from ffmem.study import StudyPlan, study
+from ffmem.workflows import StudyPlan, study
 from tests.analyses.conftest import lines
 
 Capture = pytest.CaptureFixture[str]

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 
 from ffmem.corpus.batches import Batch
-from ffmem.runs.jobs import Read
-from ffmem.runs.reading import Work
-from ffmem.runs.worker import ScanWorker
+from ffmem.execution.messages import Read
+from ffmem.execution.shard_reader import Work
+from ffmem.execution.worker import ScanWorker
 from ffmem.scaleout.executor import Done
 
 

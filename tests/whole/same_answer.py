@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.memories.reading import LayerReading, read
+from ffmem.memories.recording import LayerReading, read
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
+from ffmem.execution.run import ScanPlan
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import ScanPlan
 from ffmem.scan.settings import ScanSettings
 
 WORDS = ["river", "stone", "light", "winter", "market", "garden", "engine", "café", "naïve", "東京"]

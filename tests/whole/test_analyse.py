@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ffmem.cli.main import main
-from ffmem.store.records import plain
-from ffmem.studies.stages import STAGES, chosen
+from ffmem.store.result_files import plain
+from ffmem.studies.registry import STAGES, chosen
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import lines
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ffmem.errors import CorpusError, ScanError, StoreError
+from ffmem.execution.ledger import Ledger
+from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, scan, scan_by, scan_on
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.pipeline import Cluster, ModelChoice, ScanPlan, scan, scan_by, scan_on
-from ffmem.runs.ledger import Ledger
 from ffmem.scaleout.executor import Local
 from ffmem.store.checkpoint import read_notes
 from ffmem.store.folder import ScanFolder
@@ -60,7 +60,7 @@ def expected(llama: LanguageModel, plan: ScanPlan, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffmem.runs.spread.ScanWorker", FaultyWorker)
+    monkeypatch.setattr("ffmem.execution.distributed.ScanWorker", FaultyWorker)
 
 
 def test_local_and_two_workers_agree_to_the_byte(
@@ -95,11 +95,11 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     out = tmp_path / "out"
     code = (
         "import pickle, sys\n"
-        "import ffmem.corpus.shards, ffmem.runs.spread\n"
-        "from ffmem.pipeline import Cluster, ModelChoice, scan_on\n"
+        "import ffmem.corpus.shards, ffmem.execution.distributed\n"
+        "from ffmem.execution.run import Cluster, ModelChoice, scan_on\n"
         "from tests.whole.faulty_worker import StuckWorker\n"
         "ffmem.corpus.shards.SHARD_BYTES = 2000\n"
-        "ffmem.runs.spread.ScanWorker = StuckWorker\n"
+        "ffmem.execution.distributed.ScanWorker = StuckWorker\n"
         "address, plan, out = pickle.load(sys.stdin.buffer)\n"
         "scan_on(Cluster(address, 1, 0, 1), ModelChoice('tiny:llama'), plan, out)\n"
     )

@@ -9,11 +9,11 @@ import torch
 
 from ffmem.address import Address
 from ffmem.errors import CorpusError
-from ffmem.memories.reading import read
+from ffmem.execution import single_process as local
+from ffmem.execution.plan import token_budget
+from ffmem.execution.run import scan
+from ffmem.memories.recording import read
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import scan
-from ffmem.runs import local
-from ffmem.runs.plan import token_budget
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.lookup import Lookup
 from tests.whole.same_answer import same_answer

@@ -14,13 +14,13 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from ffmem.corpus import splitting
+from ffmem.corpus import splitters as splitting
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.errors import StoreError
+from ffmem.execution import single_process as local
+from ffmem.execution.plan import scan_key, token_budget
+from ffmem.execution.run import scan
 from ffmem.models.language_model import LanguageModel
-from ffmem.pipeline import scan
-from ffmem.runs import local
-from ffmem.runs.plan import scan_key, token_budget
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 from tests.whole.small_scans import plan_for, same_store, sentences

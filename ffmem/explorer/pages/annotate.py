@@ -10,18 +10,17 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from ffmem.analyses.patterns import LEAST, SHOWN
-from ffmem.annotations.checking import (
+from ffmem.annotations.answer_rules import (
     DESCRIPTION_PATTERN,
     LONGEST_NAME,
     NAME_PATTERN,
     checked_answer,
     checked_name,
 )
-from ffmem.annotations.records import Said, Sheet
-from ffmem.explorer.explored import Explored, TheStudy
+from ffmem.annotations.sheets import Said, Sheet
+from ffmem.explorer.context import Explored, TheStudy
 from ffmem.explorer.pages.memory import AddressText
-from ffmem.explorer.queries.annotating import (
+from ffmem.explorer.queries.annotate import (
     AgreementView,
     Sheets,
     SheetView,
@@ -32,7 +31,8 @@ from ffmem.explorer.queries.annotating import (
     sheet_view,
     sheets_of,
 )
-from ffmem.explorer.rendering import page
+from ffmem.explorer.templating import page
+from ffmem.patterns.record import LEAST, SHOWN
 
 LINK = ("Annotate", "/annotate")
 router = APIRouter()

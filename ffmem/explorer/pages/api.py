@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from ffmem.explorer.rendering import page
+from ffmem.explorer.templating import page
 
 LINK = ("API", "/api")
 router = APIRouter()

@@ -7,15 +7,15 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
-from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.context import TheStudy
 from ffmem.explorer.pages.figures import Name
-from ffmem.explorer.queries.comparing import (
+from ffmem.explorer.queries.compare import (
     CompareView,
     compare_view,
     compared_figure,
     compared_picture,
 )
-from ffmem.explorer.rendering import page
+from ffmem.explorer.templating import page
 
 LINK = ("Compare", "/compare")
 router = APIRouter()

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-from ffmem.explorer.explored import TheStudy
-from ffmem.explorer.queries.drawn_figures import drawn_figures, figure_path
-from ffmem.explorer.rendering import page
+from ffmem.explorer.context import TheStudy
+from ffmem.explorer.queries.figures import drawn_figures, figure_path
+from ffmem.explorer.templating import page
 from ffmem.figures.browser import javascript
 
 router = APIRouter()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 
-from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.context import TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.live_memory import (
     Nearest,

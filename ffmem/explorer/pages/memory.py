@@ -9,10 +9,10 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from ffmem.explorer.explored import Explored, TheStudy
-from ffmem.explorer.helper import made
+from ffmem.explorer.context import Explored, TheStudy
+from ffmem.explorer.page_process import made
 from ffmem.explorer.queries.memory import SHOWN, MemoryView, cell_of, memory_view
-from ffmem.explorer.rendering import filled
+from ffmem.explorer.templating import filled
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from ffmem.explorer.explored import TheStudy
+from ffmem.explorer.context import TheStudy
 from ffmem.explorer.queries.overview import Overview, overview
-from ffmem.explorer.rendering import page
+from ffmem.explorer.templating import page
 
 LINK = ("Overview", "/")
 router = APIRouter()

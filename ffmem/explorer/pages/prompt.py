@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
+from ffmem.explorer.context import TheStudy
 from ffmem.explorer.empty_fields import EMPTY_IS_NONE
-from ffmem.explorer.explored import TheStudy
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
     MOST_EDITS,
@@ -19,7 +19,7 @@ from ffmem.explorer.queries.prompt import (
     PromptQuestion,
     prompt_answer,
 )
-from ffmem.explorer.rendering import page
+from ffmem.explorer.templating import page
 from ffmem.memories.edits import EDIT_PATTERN
 
 LINK = ("Prompt", "/prompt")

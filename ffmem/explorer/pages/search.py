@@ -9,13 +9,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ffmem.errors import AddressError
+from ffmem.explorer.context import Explored, TheStudy
 from ffmem.explorer.empty_fields import EMPTY_IS_NONE
-from ffmem.explorer.explored import Explored, TheStudy
-from ffmem.explorer.helper import made
+from ffmem.explorer.page_process import made
+from ffmem.explorer.queries.csv_export import as_csv
 from ffmem.explorer.queries.meaning import firing_on
 from ffmem.explorer.queries.search import MOST, MOST_SAVED, Answer, By, Question, Sort, answer
-from ffmem.explorer.queries.tables import as_csv
-from ffmem.explorer.rendering import filled
+from ffmem.explorer.templating import filled
 from ffmem.store.lookup import Found
 
 LINK = ("Search", "/search")

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.causal import other_memories, trigger_places
-from ffmem.analyses.next_tokens import next_log_probabilities
+from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
 from ffmem.analyses.removal import saliency
 from ffmem.errors import AddressError
 from ffmem.memories.edits import Edit
-from ffmem.memories.values import value_vectors
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.writing import NO_SENTENCE
+from ffmem.store.scan_writer import NO_SENTENCE
 
 WATCHED = 5  # next tokens shown before and after
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.explorer.explored import Explored
-from ffmem.memories.reading import read
+from ffmem.explorer.context import Explored
+from ffmem.memories.recording import read
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import Found
 

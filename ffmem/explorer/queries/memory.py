@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffmem.address import Address
-from ffmem.explorer.agreement import Agreement, agreements
-from ffmem.explorer.explored import Explored
-from ffmem.explorer.queries.found_patterns import ShownPattern, found_patterns, shown_saying
+from ffmem.explorer.context import Explored
+from ffmem.explorer.queries.pattern_results import ShownPattern, found_patterns, shown_saying
+from ffmem.explorer.queries.trigger_agreement import Agreement, agreements
 from ffmem.store.parquet_tables import End
 
 SHOWN = 25  # triggers on a page, as many as the paper shows to people

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ffmem.explorer.explored import Explored
-from ffmem.explorer.queries.drawn_figures import DrawnFigure, drawn_figures
+from ffmem.explorer.context import Explored
+from ffmem.explorer.queries.figures import DrawnFigure, drawn_figures
 
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from ffmem.address import Address
-from ffmem.corpus.token_ends import tokens_and_ends
+from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError
-from ffmem.memories.contributions import contributions
+from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import top_tokens
-from ffmem.memories.prompting import PromptView, continued, look
+from ffmem.memories.prompt_explanation import PromptView, continued, look
 from ffmem.memories.steps import Step, Winner
-from ffmem.memories.values import value_vectors
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
 LONGEST_TEXT = 3_000  # characters

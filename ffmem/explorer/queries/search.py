@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.explorer.agreement import agreements
-from ffmem.explorer.explored import Explored
-from ffmem.explorer.queries.found_patterns import found_patterns
+from ffmem.explorer.context import Explored
+from ffmem.explorer.queries.pattern_results import found_patterns
+from ffmem.explorer.queries.trigger_agreement import agreements
 from ffmem.store.lookup import STATISTICS, Found
 from ffmem.store.parquet_tables import End
 

@@ -1,0 +1,1 @@
+"""What several analyses read: prefix samples, layer readings, value rankings."""

@@ -1,0 +1,275 @@
+"""Read every layer at the places of a sample, once, and keep a few numbers of each place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffmem.analyses.inputs.prefix_sample import BUDGET, PrefixSample, prefix_batches
+from ffmem.analyses.inputs.residual_conventions import Convention, conventions_of
+from ffmem.analyses.inputs.trigger_tokens import NONE
+from ffmem.memories.projection import CHUNK_BYTES, best, in_chunks, logits, ranks
+from ffmem.memories.recording import LayerReading, read
+from ffmem.memories.value_vectors import value_vectors
+from ffmem.models.feedforward import FeedForward
+from ffmem.models.language_model import LanguageModel
+
+PROBE = 256  # prefixes from which the size of a layer's large coefficients is estimated
+NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
+STRONGEST = 32  # memories of the last layer that are kept by name
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Top tokens under one convention, each [prefix, layer].
+
+    `probability` and `rank` are those of this convention's last output token under each residual.
+    The others describe a change: the old top token R under y, the new one O under r, and by how
+    much the logit of each is another in o than in r.
+    """
+
+    convention: Convention
+    residual: Tensor
+    feedforward: Tensor
+    output: Tensor
+    probability: Tensor
+    rank: Tensor
+    old_rank_in_layer: Tensor
+    old_probability_in_layer: Tensor
+    new_rank_in_residual: Tensor
+    push_on_old: Tensor  # logit of R under y
+    push_on_new: Tensor  # logit of O under y
+    old_change: Tensor
+    new_change: Tensor
+
+    @property
+    def last(self) -> Tensor:
+        """[prefix]: the last layer's output token."""
+        return self.output[:, -1]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What the coefficients of each layer look like at each place, each [prefix, layer].
+
+    `active` counts coefficients above zero (in a gated layer: gates that are on), `active_eps`
+    those larger than 1 % of the layer's 99.9th percentile. `for_90` memories make up 90 % of
+    sum |m| ||v||, and `participation` is (sum c)^2 / sum c^2 of the same numbers c.
+    `matches_*` count the memories whose own top token is top(y) or top(o): of all memories, or of
+    the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
+    opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
+    counts memories with c > ||r||.
+    """
+
+    active: Tensor
+    active_eps: Tensor
+    for_90: Tensor
+    participation: Tensor
+    matches_y: Tensor
+    matches_y_active: Tensor
+    matches_o: Tensor
+    matches_o_active: Tensor
+    matches_y_scaled: Tensor
+    stronger_than_residual: Tensor
+
+
+@dataclass(frozen=True)
+class SampleReading:
+    """All that composition and refinement need of a sample."""
+
+    sample: PrefixSample
+    layers: tuple[int, ...]
+    memories: tuple[int, ...]
+    predictions: tuple[Predictions, ...]  # the default convention first
+    coefficients: Coefficients
+    value_tops: tuple[Tensor, ...]  # per layer [memory], what v promotes
+    output: Tensor  # [prefix], what the model says next
+    entropy: Tensor  # [prefix], nats of the model's distribution
+    strongest: Tensor  # [prefix, place], cells of the last layer by |m| ||v||, NONE where m is 0
+
+
+@torch.no_grad()
+def read_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET) -> SampleReading:
+    """Run the model over the sample's prefixes once and project r, y and o of every layer.
+
+    Memory is bounded by `budget` tokens a forward pass and the logits of one layer; the result
+    has a few numbers for each prefix and layer. Prefixes that cannot be read, the empty ones of a
+    model without BOS, are left out.
+    """
+    banks = [_bank(model, layer) for layer in model.layers]
+    chosen = conventions_of(model)
+    prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
+    limits = small_coefficients(model, prefixes[:PROBE], budget)
+    rows: list[Tensor] = []
+    kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": []}
+    kept |= {convention.name: [] for convention in chosen}
+    for batch in prefix_batches(prefixes, model.bos, logit_rows(model), budget):
+        readings = read(model, batch.tokens, "hramyo", at=batch.columns)
+        rows.append(batch.rows)
+        kept["model"].append(_said(model, readings[-1]))
+        for convention in chosen:
+            kept[convention.name].append(predicted(model, readings, convention))
+        default = kept[chosen[0].name][-1]
+        kept["coefficients"].append(described(readings, banks, limits, default))
+        kept["model"][-1]["strongest"] = strongest_cells(readings[-1].m.float(), banks[-1])
+    order = torch.cat(rows).argsort()
+    whole = {name: _joined(parts, order) for name, parts in kept.items()}
+    return SampleReading(
+        sample=sample.rows(torch.cat(rows)[order]),
+        layers=tuple(layer.number for layer in model.layers),
+        memories=tuple(layer.memories for layer in model.layers),
+        predictions=tuple(
+            Predictions(convention, **whole[convention.name]) for convention in chosen
+        ),
+        coefficients=Coefficients(**whole["coefficients"]),
+        value_tops=tuple(bank.top.cpu() for bank in banks),
+        **whole["model"],
+    )
+
+
+def logit_rows(model: LanguageModel) -> int:
+    """How many rows of logits may be held at once."""
+    return max(1, CHUNK_BYTES // (4 * model.words))
+
+
+def _joined(parts: list[dict[str, Tensor]], order: Tensor) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
+
+
+def _said(model: LanguageModel, last: LayerReading) -> dict[str, Tensor]:
+    scores = logits(model, last.o, "state").log_softmax(dim=1)
+    entropy = -(scores.exp() * scores).sum(dim=1)
+    return {"output": best(scores).cpu(), "entropy": entropy.cpu()}
+
+
+@dataclass(frozen=True)
+class _Bank:
+    """What v and -v promote and how long v is, all [memory], on the layer's device."""
+
+    top: Tensor
+    opposite_top: Tensor
+    lengths: Tensor
+
+
+def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
+    values = value_vectors(layer)
+    top = tops(model, values).to(layer.device)
+    signed = layer.gated or layer.activation not in NEVER_NEGATIVE
+    opposite = tops(model, -values).to(layer.device) if signed else top
+    return _Bank(top, opposite, values.float().norm(dim=1))
+
+
+def tops(model: LanguageModel, vectors: Tensor) -> Tensor:
+    """The top token of every piece in [vector, width]; ties go to the lowest id."""
+    return torch.cat([best(scores) for _, scores in in_chunks(model, vectors, "piece")])
+
+
+def strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
+    """The cells [row, place] that add most for coefficients m [row, memory], strongest first.
+
+    A cell is the memory's number; for a coefficient below zero, that plus the number of memories.
+    """
+    strength = m.abs() * bank.lengths
+    memories = strength.topk(min(STRONGEST, m.shape[1]), dim=1).indices
+    own = m.gather(1, memories)
+    cells = memories + (own < 0) * m.shape[1]
+    return cells.masked_fill(own == 0, NONE).cpu()
+
+
+def small_coefficients(
+    model: LanguageModel, prefixes: Sequence[Tensor], budget: int
+) -> list[float]:
+    """For each layer 1 % of the 99.9th percentile of |m| over some prefixes."""
+    seen: list[list[Tensor]] = [[] for _ in model.layers]
+    for batch in prefix_batches(prefixes, model.bos, len(prefixes), budget):
+        for place, reading in enumerate(read(model, batch.tokens, "m", at=batch.columns)):
+            seen[place].append(reading.m.float().abs().cpu().flatten())
+    return [0.01 * float(np.quantile(torch.cat(parts).numpy(), 0.999)) for parts in seen]
+
+
+def predicted(
+    model: LanguageModel, readings: Sequence[LayerReading], convention: Convention
+) -> dict[str, Tensor]:
+    """The fields of Predictions for the rows of one reading, each [row, layer]."""
+    model = model.at_hand()
+    final = convention.o(readings[-1])
+    last = best(logits(model, final, "state", convention.lens))
+    layers = [_predicted_at(model, reading, convention, last) for reading in readings]
+    return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
+
+
+def _predicted_at(
+    model: LanguageModel, reading: LayerReading, convention: Convention, last: Tensor
+) -> dict[str, Tensor]:
+    lens = convention.lens
+    after = logits(model, convention.o(reading), "state", lens)
+    scores = logits(model, convention.r(reading), "state", lens)
+    new, old = best(after), best(scores)
+    found = {
+        "residual": old,
+        "output": new,
+        "probability": (_of(scores, last) - scores.logsumexp(dim=1)).exp(),
+        "rank": ranks(scores, last),
+        "new_rank_in_residual": ranks(scores, new),
+        "old_change": _of(after, old) - _of(scores, old),
+        "new_change": _of(after, new) - _of(scores, new),
+    }
+    del after
+    scores = logits(model, reading.y, "piece", lens)
+    return found | {
+        "feedforward": best(scores),
+        "old_rank_in_layer": ranks(scores, old),
+        "old_probability_in_layer": (_of(scores, old) - scores.logsumexp(dim=1)).exp(),
+        "push_on_old": _of(scores, old),
+        "push_on_new": _of(scores, new),
+    }
+
+
+def _of(scores: Tensor, tokens: Tensor) -> Tensor:
+    return scores.gather(1, tokens[:, None]).squeeze(1)
+
+
+def described(
+    readings: Sequence[LayerReading],
+    banks: Sequence[_Bank],
+    limits: Sequence[float],
+    predictions: dict[str, Tensor],
+) -> dict[str, Tensor]:
+    """The fields of Coefficients for the rows of one reading, each [row, layer]."""
+    layers = []
+    for place, (reading, bank, limit) in enumerate(zip(readings, banks, limits, strict=True)):
+        tokens = {
+            name: predictions[field][:, place, None].to(reading.m.device)
+            for name, field in (("y", "feedforward"), ("o", "output"))
+        }
+        layers.append(_described_at(reading, bank, limit, tokens))
+    return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
+
+
+def _described_at(
+    reading: LayerReading, bank: _Bank, limit: float, tokens: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    m = reading.m.float()
+    on = (reading.a if reading.layer.gated else m) > 0
+    scaled = torch.where(m < 0, bank.opposite_top, bank.top)
+    pushes = scaled if reading.layer.gated else bank.top
+    strength = m.abs() * bank.lengths
+    total = strength.sum(dim=1, keepdim=True)
+    reached = strength.sort(dim=1, descending=True).values.cumsum(dim=1) < 0.9 * total
+    same = {name: pushes == token for name, token in tokens.items()}
+    return {
+        "active": on.sum(dim=1),
+        "active_eps": (m.abs() > limit).sum(dim=1),
+        "for_90": (reached.sum(dim=1) + 1).where(total[:, 0] > 0, 0),
+        "participation": total[:, 0].square() / strength.square().sum(dim=1).clamp(min=1e-30),
+        "matches_y": same["y"].sum(dim=1),
+        "matches_y_active": (same["y"] & on).sum(dim=1),
+        "matches_o": same["o"].sum(dim=1),
+        "matches_o_active": (same["o"] & on).sum(dim=1),
+        "matches_y_scaled": ((scaled == tokens["y"]) & (m != 0)).sum(dim=1),
+        "stronger_than_residual": (strength > reading.r.float().norm(dim=1)[:, None]).sum(dim=1),
+    }

@@ -1,0 +1,125 @@
+"""The values that are surest of a token, and whether their triggers are followed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.analyses.controls import random_rows, random_rows_like
+from ffmem.analyses.inputs.value_rankings import LayerValues
+from ffmem.analyses.statistics import Interval, bootstrap
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+
+UPPER = 6 / 16  # the paper's layers 11 to 16, as a share of the depth
+
+
+@dataclass(frozen=True)
+class ValueGroup:
+    """Some values: how many are in the upper layers, and how many have an agreeing trigger."""
+
+    name: str
+    n: int
+    upper: int
+    agreeing: int  # with at least one agreeing trigger
+    precision: Interval  # mean share of agreeing triggers
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """Table 2: one value, and one trigger that is followed by what it promotes, if any is."""
+
+    address: Address
+    prediction: str
+    probability: float
+    precision: float
+    triggers: int
+    before: str
+    next: str
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """The values with the largest maximal probability against random ones.
+
+    `first_upper_layer` is the lowest layer that counts as upper.
+    """
+
+    largest: ValueGroup
+    random: ValueGroup
+    random_same_layers: ValueGroup
+    rows: tuple[ValueRow, ...]  # of the largest, surest first
+    first_upper_layer: int
+
+
+def predictive_values(
+    model: LanguageModel,
+    store: ScanStore,
+    read: Sequence[LayerValues],
+    generator: torch.Generator,
+    count: int = 100,
+) -> Predictive:
+    """Take the `count` surest values of all layers and see what follows their keys' triggers."""
+    probability = torch.cat([part.probability for part in read])
+    places = torch.tensor([n for n, part in enumerate(read) for _ in range(len(part.top))])
+    precision = torch.cat([precisions(part) for part in read])
+    chosen = probability.argsort(descending=True, stable=True)[:count]
+    first_upper = len(read) - round(UPPER * len(read))
+
+    def group(name: str, rows: Tensor) -> ValueGroup:
+        known = precision[rows][~precision[rows].isnan()]
+        return ValueGroup(
+            name=name,
+            n=len(rows),
+            upper=int((places[rows] >= first_upper).sum()),
+            agreeing=int((known > 0).sum()),
+            precision=bootstrap(known, generator),
+        )
+
+    return Predictive(
+        largest=group("largest probability", chosen),
+        random=group("random", random_rows(len(probability), count, generator)),
+        random_same_layers=group(
+            "random of the same layers", random_rows_like(places, chosen, generator)
+        ),
+        rows=tuple(table_rows(model, store, read, chosen)),
+        first_upper_layer=read[min(first_upper, len(read) - 1)].layer,
+    )
+
+
+def precisions(part: LayerValues) -> Tensor:
+    """Share of each cell's triggers that the value's top token follows; NaN without triggers."""
+    known = part.triggers.next >= 0
+    hits = (part.triggers.next == part.top[:, None]) & known
+    return hits.sum(dim=1).double() / known.sum(dim=1)
+
+
+def table_rows(
+    model: LanguageModel, store: ScanStore, read: Sequence[LayerValues], chosen: Tensor
+) -> list[ValueRow]:
+    """One row a value, with its strongest agreeing trigger."""
+    firsts = torch.tensor([0, *(len(part.top) for part in read)]).cumsum(0)
+    rows = []
+    for row in chosen.tolist():
+        place = int(torch.searchsorted(firsts, row, right=True)) - 1
+        part, cell = read[place], row - int(firsts[place])
+        hits = part.triggers.next[cell] == part.top[cell]
+        triggers = store.triggers(part.address(cell))
+        first = int(hits.nonzero()[0]) if hits.any() else None
+        shown = None if first is None else triggers[first]
+        rows.append(
+            ValueRow(
+                address=part.address(cell),
+                prediction=model.token(int(part.top[cell])),
+                probability=float(part.probability[cell]),
+                precision=float(precisions(part)[cell]),
+                triggers=len(triggers),
+                before="" if shown is None else shown.before + shown.last,
+                next="" if shown is None else shown.next,
+            )
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""Annotation by a language model: question, reply, cache, endpoint."""

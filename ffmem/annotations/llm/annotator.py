@@ -1,0 +1,91 @@
+"""A language model as annotator: asked about every sheet, its replies checked and repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ffmem.annotations.llm.reply import checked
+from ffmem.annotations.llm.reply_cache import Remembered, Usage
+from ffmem.annotations.question import complaint, question
+from ffmem.annotations.sheets import Said, Sheet
+from ffmem.models.chat import Chat
+
+REPAIRS = 2  # times a reply that breaks the rules is sent back
+CHARACTERS = 4  # of English a token, about
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What became of one sheet.
+
+    `said` is None where no reply was of the right form: the sheet stays unanswered. Where single
+    patterns break the rules to the last, the others count and `dropped` says what was wrong.
+    """
+
+    sheet: Sheet
+    said: tuple[Said, ...] | None
+    dropped: tuple[str, ...]
+    replies: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a million tokens cost, in any one currency."""
+
+    reading: float
+    writing: float
+
+    def of(self, usage: Usage) -> float:
+        """The price of so many tokens."""
+        return (self.reading * usage.read + self.writing * usage.written) / 1e6
+
+
+def asked_about(chat: Chat, sheet: Sheet) -> Answered:
+    """Ask about one sheet; a reply that breaks the rules goes back with what is wrong with it."""
+    messages = question(sheet)
+    best: tuple[tuple[Said, ...] | None, tuple[str, ...]] = (None, ())
+    for turn in range(1, REPAIRS + 2):
+        reply = chat(messages)
+        found = checked(reply.text, len(sheet.prefixes))
+        if not found.faults:
+            return Answered(sheet, found.said, (), turn)
+        if found.readable or best[0] is None:
+            best = (found.said if found.readable else None, found.faults)
+        messages = [*messages, *complaint(reply.text, found.faults)]
+    return Answered(sheet, *best, REPAIRS + 1)
+
+
+def answers_by_llm(chat: Chat, sheets: Sequence[Sheet], at_once: int = 1) -> Iterator[Answered]:
+    """Ask about all sheets, several at a time; answers come in the order of the sheets.
+
+    Where asking fails, what was under way is dropped and nothing more is asked.
+    """
+    failed: list[BaseException] = []  # filled by the thread that fails, before it takes more
+
+    def ask(sheet: Sheet) -> Answered:
+        if failed:
+            raise failed[0]
+        try:
+            return asked_about(chat, sheet)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    with ThreadPoolExecutor(at_once) as threads:
+        waiting = [threads.submit(ask, sheet) for sheet in sheets]
+        try:
+            for answer in waiting:
+                yield answer.result()
+        finally:
+            for answer in waiting:
+                answer.cancel()
+
+
+def expected(chat: Remembered, sheets: Sequence[Sheet], most: int) -> Usage:
+    """What asking will take if no reply must be repaired and every one is as long as it may be."""
+    questions = [question(sheet) for sheet in sheets]
+    new = [messages for messages in questions if not chat.knows(messages)]
+    letters = sum(len(turn["content"]) for messages in new for turn in messages)
+    return Usage(len(new), len(questions) - len(new), letters // CHARACTERS, most * len(new))

@@ -1,0 +1,125 @@
+"""Any server that speaks OpenAI's chat protocol, asked patiently and not too fast."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from ffmem.errors import AnnotatorError
+from ffmem.models.chat import Message, Reply
+from ffmem.os_errors import shortened
+
+RETRIES = 8  # with growing pauses, about 40 s together, or as long as the server asks for
+PATIENCE = 600  # seconds for one reply: a large model on a small machine is slow
+
+
+class Pace:
+    """Lets at most so many callers a minute through, evenly, from however many threads."""
+
+    def __init__(self, a_minute: float | None) -> None:
+        self._gap = 60 / a_minute if a_minute else 0.0
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Return when it is this caller's turn."""
+        with self._lock:
+            now = time.monotonic()
+            mine = max(now, self._next)
+            self._next = mine + self._gap
+        time.sleep(mine - now)
+
+
+class Endpoint:
+    """One model behind a URL such as http://localhost:8000/v1; safe to call from several threads.
+
+    The client library retries what may pass (no connection, too many requests, server errors),
+    with growing pauses or those that the server asks for. The key is held in memory only.
+    """
+
+    def __init__(
+        self, url: str, model: str, most: int, key: str | None = None, a_minute: float | None = None
+    ) -> None:
+        try:
+            import openai  # here: the extra is needed for endpoints only
+        except ImportError:
+            raise AnnotatorError(
+                "endpoints need the openai package; run `pip install 'ffmem[llm]'`, or leave out "
+                "--endpoint to run a model on this machine"
+            ) from None
+        self.url, self.model = url, model
+        self._errors = openai
+        if not is_endpoint(url):
+            raise AnnotatorError(
+                f"{shortened(url)!r} is not the URL of a server; write it as in "
+                "http://localhost:8000/v1"
+            )
+        self._client = openai.OpenAI(
+            base_url=url, api_key=key or "none", max_retries=RETRIES, timeout=PATIENCE
+        )
+        self._pace = Pace(a_minute)
+        self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": most}
+
+    def __call__(self, messages: Sequence[Message]) -> Reply:
+        """Ask, and wait for the reply."""
+        settings = dict(self._settings)
+        while True:
+            self._pace.wait()
+            try:
+                done = self._client.chat.completions.create(
+                    model=self.model, messages=list(messages), **settings
+                )
+            except self._errors.BadRequestError as error:
+                bent = bent_to(settings, str(error))
+                if bent is None:
+                    raise AnnotatorError(self._why(error)) from None
+                settings = self._settings = bent
+                continue
+            except self._errors.OpenAIError as error:
+                raise AnnotatorError(self._why(error)) from None
+            if not done.choices:
+                raise AnnotatorError(f"{self.url} sent a reply without any text; check the server")
+            usage = done.usage
+            return Reply(
+                done.choices[0].message.content or "",
+                usage.prompt_tokens if usage else 0,
+                usage.completion_tokens if usage else 0,
+            )
+
+    def _why(self, error: Exception) -> str:
+        reason = " ".join(str(error).split())[:200]
+        match error:
+            case self._errors.AuthenticationError() | self._errors.PermissionDeniedError():
+                advice = "put the right key into the environment variable (see --key-from)"
+            case self._errors.NotFoundError():
+                advice = f"check the URL and the model's name {self.model!r}"
+            case self._errors.APIConnectionError():
+                advice = "check that the server runs and the URL ends as it should, often in /v1"
+            case _:
+                advice = "answers so far are kept, so the same command goes on from here"
+        return f"{self.url} gave no answer ({reason}); {advice}"
+
+
+def is_endpoint(url: str) -> bool:
+    """Whether a text is a URL of a server that speaks HTTP."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        return False
+
+
+def bent_to(settings: dict[str, Any], complaint: str) -> dict[str, Any] | None:
+    """The settings as a pickier server wants them; None where the complaint is about other things.
+
+    Newer models call the limit max_completion_tokens and choose their temperature themselves.
+    """
+    if "max_tokens" in settings and "max_completion_tokens" in complaint:
+        rest = {name: value for name, value in settings.items() if name != "max_tokens"}
+        return {**rest, "max_completion_tokens": settings["max_tokens"]}
+    if "temperature" in settings and "temperature" in complaint:
+        return {name: value for name, value in settings.items() if name != "temperature"}
+    return None

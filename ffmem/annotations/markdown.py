@@ -1,0 +1,179 @@
+"""A sheet as Markdown that a person fills in, and back, checked line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ffmem.annotations.filled import FilledFile, letters
+from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
+from ffmem.patterns.record import LEAST
+
+BLANKS = 6  # empty patterns on a sheet; more can be added by hand
+INSTRUCTIONS = f"""\
+Each line under Prefixes is the beginning of a sentence; its last token is in **bold**.
+
+- Find what repeats: a pattern is something that at least {LEAST} of the prefixes have in common.
+- Describe each pattern in a few words.
+- Class: `shallow` for what can be seen on the surface (the same last word, a recurring phrase),
+  `semantic` for a shared meaning or topic.
+- Prefixes: the numbers of those that have the pattern, such as 1, 4-7, 12. A prefix can have
+  several patterns, or none.
+- More patterns: copy an empty one. If nothing repeats, put an x between the brackets below.
+"""
+FIELDS = ("Description", "Class", "Prefixes")
+_NONE = re.compile(r"no pattern found:\s*\[(.?)\]\s*$", re.IGNORECASE)
+_FIELD = re.compile(rf"\s*({'|'.join(FIELDS)})\s*:(.*)$", re.IGNORECASE)
+
+
+def sheet_text(sheet: Sheet) -> str:
+    """The sheet to fill in."""
+    lines = [f"# Sheet {sheet.name}", "", INSTRUCTIONS, "## Prefixes", ""]
+    lines += [f"{rank}. {_line(prefix)}" for rank, prefix in enumerate(sheet.prefixes, 1)]
+    lines += ["", "## Patterns", "", "No pattern found: [ ]", ""]
+    for number in range(1, BLANKS + 1):
+        lines += [f"### Pattern {number}", "", *(f"{name}: " for name in FIELDS), ""]
+    return "\n".join(lines)
+
+
+def _line(prefix: ShownPrefix) -> str:
+    last = prefix.last.strip()
+    gap = " " if prefix.last[:1].isspace() else ""
+    return " ".join(f"{prefix.before}{gap}**{last or '␣'}**".split())
+
+
+@dataclass
+class _Field:
+    text: str
+    line: int
+
+
+def filled_sheet(text: str, file: str, sheets: Mapping[str, Sheet]) -> tuple[Sheet, list[Said]]:
+    """The sheet that a file is, and what is said on it; refuses what is half said."""
+    place = FilledFile.of(text, file)
+    lines = place.lines
+    sheet = _which(place, sheets)
+    headings = {
+        line.strip("# \t").lower(): number
+        for number, line in enumerate(lines, 1)
+        if line.startswith("## ")
+    }
+    for wanted in ("prefixes", "patterns"):
+        if wanted not in headings:
+            raise place.wrong(1, f"the heading ‘## {wanted.title()}’ is gone; put it back")
+    start, end = headings["prefixes"], headings["patterns"]
+    _check_prefixes(place, start, end, sheet)
+    none, blocks = _blocks(place, end)
+    said = [_pattern(block, len(sheet.prefixes), place) for block in blocks if _begun(block)]
+    _check_whole(none, blocks, said, place)
+    return sheet, said
+
+
+def untouched(text: str) -> bool:
+    """Whether nobody has begun a sheet: no tick, no field."""
+    lines = text.splitlines()
+    ticked = any((tick := _NONE.search(line)) and tick[1].strip() for line in lines)
+    return not ticked and not any((f := _FIELD.match(line)) and f[2].strip() for line in lines)
+
+
+def _which(place: FilledFile, sheets: Mapping[str, Sheet]) -> Sheet:
+    for number, line in enumerate(place.lines, 1):
+        found = re.match(r"#\s*Sheet\s+(\w+)", line)
+        if found:
+            if found[1] not in sheets:
+                raise place.wrong(number, f"there is no sheet {found[1]} in this database")
+            return sheets[found[1]]
+    raise place.wrong(1, "the heading ‘# Sheet NAME’ is gone; put it back")
+
+
+def _check_prefixes(place: FilledFile, start: int, end: int, sheet: Sheet) -> None:
+    """Refuse a sheet whose prefixes were altered; wrapped lines and spaces do not matter."""
+    expected = [letters(f"{n}.{_line(p)}") for n, p in enumerate(sheet.prefixes, 1)]
+    rest, line = "".join(expected), start + 1
+    for line in range(start + 1, end):
+        found = letters(place.lines[line - 1])
+        if not rest.startswith(found):
+            raise place.wrong(line, "this prefix is not the one that was given out; put it back")
+        rest = rest[len(found) :]
+    if rest:
+        raise place.wrong(line, "some prefixes after this line are gone; put them back")
+
+
+def _blocks(place: FilledFile, start: int) -> tuple[tuple[bool, int], list[dict[str, _Field]]]:
+    """The tick for no pattern with its line, and the fields of every pattern."""
+    none, blocks, open_field = (False, start), list[dict[str, _Field]](), None
+    for number, line in enumerate(place.lines[start:], start + 1):
+        if line.lstrip().startswith("#"):
+            blocks.append({})
+            open_field = None
+        elif tick := _NONE.search(line):
+            none = (bool(tick[1].strip()), number)
+        elif field := _FIELD.match(line):
+            name = field[1].capitalize()
+            if not blocks or name in blocks[-1]:
+                raise place.wrong(number, f"a second {name} in one pattern; begin a new ‘###’")
+            open_field = blocks[-1][name] = _Field(field[2].strip(), number)
+        elif line.strip():
+            if open_field is None:
+                raise place.wrong(number, "this belongs to no field; put it into a Description")
+            open_field.text = f"{open_field.text} {line.strip()}".strip()
+    return none, blocks
+
+
+def _begun(block: dict[str, _Field]) -> bool:
+    return any(field.text for field in block.values())
+
+
+def _pattern(block: dict[str, _Field], prefixes: int, place: FilledFile) -> Said:
+    line = min(field.line for field in block.values())
+    for name in FIELDS:
+        if name not in block:
+            raise place.wrong(line, f"this pattern has no line ‘{name}:’; add it")
+        if not block[name].text:
+            raise place.wrong(block[name].line, f"{name} is empty; fill it in or clear the pattern")
+    kind = block["Class"].text.strip("`* .").lower()
+    if kind not in ("shallow", "semantic"):
+        raise place.wrong(
+            block["Class"].line,
+            f"the class is {kind!r}; write shallow or semantic, and for both make two patterns",
+        )
+    ranks = _ranks(block["Prefixes"], prefixes, place)
+    return Said(" ".join(block["Description"].text.split()), kind, ranks)  # type: ignore[arg-type]
+
+
+def _ranks(field: _Field, prefixes: int, place: FilledFile) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in re.split(r"[,;\s]+", re.sub(r"\s*[-–]\s*", "-", field.text).strip(" .,;")):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if match is None:
+            raise place.wrong(field.line, f"{part!r} is no prefix number; write them as 1, 4-7, 12")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= prefixes:
+            raise place.wrong(field.line, f"{part} is not among the prefixes 1 to {prefixes}")
+        found += range(first, last + 1)
+    if len(set(found)) != len(found):
+        twice = next(rank for rank in found if found.count(rank) > 1)
+        raise place.wrong(field.line, f"prefix {twice} is named twice; name it once")
+    if len(found) < LEAST:
+        raise place.wrong(
+            field.line,
+            f"a pattern needs {LEAST} prefixes and this has {len(found)}; "
+            "name more or clear the pattern",
+        )
+    return tuple(sorted(found))
+
+
+def _check_whole(
+    none: tuple[bool, int], blocks: list[dict[str, _Field]], said: list[Said], place: FilledFile
+) -> None:
+    ticked, line = none
+    if ticked and said:
+        raise place.wrong(line, "no pattern is ticked, yet patterns follow; clear one or the other")
+    if not ticked and not said:
+        raise place.wrong(line, "nothing is filled in; describe a pattern, or tick that none is")
+    begun = [block for block in blocks if _begun(block)]
+    for number, each in enumerate(said):
+        if any(each.description.lower() == other.description.lower() for other in said[:number]):
+            again = begun[number]["Description"].line
+            raise place.wrong(again, "this description was given before; join the two or reword it")

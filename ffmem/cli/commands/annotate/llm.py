@@ -1,0 +1,162 @@
+"""`ffmem annotate llm DIR`: let a language model answer the sheets."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from ffmem.cli.database import database_option, opened
+from ffmem.cli.numbers import ANY, POSITIVE, SEED, SOME
+from ffmem.cli.options import LOCATION, ModelOptions, model_options
+
+if TYPE_CHECKING:
+    from ffmem.annotations.llm.annotator import Answered, Price
+    from ffmem.annotations.llm.reply_cache import Remembered, Usage
+
+
+class PriceType(click.ParamType[Any]):
+    """Two prices, as in 0.15,0.60."""
+
+    name = "READ,WRITTEN"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Price:
+        """Read the two numbers."""
+        from ffmem.annotations.llm.annotator import Price
+
+        try:
+            reading, writing = (float(part) for part in value.split(","))
+        except ValueError:
+            reading = writing = math.nan
+        if not (0 <= reading < math.inf and 0 <= writing < math.inf):
+            self.fail(f"{value!r} is not a price; write two numbers, as in 0.15,0.60", param, ctx)
+        return Price(reading, writing)
+
+
+@click.command()
+@click.argument("folder", type=LOCATION)
+@click.option(
+    "--llm",
+    "name",
+    required=True,
+    help="The model that annotates: its name at the endpoint, or without an endpoint a model on "
+    "this machine, named as for `ffmem scan`.",
+)
+@click.option(
+    "--endpoint", help="URL of any OpenAI-compatible server, e.g. http://localhost:8000/v1."
+)
+@click.option(
+    "--key-from",
+    default="OPENAI_API_KEY",
+    show_default=True,
+    help="Environment variable that holds the endpoint's key; never stored.",
+)
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option(
+    "--controls", type=ANY, default=1, show_default=True, help="Control keys of each kind a layer."
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
+@click.option("--rate", type=POSITIVE, help="Most requests a minute; no limit by default.")
+@click.option(
+    "--at-once", type=SOME, default=1, show_default=True, help="Requests under way at a time."
+)
+@click.option(
+    "--longest", type=SOME, default=1000, show_default=True, help="Most tokens of one reply."
+)
+@click.option("--dry-run", is_flag=True, help="Say what it will cost, and stop.")
+@database_option
+@model_options
+def llm(  # noqa: PLR0913 - one parameter an option
+    folder: Path,
+    name: str,
+    endpoint: str | None,
+    key_from: str,
+    keys: int,
+    controls: int,
+    seed: int,
+    price: Price | None,
+    rate: float | None,
+    at_once: int,
+    longest: int,
+    dry_run: bool,
+    database: str | None,
+    **options: Unpack[ModelOptions],
+) -> None:
+    r"""Let a language model answer the sheets of the scan in FOLDER, control keys among them.
+
+    The sheets are those that `ffmem annotate sheets` draws with the same options. What it will cost
+    is said before it starts. Replies are checked, sent back to be mended, and kept on disk, so that
+    the same question is never asked twice and a stopped run goes on where it was.
+
+    \b
+    Examples:
+        ffmem annotate llm out/scan --llm smollm2 --keys 1
+        ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
+    """
+    from ffmem.annotations.drawn_sheets import drawn_sheets
+    from ffmem.annotations.llm.annotator import answers_by_llm, expected
+    from ffmem.annotations.llm.endpoint import Endpoint
+    from ffmem.annotations.llm.reply_cache import Remembered
+    from ffmem.locations import cache_folder
+    from ffmem.models.chat import Chat, LocalChat
+    from ffmem.store.scan_store import ScanStore
+
+    annotations = opened(folder, database)
+    sheets = annotations.kept(drawn_sheets(ScanStore.open(folder), keys, controls, seed))
+    chat: Chat
+    if endpoint:
+        chat = Endpoint(endpoint, name, longest, os.environ.get(key_from), rate)
+    else:
+        chat = LocalChat.load(name, longest, **options)
+    who = f"{name} at {endpoint or 'this machine'}"
+    remembered = Remembered(chat, cache_folder() / "replies", who, longest)
+    say_cost(expected(remembered, sheets, longest), price)
+    if dry_run:
+        return
+    answers = []
+    for answer in answers_by_llm(remembered, sheets, at_once if endpoint else 1):
+        answers.append(answer)
+        if answer.said is not None:
+            annotations.answer(answer.sheet, f"llm:{name}", answer.said)
+    say_done(folder, f"llm:{name}", answers, remembered, price)
+
+
+def say_cost(before: Usage, price: Price | None) -> None:
+    """What asking will take, before anything is asked."""
+    from ffmem.annotations.llm.annotator import REPAIRS
+
+    money = "" if price is None else f", for at most about {price.of(before):.4f}"
+    click.echo(
+        f"{before.asked} questions to ask, {before.known} known already: about {before.read:,} "
+        f"tokens to read and at most {before.written:,} to write{money}; a reply that breaks the "
+        f"rules is sent back up to {REPAIRS} times, which costs as much again"
+    )
+
+
+def say_done(
+    folder: Path, who: str, answers: list[Answered], chat: Remembered, price: Price | None
+) -> None:
+    """What came of it and what it took."""
+    usage = chat.usage
+    money = "" if price is None else f", {price.of(usage):.4f} paid"
+    click.echo(
+        f"{usage.asked} requests, {usage.known} replies known before; {usage.read:,} tokens read, "
+        f"{usage.written:,} written{money}"
+    )
+    refused = [answer for answer in answers if answer.said is None]
+    repaired = sum(answer.replies > 1 and answer.said is not None for answer in answers)
+    dropped = sum(len(answer.dropped) for answer in answers if answer.said is not None)
+    click.echo(
+        f"{len(answers) - len(refused)} of {len(answers)} sheets answered, {repaired} after "
+        f"repair and less {dropped} patterns that broke the rules; {len(refused)} refused"
+    )
+    if refused:
+        click.echo(f"  e.g. sheet {refused[0].sheet.name}: {refused[0].dropped[0]}")
+    if len(refused) < len(answers):
+        click.echo(f"see: ffmem patterns {folder} --annotator {who}")

@@ -1,0 +1,207 @@
+"""`ffmem annotate`: sheets for people, their answers back, and how far they agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from ffmem.cli.commands.annotate.cases import cases, filled_case_sheets, judgings_of, print_cases
+from ffmem.cli.commands.annotate.llm import llm
+from ffmem.cli.commands.annotate.score import score
+from ffmem.cli.database import database_option, opened
+from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
+from ffmem.cli.numbers import ANY, SEED, SOME
+from ffmem.cli.options import LOCATION
+from ffmem.errors import StoreError
+
+if TYPE_CHECKING:
+    from ffmem.annotations.agreement import Agreement
+
+
+@click.group()
+def annotate() -> None:
+    """Let people, rules or a language model say which patterns the triggers of keys share.
+
+    And let people judge what the last layer does (`ffmem annotate cases`).
+    """
+
+
+annotate.add_command(cases)
+annotate.add_command(llm)
+annotate.add_command(score)
+
+
+@annotate.command()
+@click.argument("folder", type=LOCATION)
+@click.argument("out", type=LOCATION)
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option(
+    "--controls", type=ANY, default=1, show_default=True, help="Control keys of each kind a layer."
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@database_option
+def sheets(
+    folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
+) -> None:
+    r"""Write one Markdown sheet a key of the scan in FOLDER into the folder OUT.
+
+    Control keys, made of random prefixes, are mixed in under names that do not tell. A sheet that
+    is already in OUT is left as it is.
+
+    \b
+    Example:
+        ffmem annotate sheets out/scan out/sheets --keys 2
+    """
+    from ffmem.annotations.drawn_sheets import drawn_sheets
+    from ffmem.annotations.markdown import sheet_text
+    from ffmem.cli.output import save_text
+    from ffmem.store.scan_store import ScanStore
+
+    annotations = opened(folder, database)
+    drawn = annotations.kept(drawn_sheets(ScanStore.open(folder), keys, controls, seed))
+    new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
+    for sheet in new:
+        save_text(out / f"{sheet.name}.md", sheet_text(sheet))
+    click.echo(
+        f"{len(new)} sheets -> {out}; fill them in, then: "
+        f"ffmem annotate import {folder} {out} --annotator NAME"
+    )
+
+
+@annotate.command(name="import")
+@click.argument("folder", type=LOCATION)
+@click.argument("files", nargs=-1, required=True, type=LOCATION)
+@click.option("--annotator", required=True, help="Whose answers these are.")
+@click.option("--skip-empty", is_flag=True, help="Pass over sheets that nobody has begun.")
+@database_option
+def take_back(
+    folder: Path,
+    files: tuple[Path, ...],
+    annotator: str,
+    skip_empty: bool,
+    database: str | None,
+) -> None:
+    r"""Take filled sheets (files, or folders of them) back; all of them or none.
+
+    Sheets of keys and sheets of cases may be mixed. A sheet that was changed since becomes a new
+    answer and the old one is kept; the same sheet again changes nothing.
+
+    \b
+    Example:
+        ffmem annotate import out/scan out/sheets --annotator mara
+    """
+    from ffmem.annotations.case_text import is_case_sheet
+    from ffmem.annotations.markdown import filled_sheet, untouched
+
+    annotations = opened(folder, database)
+    known = {sheet.name: sheet for sheet in annotations.sheets()}
+    texts = {str(path): read_text(path) for path in sheet_files(files)}
+    of_cases = {path: text for path, text in texts.items() if is_case_sheet(text)}
+    judged = filled_case_sheets(annotations, of_cases, skip_empty)
+    filled = [
+        filled_sheet(text, path, known)
+        for path, text in texts.items()
+        if path not in of_cases and not (skip_empty and untouched(text))
+    ]
+    new = sum(annotations.answer(sheet, annotator, said) for sheet, said in filled)
+    new += sum(annotations.judge(sheet, annotator, said) for sheet, said in judged)
+    count = len(filled) + len(judged)
+    click.echo(f"{count} sheets by {annotator}: {new} new answers, the rest known")
+
+
+def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
+    """The files themselves, and the Markdown files of folders."""
+    return [
+        file for path in paths for file in (sorted(path.glob("*.md")) if path.is_dir() else [path])
+    ]
+
+
+def read_text(path: Path) -> str:
+    """A sheet's text, or one sentence why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read ({error}); save it as UTF-8 text") from None
+
+
+@annotate.command()
+@click.argument("folder", type=LOCATION)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random prefixes.")
+@database_option
+@embedding_options
+def rules(
+    folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
+) -> None:
+    r"""Let the rule annotator answer every sheet that was drawn from the scan in FOLDER.
+
+    \b
+    Example:
+        ffmem annotate rules out/scan
+    """
+    from ffmem.annotations.by_rule import answers_by_rule
+    from ffmem.store.scan_store import ScanStore
+
+    annotations, store = opened(folder, database), ScanStore.open(folder)
+    answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
+    new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
+    click.echo(f"{new} new answers by rules")
+
+
+@annotate.command()
+@click.argument("folder", type=LOCATION)
+@click.option(
+    "-n", "--count", type=ANY, default=20, show_default=True, help="Disagreements listed."
+)
+@database_option
+def agreement(folder: Path, count: int, database: str | None) -> None:
+    r"""Say how far annotators agree and how often they see patterns on control keys.
+
+    The same for cases of the last layer, where somebody has judged any. Writes
+    analyses/agreement.json, and analyses/case-agreement.json, into FOLDER.
+
+    \b
+    Example:
+        ffmem annotate agreement out/scan
+    """
+    from ffmem.annotations.agreement import agreement as compared
+    from ffmem.cli.output import save_numbers
+
+    annotations = opened(folder, database)
+    sayings, judgings = annotations.sayings(), judgings_of(folder, annotations)
+    if sayings or not judgings:
+        result = compared(sayings)
+        print_agreement(result, count)
+        click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
+    if judgings:
+        from ffmem.annotations.case_agreement import case_agreement
+
+        judged = case_agreement(judgings)
+        print_cases(judged, count)
+        click.echo(f"-> {save_numbers(folder, 'case-agreement', judged)}")
+
+
+def print_agreement(result: Agreement, count: int) -> None:
+    """Pairs, alpha, false patterns, and who disagrees where."""
+    for pair in result.pairs:
+        click.echo(
+            f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, same label on "
+            f"{100 * pair.same:.0f} % of {pair.prefixes:,} prefixes ({pair.keys} keys)"
+        )
+    if result.prefixes:
+        click.echo(f"Krippendorff's alpha {result.alpha:.2f} over {result.prefixes:,} prefixes")
+    else:
+        click.echo("no key has been annotated by two; give the same sheets to a second person")
+    for person, rate in result.false_patterns.items():
+        click.echo(
+            f"{person}: a pattern on {100 * rate.estimate:.0f} % of {rate.n} control keys "
+            f"({100 * rate.low:.0f} .. {100 * rate.high:.0f})"
+            if rate.n
+            else f"{person}: no control key annotated"
+        )
+    for each in result.disagreements[:count]:
+        labels = ", ".join(f"{who}: {label}" for who, label in each.labels.items())
+        click.echo(f"  sheet {each.sheet} ({each.key}) prefix {each.rank}: {labels}")
+    if len(result.disagreements) > count:
+        click.echo(f"  ... and {len(result.disagreements) - count} more")

@@ -1,0 +1,74 @@
+"""`ffmem explore DIR`: a study in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ffmem.cli.numbers import Whole
+from ffmem.cli.options import LOCATION, names_damage
+
+
+@click.command()
+@click.argument("folder", type=LOCATION)
+@click.option("--model", help="The scanned model, where it is not found under its own name.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    type=LOCATION,
+    help="Another study to compare with. Repeatable.",
+)
+@click.option("--port", default=8600, show_default=True, type=Whole(0, 65535))
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Another one than this machine's own needs a token.",
+)
+@click.option(
+    "--token", help="Whoever opens the explorer must bring it; made up where one is needed."
+)
+@click.option(
+    "--database",
+    help="Of annotations: a file, or a URL such as postgresql://user@host/name; by default "
+    "FOLDER/annotations.sqlite.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@names_damage
+def explore(  # noqa: PLR0913 - one parameter an option
+    folder: Path,
+    model: str | None,
+    others: tuple[Path, ...],
+    port: int,
+    host: str,
+    token: str | None,
+    database: str | None,
+    no_browser: bool,
+) -> None:
+    r"""Browse, search and question the study in FOLDER in a web browser.
+
+    Everything is served from this machine, to this machine; the model is loaded when a page first
+    needs it. Stop with Ctrl-C.
+
+    \b
+    Example:
+        ffmem explore out/scan
+    """
+    from ffmem.explorer.app import create_app
+    from ffmem.explorer.context import explore as opened
+    from ffmem.explorer.server import Place, listen, serve
+
+    place, door = listen(Place.chosen(host, port, token))
+    study = opened(
+        folder, model, lambda part: click.echo(f"preparing: {part} ..."), database, others
+    )
+    app = create_app(study, place.token)
+    serve(
+        app,
+        place,
+        door,
+        lambda: click.echo(f"{folder} at {place.url}   (Ctrl-C stops)"),
+        not no_browser,
+    )

@@ -1,0 +1,132 @@
+"""`ffmem patterns DIR`: which patterns the triggers of keys share, by layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from ffmem.cli.commands.annotate.score import print_held_out
+from ffmem.cli.database import database_option, opened
+from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options, model_for
+from ffmem.cli.numbers import SEED, SOME
+from ffmem.cli.options import LOCATION, names_damage
+
+if TYPE_CHECKING:
+    from ffmem.annotations.study import AnsweredStudy
+    from ffmem.patterns.analysis import ControlRate, PatternStudy
+    from ffmem.patterns.record import Summary
+    from ffmem.store.scan_store import ScanStore
+
+
+@click.command()
+@click.argument("folder", type=LOCATION)
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option(
+    "--annotator",
+    default="rules",
+    show_default=True,
+    help="rules, or whoever answered sheets: a person's name, or llm:NAME.",
+)
+@database_option
+@embedding_options
+@names_damage
+def patterns(  # noqa: PLR0913 - one parameter an option
+    folder: Path,
+    keys: int,
+    seed: int,
+    annotator: str,
+    database: str | None,
+    **options: Unpack[EmbeddingOptions],
+) -> None:
+    r"""Find what the 25 strongest triggers of random keys have in common.
+
+    Writes analyses/patterns.json and figures/patterns.png into FOLDER, or into
+    FOLDER/other-settings/ where the study has that result for other keys, seed or embedding.
+
+    \b
+    Example:
+        ffmem patterns out/scan --keys 3
+    """
+    from ffmem.annotations.study import answered_study
+    from ffmem.store.range_checks import refuse_damage
+    from ffmem.store.scan_store import ScanStore
+
+    store = ScanStore.open(folder)
+    refuse_damage(store)
+    study: PatternStudy | AnsweredStudy
+    if annotator == "rules":
+        name = "patterns"
+        study, made = by_rule(store, keys, seed, options)
+    else:
+        name = "patterns-" + re.sub(r"\W+", "-", annotator)
+        sayings = opened(folder, database).sayings()
+        study = answered_study(store, sayings, annotator, lambda: embedder(store, options), seed)
+        made = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
+        made["scan"] = store.manifest.key.digest
+    print_summary(study.summary)
+    print_controls(study.controls)
+    print_held_out(study.held_out)
+    save(folder, name, study, made)
+
+
+def by_rule(
+    store: ScanStore, keys: int, seed: int, options: EmbeddingOptions
+) -> tuple[PatternStudy, dict[str, Any]]:
+    """The study by the rule annotator, and all that decides it."""
+    from ffmem.patterns.analysis import pattern_study
+    from ffmem.studies.inputs import Sizes, Subject
+    from ffmem.studies.registry import STAGES, made_from
+
+    if options["embedding"]:
+        made = {"embedding": options["embedding"], "pattern_keys": keys, "seed": seed}
+        made["scan"] = store.manifest.key.digest
+        return pattern_study(store, embedder(store, options), keys, seed), made
+    model = model_for(store, options)
+    subject = Subject(model, store, Sizes(pattern_keys=keys), seed=seed)
+    return STAGES["patterns"].run(subject), made_from("patterns", subject)
+
+
+def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
+    """Leave the numbers and the figure in the scan's folder."""
+    from ffmem.cli.output import save_result
+    from ffmem.figures.patterns import patterns_chart
+
+    chart = patterns_chart(study.summary, study.controls)
+    click.echo(f"-> {save_result(folder, name, study, made, chart)}")
+
+
+def print_summary(summary: Summary) -> None:
+    """One line a layer: shares of triggers by label."""
+    click.echo(f"share of triggers in % by annotator ‘{summary.annotator}’ (95 % over keys)")
+    click.echo("layer   shallow   both   semantic   not covered        patterns a key")
+    for layer in (*summary.layers, summary.overall):
+        shares = [layer.shares[name] for name in layer.shares]
+        none = shares[3]
+        click.echo(
+            f"{layer.layer or 'all':>5}   {100 * shares[0].estimate:7.1f} "
+            f"{100 * shares[1].estimate:6.1f}   {100 * shares[2].estimate:8.1f}   "
+            f"{100 * none.estimate:5.1f} ({100 * none.low:.1f} .. {100 * none.high:.1f})".ljust(58)
+            + f"{layer.patterns_per_key.estimate:.1f}"
+        )
+    overall = summary.overall
+    click.echo(
+        f"{overall.keys} keys, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
+        f"semantic leads from layer {summary.crossover or '(nowhere)'} on"
+    )
+
+
+def print_controls(controls: Sequence[ControlRate]) -> None:
+    """The false-pattern rate on control keys."""
+    for control in controls:
+        rate = control.false_patterns
+        click.echo(
+            f"control keys of {control.kind} prefixes: {100 * rate.estimate:.1f} % have a pattern "
+            f"({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {rate.n} keys), "
+            f"{100 * control.covered:.1f} % of prefixes covered"
+            + ("" if rate.estimate <= 0.1 else "  ABOVE 10 %: do not trust Fig 2")
+        )

@@ -1,0 +1,221 @@
+"""`ffmem scan MODEL CORPUS -o DIR`: find the texts that trigger every memory most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from ffmem.cli.numbers import ANY, SEED, SOME
+from ffmem.cli.options import (
+    LOCATION,
+    ModelOptions,
+    cluster_of,
+    cluster_options,
+    loaded,
+    model_options,
+)
+from ffmem.os_errors import shortened
+
+if TYPE_CHECKING:
+    from ffmem.execution.run import ScanPlan, Watch
+    from ffmem.models.language_model import LanguageModel
+    from ffmem.scaleout.cluster import Cluster
+    from ffmem.store.checkpoint import Progress
+    from ffmem.store.scan_store import ScanStore
+
+
+LAYERS = re.compile(r"([1-9]\d{,3})(?:-([1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
+
+
+def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what text is read and how it is cut."""
+    for option in (
+        click.option("--column", default="text", show_default=True, help="Text column or field."),
+        click.option("--split", help="Split of a Hugging Face dataset, e.g. train."),
+        click.option(
+            "--errors",
+            type=click.Choice(["strict", "replace"]),
+            default="strict",
+            show_default=True,
+            help="What to do with bytes that are no UTF-8.",
+        ),
+        click.option("--splitter", help="How documents become sentences: rule, line or none."),
+        click.option(
+            "--max-tokens", type=SOME, default=512, show_default=True, help="Longest sentence."
+        ),
+        click.option("--max-sentences", type=SOME, help="Read only the first N sentences."),
+        click.option("--drop-headings", is_flag=True, help="Leave out `= Title =` lines."),
+        click.option("--wikitext-detok", is_flag=True, help="Undo WikiText's tokenised form."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("model")
+@click.argument("corpus")
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to fill.")
+@click.option(
+    "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
+)
+@click.option(
+    "--sample", type=ANY, default=32, show_default=True, help="Random triggers kept per memory."
+)
+@click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default.")
+@click.option(
+    "--per-sentence",
+    type=click.Choice(["max", "all"]),
+    default="max",
+    show_default=True,
+    help="One prefix per sentence and memory, or every prefix.",
+)
+@click.option(
+    "--min-prefix", type=ANY, default=1, show_default=True, help="Shortest prefix, in tokens."
+)
+@click.option("--include-final", is_flag=True, help="Let whole sentences be triggers too.")
+@click.option(
+    "--dedupe",
+    type=click.Choice(["none", "sentence", "prefix"]),
+    default="none",
+    show_default=True,
+    help="Keep one trigger per memory among equal ones.",
+)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random triggers.")
+@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
+@corpus_options
+@cluster_options
+@model_options
+def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
+    r"""Find the texts of CORPUS that trigger each memory of MODEL most.
+
+    CORPUS is a file (.txt: a document a line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
+    glob of such files, a Hugging Face dataset id, - for standard input, or demo (demo:valid), the
+    embedded text. Files and folders may lie behind a URL (s3://, gs://). A scan that was stopped
+    goes on where it was when the same command is run again.
+
+    \b
+    Examples:
+        ffmem scan demo demo --max-sentences 2000 -o out/scan
+        ffmem scan MODEL s3://bucket/text -o s3://bucket/scan --ray --workers 8
+    """
+    model_choice: ModelOptions = {
+        name: options.pop(name)
+        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
+    }
+    cluster = cluster_of(options)
+    if cluster is None:
+        store = scan_here(model, model_choice, corpus, out, options)
+    else:
+        store = scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
+    counts = store.manifest.counts
+    click.echo(
+        f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
+        f"{counts['tokens']:,} tokens, {store.manifest.seconds:.0f} s -> {out}\n"
+        f"see one with: ffmem show {out} L{store.manifest.layers[-1][0]}.0"
+    )
+
+
+def scan_here(
+    model: str, choice: ModelOptions, corpus: str, out: Path, options: dict[str, Any]
+) -> ScanStore:
+    """Scan in this process."""
+    from ffmem.execution import run as pipeline
+
+    language_model = loaded(model, choice)
+    plan = plan_of(language_model, corpus, **options)
+    chosen = len(plan.layers) if plan.layers is not None else len(language_model.layers)
+    with progress_line(f"{chosen} layers, {language_model.memories:,} memories", plan) as watch:
+        return pipeline.scan(language_model, plan, out, watch)
+
+
+def scan_there(
+    cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
+) -> ScanStore:
+    """Scan on Ray; the model is loaded by the workers and not here."""
+    from ffmem.execution import run as pipeline
+
+    chosen = pipeline.ModelChoice(model, **choice)
+    with progress_line("all workers", plan) as watch:
+        return pipeline.scan_on(cluster, chosen, plan, out, watch)
+
+
+def plan_of(  # noqa: PLR0913 - one parameter an option
+    model: LanguageModel | None,
+    corpus: str,
+    *,
+    column: str,
+    split: str | None,
+    errors: Literal["strict", "replace"],
+    splitter: str | None,
+    max_tokens: int,
+    max_sentences: int | None,
+    drop_headings: bool,
+    wikitext_detok: bool,
+    layers: str | None,
+    budget: int | None,
+    **settings: Any,
+) -> ScanPlan:
+    """The plan that a command's options describe; without a model its layers count as plain."""
+    from ffmem import demo
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
+    from ffmem.corpus.splitters import DEFAULT
+    from ffmem.execution.run import ScanPlan
+    from ffmem.scan.settings import ScanSettings
+
+    return ScanPlan(
+        source=Source(demo.corpus(corpus), column, split, errors),
+        settings=ScanSettings(signed=model is not None and model.gated, **settings),
+        sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
+        layers=None if layers is None else layer_numbers(layers),
+        max_sentences=max_sentences,
+        budget=budget,
+    )
+
+
+def layer_numbers(text: str) -> list[int]:
+    """Read `1-4,9`."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = LAYERS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise click.UsageError(
+                f"--layers {shortened(text)!r} is not a list of layers from 1 to 9999; write it "
+                "as 1-4,9"
+            )
+        numbers |= set(range(first, last + 1))
+    return sorted(numbers)
+
+
+@contextmanager
+def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
+    """One line that says how fast the scan is and how long it will take."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Line
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Line(*columns, transient=True) as line:
+        task = line.add_task(what, total=None)
+
+        def watch(progress: Progress, share: float | None) -> None:
+            speed = progress.tokens / max(progress.seconds, 1e-9)
+            seen = progress.sentences / plan.max_sentences if plan.max_sentences else share
+            line.update(
+                task,
+                total=None if share is None else 1.0,
+                completed=seen or 0.0,
+                description=f"{what}, {progress.tokens:,} tokens, {speed:,.0f} tokens/s",
+            )
+
+        yield watch

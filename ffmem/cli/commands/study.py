@@ -1,0 +1,128 @@
+"""`ffmem study MODEL CORPUS -o DIR`: the whole paper on a model, with a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ffmem.cli.commands.scan import corpus_options, plan_of
+from ffmem.cli.numbers import SEED, SOME
+from ffmem.cli.options import (
+    LOCATION,
+    ModelOptions,
+    cluster_of,
+    cluster_options,
+    loaded,
+    model_options,
+)
+
+if TYPE_CHECKING:
+    from ffmem.models.language_model import LanguageModel
+    from ffmem.workflows import StudyPlan
+
+DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
+
+
+@click.command()
+@click.argument("model")
+@click.argument("corpus", required=False)
+@click.option("-o", "--out", type=LOCATION, help="Folder; out/MODEL by default.")
+@click.option("--valid", help="Validation text, named as a corpus; else the scanned text.")
+@click.option(
+    "--size",
+    type=click.Choice(["auto", "paper", "small"]),
+    default="auto",
+    show_default=True,
+    help="How much is measured: as in the paper, or what two CPU cores do in minutes.",
+)
+@click.option("--only", help="Stages to run, e.g. values,refinement; all by default.")
+@click.option("--again", help="Stages to run although their result is there; also: report.")
+@click.option(
+    "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
+)
+@click.option("--layers", help="Layers to study, e.g. 1-4,9; all by default.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Draws prefixes, memories, shuffles."
+)
+@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
+@corpus_options
+@cluster_options
+@model_options
+def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> None:
+    r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
+
+    Ends with a table of the paper's claims and whether they hold for this model, and the path of
+    report.html. A stage whose result is there for the same settings is kept, so the same command
+    goes on where it was stopped. `ffmem study demo` needs no corpus.
+
+    \b
+    Examples:
+        ffmem study demo
+        ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
+    """
+    from rich.console import Console
+
+    from ffmem.cli.progress import board, say_failures, say_plan
+    from ffmem.cli.stage_lines import exit_code
+    from ffmem.cli.verdicts import print_verdicts
+    from ffmem.report.build import build
+    from ffmem.studies.estimates import estimate
+    from ffmem.workflows import study as run
+
+    if corpus is None and model != "demo":
+        raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
+    choice: ModelOptions = {
+        name: options.pop(name)
+        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
+    }
+    language_model = loaded(model, choice)
+    again = _again(options.pop("again"))
+    plan = _plan(language_model, "demo" if corpus is None else corpus, options)
+    folder = out or Path("out") / Path(model).name
+    console = Console()
+    expected = estimate(language_model, plan.scan, plan.sizes, plan.only)
+    layers = len(language_model.layers)
+    what = f"{model}: {language_model.memories:,} memories in {layers} layers"
+    say_plan(console, what, expected)
+    with board(console, expected) as watches:
+        found, events = run(language_model, plan, folder, again, watches)
+    print_verdicts(console, build(found).verdicts)
+    click.echo(f"\nreport: {folder / 'report.html'}")
+    say_failures(events, folder)
+    raise SystemExit(exit_code(events))
+
+
+def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPlan:
+    from ffmem import demo
+    from ffmem.corpus.sources import Source
+    from ffmem.studies.inputs import SIZES
+    from ffmem.studies.registry import chosen
+    from ffmem.workflows import StudyPlan
+
+    valid, size = options.pop("valid"), options.pop("size")
+    only, seed = chosen(options.pop("only")), options.pop("seed")
+    cluster = cluster_of(options)
+    if model.name == "demo" and options["max_sentences"] is None:
+        options["max_sentences"] = DEMO_SENTENCES
+    if size == "auto":
+        size = "paper" if model.device.type == "cuda" else "small"
+    return StudyPlan(
+        scan=plan_of(model, corpus, seed=seed, **options),
+        sizes=SIZES[size],
+        valid=None if valid is None else Source(demo.corpus(valid)),
+        only=only,
+        seed=seed,
+        cluster=cluster,
+    )
+
+
+def _again(text: str | None) -> tuple[str, ...]:
+    """Stages to make again; the report is one of them here."""
+    from ffmem.studies.registry import chosen
+    from ffmem.workflows import REPORT
+
+    names = [part.strip() for part in (text or "").split(",") if part.strip()]
+    stages = ",".join(name for name in names if name != REPORT)
+    return (*(chosen(stages) if stages else ()), *(REPORT for name in names if name == REPORT))

@@ -1,0 +1,112 @@
+"""The stages of a study on the terminal: one line each, with the time it has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ffmem.cli.stage_lines import place_note, print_event
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Lines
+    from rich.progress import TaskID
+
+    from ffmem.store.checkpoint import Progress
+    from ffmem.studies.estimates import Estimate
+    from ffmem.studies.runner import Event
+    from ffmem.workflows import Watches
+
+
+def as_time(seconds: float) -> str:
+    """A length of time as a person says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
+    """Lines that live while the study runs; a terminal that cannot be redrawn gets plain ones."""
+    from rich.progress import Progress as Lines
+    from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    from ffmem.workflows import Watches
+
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            if task.finished:
+                return Text(task.fields["note"])
+            left = task.fields["estimate"] - (task.elapsed or 0.0)
+            return Text(f"about {as_time(left)} left" if left > 0 else "nearly done", style="dim")
+
+    columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<12}"))
+    with Lines(*columns, TimeElapsedColumn(), Left(), console=console) as lines:
+        told = _Told(lines, estimate, plain=not console.is_terminal)
+        yield Watches(told.batch, told.stage)
+
+
+class _Told:
+    """Turns what a study tells into lines."""
+
+    def __init__(self, lines: Lines, estimate: Estimate, plain: bool) -> None:
+        self.lines, self.estimate, self.plain = lines, estimate, plain
+        self.tasks: dict[str, TaskID] = {}
+
+    def begin(self, name: str) -> TaskID:
+        """The line of a stage, new or old."""
+        if name not in self.tasks:
+            seconds = self.estimate.seconds.get(name, 0.0)
+            self.tasks[name] = self.lines.add_task(name, total=1.0, estimate=seconds, note="")
+        return self.tasks[name]
+
+    def batch(self, progress: Progress, _share: float | None) -> None:
+        """The scan's own speed replaces the estimate."""
+        task, tokens = self.begin("scan"), self.estimate.text.tokens or 0
+        speed = progress.tokens / max(progress.seconds, 1e-9)
+        ends = progress.seconds + max(tokens - progress.tokens, 0) / speed
+        note = f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s"
+        self.lines.update(task, estimate=ends, note=note)
+
+    def stage(self, event: Event) -> None:
+        """A stage begins or ends; by then the scan has ended."""
+        if "scan" in self.tasks:
+            self.lines.update(self.tasks["scan"], completed=1.0)
+        task = self.begin(event.stage)
+        if event.state == "begun":
+            return
+        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "") + place_note(event)
+        self.lines.update(task, completed=1.0, note=note)
+        if self.plain or event.state == "failed":
+            print_event(event)
+
+
+def say_plan(console: Console, what: str, estimate: Estimate) -> None:
+    """What will be done, how long it may take, and how much memory it needs."""
+    tokens = estimate.text.tokens
+    text = "text of unknown length" if tokens is None else f"about {tokens:,} tokens of text"
+    parts = ", ".join(f"{name} {as_time(took)}" for name, took in estimate.seconds.items())
+    console.print(
+        f"{what}, {text}\n"
+        f"needs about {estimate.memory / 2**30:.1f} GiB of memory and "
+        f"{'more than ' if tokens is None else ''}{as_time(estimate.total)}: {parts}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def say_failures(events: list[Event], folder: object) -> None:
+    """What to do about stages that failed."""
+    failed = [event.stage for event in events if event.state == "failed"]
+    if failed:
+        click.echo(
+            f"ffmem: {', '.join(failed)} failed, the rest is whole; mend the cause and run the "
+            f"same command again, which makes only what is missing in {folder}",
+            err=True,
+        )

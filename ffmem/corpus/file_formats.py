@@ -1,0 +1,143 @@
+"""The documents of one file: lines of text, lines of JSON, or a Parquet column."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+from ffmem.corpus.compression import COMPRESSED, Meter, opened
+from ffmem.errors import CorpusError
+from ffmem.locations import is_remote
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+
+
+def format_of(path: Path) -> str:
+    """The suffix that decides how a file is read, without that of its compression."""
+    inner = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return inner.suffix.lower()
+
+
+def has_columns(path: Path) -> bool:
+    """Whether a file's documents lie in a named column."""
+    return format_of(path) in (".parquet", *JSON_LINES)
+
+
+def file_documents(
+    path: Path, column: str, errors: str, meter: Meter | None = None
+) -> Iterator[str]:
+    """Every document of a file that is not blank, one at a time."""
+    if format_of(path) == ".parquet":
+        yield from _parquet_rows(path, column)
+        if meter is not None:
+            meter.read += path.stat().st_size
+        return
+    with opened(path, meter) as file:
+        if has_columns(path):
+            yield from json_rows(text_lines(file, str(path), errors), str(path), column, errors)
+        else:
+            yield from (line for _, line in text_lines(file, str(path), errors))
+
+
+def text_lines(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, each with its number from 1, without the line break."""
+    for number, line in enumerate(file, 1):
+        if b"\0" in line:
+            raise CorpusError(
+                f"{name} is not UTF-8 text: line {number} holds a NUL byte; "
+                "leave out binary files or convert the file to UTF-8"
+            )
+        try:
+            text = line.decode("utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{name} line {number} is not valid UTF-8 (byte {error.start + 1} of the line); "
+                "convert the file, or pass `--errors replace` to put U+FFFD there"
+            ) from error
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        text = text.rstrip("\r\n")
+        if text and not text.isspace():
+            yield number, text
+
+
+def json_rows(
+    lines: Iterator[tuple[int, str]], name: str, column: str, errors: str
+) -> Iterator[str]:
+    """The text of one column of JSON lines; null and blank texts are left out."""
+    for number, line in lines:
+        where = f"{name} line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{where} is not JSON ({error}); write one object a line") from error
+        if not isinstance(row, dict):
+            raise CorpusError(f"{where} is JSON but not an object; write one object a line")
+        if column not in row:
+            raise missing_column(where, column, list(row))
+        text = checked_text(row[column], where, column)
+        if text:
+            yield without_surrogates(text, where, errors)
+
+
+def missing_column(where: str, column: str, columns: list[str]) -> CorpusError:
+    """The error for a column that is not there, with those that are."""
+    known = ", ".join(columns) or "none"
+    return CorpusError(f"{where} has no column {column!r} (there are: {known}); pass `--column`")
+
+
+def checked_text(value: Any, where: str, column: str) -> str:
+    """A row's text, empty when it is null or blank."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise CorpusError(f"{where}: column {column!r} holds {kind}, not text; pass `--column`")
+    return "" if value.isspace() else value
+
+
+def without_surrogates(text: str, where: str, errors: str) -> str:
+    """The text; half a surrogate pair, which JSON can escape, counts as an encoding error."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        if errors == "strict":
+            raise CorpusError(
+                f"{where} holds half a surrogate pair, which is not Unicode text; "
+                "mend the file, or pass `--errors replace` to put U+FFFD there"
+            ) from error
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
+
+
+def _from_arrow(path: Path, read: Callable[[], Any]) -> Any:
+    """What `read` returns, with pyarrow's troubles turned into one sentence."""
+    from pyarrow import ArrowException
+
+    try:
+        return read()
+    except (ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CorpusError(
+            f"{path} is not a whole Parquet file ({reason}); make or download it again"
+        ) from error
+
+
+def _parquet_rows(path: Path, column: str) -> Iterator[str]:
+    """One column of a Parquet file, a thousand rows at a time."""
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise CorpusError(f"{path} needs a package: run `pip install pyarrow`") from error
+    with ExitStack() as files:
+        file = files.enter_context(path.open("rb")) if is_remote(path) else path
+        table = files.enter_context(_from_arrow(path, lambda: ParquetFile(file)))
+        if column not in table.schema_arrow.names:
+            raise missing_column(str(path), column, table.schema_arrow.names)
+        batches = table.iter_batches(batch_size=1024, columns=[column])
+        while (batch := _from_arrow(path, lambda: next(batches, None))) is not None:
+            for value in batch.column(0).to_pylist():
+                text = checked_text(value, str(path), column)
+                if text:
+                    yield text

@@ -1,0 +1,1 @@
+"""One scan under way: its plan, its processes, its end."""

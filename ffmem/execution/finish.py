@@ -1,0 +1,109 @@
+"""From the last state to a finished store."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.memories.value_vectors import value_ends
+from ffmem.models.language_model import LanguageModel
+from ffmem.scan.scanner import ScanState
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.checkpoint import Progress
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import Manifest, ScanKey
+from ffmem.store.scan_writer import (
+    write_endings,
+    write_kept,
+    write_state,
+    write_table,
+    write_vocabulary,
+)
+from ffmem.version import VERSION
+
+ENDS = 20  # tokens kept at either end of every value's ranking
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All that was found, with all of the corpus read."""
+
+    key: ScanKey
+    settings: ScanSettings
+    state: ScanState
+    kept: KeptSentences
+    progress: Progress
+
+
+def write_store(model: LanguageModel, found: Finished, folder: ScanFolder) -> None:
+    """Write the store; the manifest last, so that a folder which has one is complete."""
+    state = found.state
+    files = {
+        **write_state(folder, state),
+        **write_kept(folder, found.kept),
+        **write_endings(folder, state, found.kept),
+        **write_vocabulary(folder, [model.token(token) for token in range(model.words)]),
+        **write_table(folder, "values", value_columns(model, sorted(state)), 8192),
+    }
+    manifest = Manifest(
+        key=found.key,
+        layers=[(number, model.layer(number).memories) for number in sorted(state)],
+        signed=found.settings.signed,
+        counts=counts_of(found),
+        seconds=round(found.progress.seconds, 3),
+        versions=versions(),
+        files=files,
+    )
+    manifest.write(folder)
+
+
+def counts_of(found: Finished) -> dict[str, int]:
+    """How much was read, kept, and never filled."""
+    layers = list(found.state.values())
+    return {
+        "sentences": found.progress.sentences,
+        "tokens": found.progress.tokens,
+        "prefixes": layers[0].tallies.prefixes,
+        "sentences_kept": len(found.kept),
+        "sentences_cut": found.progress.cut,
+        "dead": sum(int((layer.tallies.fires == 0).sum()) for layer in layers),
+        "unfilled": sum(
+            int((layer.triggers.filled < found.settings.top).sum()) for layer in layers
+        ),
+    }
+
+
+def value_columns(model: LanguageModel, layers: Sequence[int]) -> dict[str, Any]:
+    """Both ends of every value's ranking, as columns of a table."""
+    parts = [(number, value_ends(model, model.layer(number), ENDS)) for number in layers]
+    ends = {
+        name: np.concatenate([getattr(found, name).numpy() for _, found in parts])
+        for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
+    }
+    certain = {
+        name: np.concatenate([getattr(found, name).numpy() for _, found in parts])
+        for name in ("probability", "suppressed_probability")
+    }
+    sizes = [(number, len(found.probability)) for number, found in parts]
+    return {
+        "layer": np.concatenate([np.full(size, number, np.int32) for number, size in sizes]),
+        "memory": np.concatenate([np.arange(size, dtype=np.int32) for _, size in sizes]),
+        **{name: list(rows) for name, rows in ends.items()},
+        **certain,
+    }
+
+
+def versions() -> dict[str, str]:
+    """What made a store."""
+    names = ("torch", "transformers", "tokenizers", "numpy")
+    return {
+        "ffmem": VERSION,
+        "python": platform.python_version(),
+        **{name: version(name) for name in names},
+    }

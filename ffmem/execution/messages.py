@@ -1,0 +1,132 @@
+"""What the driver of a scan on several workers and its workers say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ffmem.corpus.shards import Shard
+from ffmem.execution.plan import ScanPlan
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.scaleout.executor import Means
+from ffmem.store.checkpoint import Progress, ShardCounts
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import ScanKey
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model by name, for processes that load it themselves."""
+
+    name: str
+    revision: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of(cls, model: LanguageModel) -> ModelChoice:
+        """The choice that gives this model again, in the same precision."""
+        own_code = type(model.model).__module__.startswith("transformers_modules")
+        dtype = str(model.dtype).removeprefix("torch.")
+        return cls(model.name, model.revision, dtype, trust_remote_code=own_code)
+
+    def load(self, means: Means) -> LanguageModel:
+        """Load the model on what a worker has: its GPU, all of its GPUs, or the CPU."""
+        device = self.device
+        if device == "auto" and means.cpus is not None:
+            device = "cpu" if not means.gpus else "all" if means.gpus > 1 else "cuda"
+        return load(
+            self.name,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=device,
+            trust_remote_code=self.trust_remote_code,
+        )
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a worker is told when it is made."""
+
+    model: ModelChoice
+    plan: ScanPlan
+    corpus_digest: str
+    folder: ScanFolder
+    worker: int
+    name: str  # of its files; no other worker has it
+    begins_with: str | None = None  # the part that it takes over
+    seconds: float = 0.0  # that the scan has taken before
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the driver must know of a model that it does not hold."""
+
+    key: ScanKey
+    tokenizer: Any
+    memories: int
+    layers: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker did: shards it read, and the part that it saved, if it did."""
+
+    worker: int
+    pid: int
+    read: dict[int, ShardCounts]
+    part: str | None = None
+    serial: int = 0  # of the part among the worker's
+    shards: dict[int, ShardCounts] | None = None  # of the part
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Say what the model is."""
+
+    number: int = 0
+    label: str = "the model's description"
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read one shard, or its first sentences."""
+
+    shard: Shard
+    sentences: int | None = None
+
+    @property
+    def number(self) -> int:
+        """The shard's."""
+        return self.shard.number
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return f"shard {self.number}"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Make one part of two."""
+
+    number: int
+    parts: tuple[str, str]
+    into: str
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return f"the merge of {' and '.join(self.parts)}"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Write the store from the part that holds everything."""
+
+    part: str
+    progress: Progress
+    number: int = 0
+    label: str = "the writing of the store"

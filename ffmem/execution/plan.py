@@ -1,0 +1,91 @@
+"""What to scan and how, and the key that tells two scans apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source, digest
+from ffmem.corpus.splitters import splitter_version
+from ffmem.errors import StoreError
+from ffmem.models.fingerprint import tokenizer_digest, weights_digest
+from ffmem.models.language_model import LanguageModel
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.manifest import ScanKey
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What to scan, and how; all but `budget` decides the answer."""
+
+    source: Source
+    settings: ScanSettings
+    sentences: SentenceSettings
+    layers: Sequence[int] | None = None
+    max_sentences: int | None = None
+    budget: int | None = None  # tokens a batch; None takes what suits the device
+
+
+def token_budget(model: LanguageModel, plan: ScanPlan) -> int:
+    """Tokens a batch: what was asked for, or what suits the device."""
+    return plan.budget or (65_536 if model.device.type == "cuda" else 4_096)
+
+
+def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:
+    """The plan's settings with no sentence longer than the model can read."""
+    room = model.longest - (0 if model.bos is None else 1)
+    return replace(plan.sentences, max_tokens=min(plan.sentences.max_tokens, room))
+
+
+def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = None) -> ScanKey:
+    """All that decides what this scan finds, as plain values.
+
+    A process that cannot reach the corpus is told its digest.
+    """
+    return ScanKey(
+        model={
+            "name": model.name,
+            "revision": model.revision,
+            "type": model.kind,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "weights": weights_digest(model.model),
+            "tokenizer": tokenizer_digest(model.tokenizer),
+            "bos": model.bos,
+        },
+        corpus={
+            **asdict(plan.source),
+            "digest": corpus_digest or digest(plan.source),
+            **sentence_key(sentence_settings(model, plan)),
+            "max_sentences": plan.max_sentences,
+        },
+        settings={
+            **asdict(plan.settings),
+            "layers": None if plan.layers is None else sorted(plan.layers),
+        },
+    )
+
+
+def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
+    """All that decides where sentences begin and end.
+
+    Version 1 of a splitter is left out: scans from before versions were recorded have no entry.
+    """
+    version = splitter_version(settings.splitter)
+    return asdict(settings) | ({} if version == 1 else {"splitter_version": version})
+
+
+def refuse_unfinished(root: Path, digest: str, key: ScanKey | None, wanted: ScanKey) -> None:
+    """Never go on with an unfinished scan of another key.
+
+    `key` is None where only its digest was saved.
+    """
+    if digest == wanted.digest:
+        return
+    where = "" if key is None else f" (it differs in {', '.join(key.differences(wanted))})"
+    raise StoreError(
+        f"{root} holds an unfinished scan of something else{where}; choose another folder or "
+        "delete it"
+    )

@@ -1,0 +1,123 @@
+"""The scan on one page: a model and a corpus in, a store out."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from ffmem.errors import ScanError, StoreError
+from ffmem.execution.distributed import Spread, Staff
+from ffmem.execution.finish import write_store
+from ffmem.execution.messages import ModelChoice, ModelFacts
+from ffmem.execution.plan import (
+    ScanPlan,
+    refuse_unfinished,
+    scan_key,
+    sentence_settings,
+    token_budget,
+)
+from ffmem.execution.single_process import ScanRun, Watch, fresh, work
+from ffmem.locations import location
+from ffmem.models.language_model import LanguageModel
+from ffmem.scaleout.cluster import Cluster
+from ffmem.scan.scanner import Scanner
+from ffmem.store.checkpoint import load_checkpoint
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import ScanKey, read_manifest
+from ffmem.store.scan_store import ScanStore
+
+__all__ = ["Cluster", "ModelChoice", "ScanPlan", "Watch", "scan", "scan_on", "sentence_settings"]
+
+
+def scan(
+    model: LanguageModel,
+    plan: ScanPlan,
+    out: Path,
+    watch: Watch = lambda _progress, _share: None,
+    cluster: Cluster | None = None,
+) -> ScanStore:
+    """Find the strongest triggers of every key and keep them in the folder `out`.
+
+    A folder with the same scan, finished, is opened as it is; unfinished, the scan goes on where
+    it was; a folder with another scan is refused. `watch` is told of every batch, and which share
+    of the work is done if that is known. Stopping with Ctrl-C saves what was found. On a `cluster`
+    the workers load the model again by its name; to have it nowhere else, see `scan_on`.
+    """
+    if cluster is not None:
+        return scan_on(cluster, ModelChoice.of(model), plan, out, watch)
+    folder, key = ScanFolder(location(out)), scan_key(model, plan)
+    if folder.manifest.exists():
+        refuse_another(folder, read_manifest(folder).key, key)
+        return ScanStore.open(out)
+    if folder.parts.exists():
+        raise StoreError(
+            f"{out} holds a scan that several processes began; let it finish there (with --ray), "
+            "or choose another folder"
+        )
+    start = load_checkpoint(folder)
+    if start is not None:
+        refuse_unfinished(out, start.digest, start.key, key)
+    with Scanner(model, plan.settings, plan.layers) as scanner:
+        run = ScanRun(scanner, folder, key, start or fresh(key, token_budget(model, plan)))
+        try:
+            run.read(work(model, plan, run.progress), watch)
+        except KeyboardInterrupt:
+            run.save()
+            raise
+        write_store(model, run.finished(), folder)
+    folder.checkpoint.unlink(missing_ok=True)
+    return ScanStore.open(out)
+
+
+def scan_on(
+    cluster: Cluster,
+    model: ModelChoice,
+    plan: ScanPlan,
+    out: Path,
+    watch: Watch = lambda _progress, _share: None,
+) -> ScanStore:
+    """The same scan on Ray: each worker loads the model and reads its share of the shards.
+
+    On the CPU, with one thread a worker, the store is the same to the byte. Workers, driver and
+    cluster may be lost: the same call goes on from what was saved. The model says whether a
+    memory has two signs, whatever the plan's settings say.
+    """
+    try:
+        from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
+    except ImportError as error:
+        raise ScanError("a scan on Ray needs a package: run `pip install 'ffmem[ray]'`") from error
+    return scan_by(partial(RayExecutor, cluster), model, plan, out, watch)
+
+
+def scan_by(
+    staff: Staff,
+    model: ModelChoice,
+    plan: ScanPlan,
+    out: Path,
+    watch: Watch = lambda _progress, _share: None,
+) -> ScanStore:
+    """The scan by workers of any kind."""
+    folder = ScanFolder(location(out))
+    if folder.checkpoint.exists():
+        raise StoreError(
+            f"{out} holds a scan that one process began; let it finish there (without --ray), or "
+            "choose another folder"
+        )
+
+    def wanted(facts: ModelFacts) -> bool:
+        if not folder.manifest.exists():
+            return True
+        refuse_another(folder, read_manifest(folder).key, facts.key)
+        return False
+
+    Spread(model, plan, folder, watch).run(staff, wanted)
+    return ScanStore.open(out)
+
+
+def refuse_another(folder: ScanFolder, found: ScanKey, wanted: ScanKey) -> None:
+    """Never write one scan over another."""
+    if found.digest != wanted.digest:
+        where = ", ".join(found.differences(wanted)) or "something"
+        raise StoreError(
+            f"{folder.root} holds another scan (it differs in {where}); choose another folder"
+        )

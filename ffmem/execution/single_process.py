@@ -1,0 +1,150 @@
+"""A scan in one process, which saves itself now and then so that it can be resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from ffmem.corpus.batches import Batch
+from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.prefetch import prefetched
+from ffmem.corpus.sentences import Sentences
+from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
+from ffmem.corpus.tokeniser_pool import can_be_apart, tokenised_apart
+from ffmem.errors import ScanError
+from ffmem.execution.finish import Finished
+from ffmem.execution.interrupts import held_interrupts
+from ffmem.execution.plan import ScanPlan, sentence_settings
+from ffmem.execution.shard_reader import Reader, Work, shard_batches
+from ffmem.models.language_model import LanguageModel
+from ffmem.scan.scanner import Scanner
+from ffmem.store.checkpoint import Checkpoint, Progress, save_checkpoint
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import ScanKey
+
+MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
+SAVE_EVERY = 60.0  # seconds between checkpoints, at least
+SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
+SHARD_SHARE = 8_192  # of a batch's tokens, so many for each shard that batches are made of
+Watch = Callable[[Progress, float | None], None]
+
+
+class ScanRun:
+    """A scan under way: reads, and saves itself now and then so that it can be resumed."""
+
+    def __init__(
+        self, scanner: Scanner, folder: ScanFolder, key: ScanKey, start: Checkpoint
+    ) -> None:
+        self.folder, self.key, self.progress = folder, key, start.progress
+        self._reader = Reader(scanner, start.state, start.kept)
+        self._began = time.monotonic() - start.progress.seconds
+        self._next_save = time.monotonic() + SAVE_EVERY
+
+    def read(self, shards_of_work: Iterator[Work], watch: Watch) -> None:
+        """Read all the work there is."""
+        for shard in shards_of_work:
+            batches = self._reader.read(shard)
+            while self._read_one(batches):
+                watch(self.progress, shard.share)
+                if time.monotonic() > self._next_save:
+                    self.save()
+            with held_interrupts():
+                self._advance(
+                    shards=shard.shards, batches=-self.progress.batches, cut=shard.sentences.cut
+                )
+                self.progress = replace(self.progress, settled=self.progress.sentences)
+
+    def _read_one(self, batches: Iterator[Batch]) -> bool:
+        """Read one batch and count it, both or neither; False after the last."""
+        with held_interrupts():
+            batch = next(batches, None)
+            if batch is None:
+                return False
+            tokens, sentences = int(batch.lengths.sum()), len(batch.lengths)
+            self._advance(batches=1, tokens=tokens, sentences=sentences)
+        return True
+
+    def _advance(self, **steps: int) -> None:
+        counts = {name: getattr(self.progress, name) + step for name, step in steps.items()}
+        seconds = time.monotonic() - self._began
+        self.progress = replace(self.progress, seconds=seconds, **counts)
+
+    def save(self) -> None:
+        """Write a checkpoint that holds all that was read so far."""
+        began = time.monotonic()
+        with held_interrupts():
+            state = self._reader.snapshot()
+            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept)
+            save_checkpoint(self.folder.checkpoint, found)
+        self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
+
+    def finished(self) -> Finished:
+        """What was found, once all is read."""
+        state, settings = self._reader.snapshot(), self._reader.scanner.settings
+        return Finished(self.key, settings, state, self._reader.kept, self.progress)
+
+
+def pause_after(save_seconds: float) -> float:
+    """How long to read on before the next save, so that saves stay a small share of the time."""
+    return max(SAVE_EVERY, SAVE_SHARE * save_seconds)
+
+
+def fresh(key: ScanKey, budget: int) -> Checkpoint:
+    """Where a scan starts."""
+    return Checkpoint.of(key, at_start(budget), {}, KeptSentences.empty())
+
+
+def at_start(budget: int) -> Progress:
+    """Nothing read, and how batches will be made."""
+    return Progress(budget=budget, together=max(1, budget // SHARD_SHARE))
+
+
+def work(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
+    """What is not done yet of the corpus, in order, made ready in the background."""
+    return prefetched(made_ready(model, plan, done))
+
+
+def shards_left(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Tokenised]:
+    """The tokenised shards that are not done yet; for a GPU, from processes of their own."""
+    reading = Reading(plan.source, sentence_settings(model, plan), done.shards)
+    if model.device.type == "cuda" and can_be_apart(reading, model.tokenizer):
+        return tokenised_apart(reading, model.tokenizer)
+    return tokenised(reading, model.tokenizer)
+
+
+def made_ready(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
+    """Split, tokenise and batch what is left of the corpus, some shards at a time."""
+    left = None if plan.max_sentences is None else plan.max_sentences - done.settled
+    if left is not None and left <= 0:
+        return
+    shards, first = shards_left(model, plan, done), done.shards
+    while group := list(islice(shards, together(first, done))):
+        refuse_too_many(first + len(group) - 1)
+        sentences, share = Sentences.joined([s.sentences for s in group]), group[-1].share
+        if plan.max_sentences is not None and left is not None:
+            sentences = sentences.first(left)
+            left -= len(sentences)
+            share = max(share or 0.0, 1 - left / plan.max_sentences)
+        ready = shard_batches(model, sentences, done.budget)
+        read = done.batches if first == done.shards else 0
+        yield Work(sentences, ready[read:], share, len(group))
+        first += len(group)
+        if left is not None and left <= 0:
+            return
+
+
+def together(first: int, done: Progress) -> int:
+    """How many shards, from this one on, batches are made of.
+
+    Large batches need many sentences, to fill the last of each width and to find others of the
+    same length; but the first are wanted soon, so the number starts at 1 and doubles.
+    """
+    return min(first + 1, done.together)
+
+
+def refuse_too_many(shard: int) -> None:
+    """Stop at a corpus whose sentences cannot be numbered."""
+    if shard >= MOST_SHARDS:
+        raise ScanError("the corpus is larger than one scan can number; scan it in parts")

@@ -1,0 +1,182 @@
+"""One of several processes that scan a corpus together: holds the model, reads shards, saves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import torch
+
+from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
+from ffmem.corpus.shards import Shard
+from ffmem.corpus.tokeniser_process import Beside
+from ffmem.errors import StoreError
+from ffmem.execution.finish import Finished, write_store
+from ffmem.execution.messages import Brief, Describe, Finish, Merge, ModelFacts, Read, Report
+from ffmem.execution.plan import refuse_unfinished, scan_key, sentence_settings, token_budget
+from ffmem.execution.shard_reader import HELD_SHARDS, Reader, Work, sentences_in, shard_batches
+from ffmem.execution.single_process import pause_after
+from ffmem.models.language_model import LanguageModel
+from ffmem.scaleout.executor import Done, Means
+from ffmem.scan.scanner import Scanner
+from ffmem.store.checkpoint import (
+    Checkpoint,
+    Progress,
+    ShardCounts,
+    read_checkpoint,
+    save_checkpoint,
+)
+
+
+class ScanWorker:
+    """Reads shards into one running state, which it saves now and then as a part.
+
+    The state goes on from part to part, so it is as quick as a scan in one process, and there
+    are never more parts than workers. Two jobs may run at once: one is made ready while the
+    other is read.
+    """
+
+    def __init__(self, brief: Brief, means: Means) -> None:
+        self._brief, self._means = brief, means
+        self._use_threads()
+        self._model = brief.model.load(means)
+        self._plan = replace(
+            brief.plan, settings=replace(brief.plan.settings, signed=self._model.gated)
+        )
+        self.key = scan_key(self._model, self._plan, brief.corpus_digest)
+        start = self._beginning()
+        self._budget = start.progress.budget
+        scanner = Scanner(self._model, self._plan.settings, self._plan.layers).__enter__()
+        self._reader = Reader(scanner, start.state, start.kept)
+        self._shards = dict(start.shards)
+        self._unsaved: list[int] = []
+        self._serial = 0
+        self._began = time.monotonic()
+        self._next_save = self._began + pause_after(0.0)
+        self._turn = threading.Lock()
+        self._tokenise = tokeniser(self._model, sentence_settings(self._model, self._plan))
+
+    def _use_threads(self) -> None:
+        """Compute with as many threads as there are CPUs; every thread must be told anew."""
+        if self._means.cpus is not None:
+            torch.set_num_threads(self._means.cpus)
+
+    def _beginning(self) -> Checkpoint:
+        name = self._brief.begins_with
+        if name is None:
+            progress = Progress(budget=token_budget(self._model, self._plan))
+            return Checkpoint.of(self.key, progress, {}, KeptSentences.empty())
+        found = read_checkpoint(self._brief.folder.part(name))
+        refuse_unfinished(self._brief.folder.root, found.digest, found.key, self.key)
+        return found
+
+    def do(self, job: Describe | Read | Merge | Finish) -> Done:
+        """Do a job."""
+        self._use_threads()
+        match job:
+            case Read():
+                return self._read(job)
+            case Merge():
+                return Done((job.number,), self._merge(job))
+            case Finish():
+                self._finish(job)
+                return Done((job.number,))
+            case Describe():
+                return Done((job.number,), self._described())
+
+    def settle(self) -> Done:
+        """Save what is not saved."""
+        self._use_threads()
+        with self._turn:
+            return self._saved({})
+
+    def _described(self) -> ModelFacts:
+        layers = self._plan.layers
+        return ModelFacts(
+            self.key,
+            self._model.tokenizer,
+            self._model.memories,
+            len(self._model.layers if layers is None else layers),
+        )
+
+    def _read(self, job: Read) -> Done:
+        sentences = self._tokenise(job.shard)
+        if job.sentences is not None:
+            sentences = sentences.first(job.sentences)
+        work = Work(sentences, shard_batches(self._model, sentences, self._budget))
+        with self._turn:
+            for _ in self._reader.read(work):
+                pass
+            counts = ShardCounts(len(sentences), len(sentences.tokens), sentences.cut)
+            self._shards[job.number] = counts
+            self._unsaved.append(job.number)
+            due = time.monotonic() > self._next_save or len(self._unsaved) >= HELD_SHARDS
+            report = {job.number: counts}
+            return self._saved(report) if due else Done((), self._report(report))
+
+    def _saved(self, read: dict[int, ShardCounts]) -> Done:
+        """Save, and say which shards are safe from now on."""
+        if not self._unsaved:
+            return Done((), self._report(read))
+        began = time.monotonic()
+        self._serial += 1
+        name = f"{self._brief.name}-{self._serial}"
+        state, progress = (
+            self._reader.snapshot(),
+            Progress(
+                shards=len(self._shards),
+                budget=self._budget,
+                seconds=self._brief.seconds + began - self._began,
+            ),
+        )
+        found = Checkpoint.of(self.key, progress, state, self._reader.kept, self._shards)
+        save_checkpoint(self._brief.folder.part(name), found)
+        self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
+        settled, self._unsaved = tuple(self._unsaved), []
+        report = self._report(read)
+        return Done(
+            settled,
+            replace(report, part=name, serial=self._serial, shards=dict(self._shards)),
+        )
+
+    def _report(self, read: dict[int, ShardCounts]) -> Report:
+        return Report(self._brief.worker, os.getpid(), read)
+
+    def _merge(self, job: Merge) -> Merge:
+        one, other = (read_checkpoint(self._brief.folder.part(name)) for name in job.parts)
+        save_checkpoint(self._brief.folder.part(job.into), merged_parts(one, other))
+        return job
+
+    def _finish(self, job: Finish) -> None:
+        found = read_checkpoint(self._brief.folder.part(job.part))
+        write_store(
+            self._model,
+            Finished(self.key, self._plan.settings, found.state, found.kept, job.progress),
+            self._brief.folder,
+        )
+
+
+def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Shard], Sentences]:
+    """What makes sentences of a shard: for a GPU, a process that does not hold up its feeding."""
+    if model.device.type == "cuda":
+        with suppress(Exception):  # a tokenizer that cannot be written down stays in this process
+            return Beside(model.tokenizer, settings).tokenise
+    return lambda shard: tokenise(shard, model.tokenizer, settings)
+
+
+def merged_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
+    """What one worker would have saved after reading the shards of both."""
+    both = set(one.shards) & set(other.shards)
+    if both or one.digest != other.digest:
+        raise StoreError(f"two parts of the scan share shard {min(both, default=-1)}; scan again")
+    state = {number: one.state[number].merge(other.state[number]) for number in one.state}
+    kept = KeptSentences.joined([one.kept, other.kept]).only(sentences_in(state))
+    seconds = max(one.progress.seconds, other.progress.seconds)
+    progress = replace(one.progress, shards=len(one.shards) + len(other.shards), seconds=seconds)
+    shards = {**one.shards, **other.shards}
+    return replace(one, progress=progress, state=state, kept=kept, shards=shards)

@@ -1,0 +1,87 @@
+"""What every page asks: the study, its quick tables, and the model behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from ffmem.annotations.database import Annotations
+from ffmem.explorer.live_model import LiveModel
+from ffmem.explorer.queries.trigger_agreement import agreements
+from ffmem.store.lookup import Found, Lookup
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies.study import Study, open_study
+
+
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """One study, opened for reading by many requests at once."""
+
+    study: Study
+    lookup: Lookup
+    live: LiveModel
+    database: str | None = None  # of annotations; None is a file in the study's folder
+    others: tuple[Study, ...] = ()  # to compare with
+    firing: dict[str, Found] = field(default_factory=dict, repr=False)  # on phrases asked before
+
+    @property
+    def store(self) -> ScanStore:
+        """The scan."""
+        return self.study.store
+
+    @property
+    def folder(self) -> Path:
+        """The study's folder; nothing outside it is ever read."""
+        return self.study.folder
+
+    @property
+    def name(self) -> str:
+        """The study as a person calls it: the name of its folder."""
+        return self.folder.resolve().name
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether there is a database of annotations to ask."""
+        return self.database is not None or self._annotations_file.exists()
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        """The annotations; their database is made when first needed."""
+        return Annotations.open(self.database or str(self._annotations_file))
+
+    @property
+    def _annotations_file(self) -> Path:
+        return self.folder / "annotations.sqlite"
+
+
+def explore(
+    folder: str | Path,
+    model: str | None = None,
+    watch: Callable[[str], None] = lambda _part: None,
+    database: str | None = None,
+    others: Sequence[str | Path] = (),
+) -> Explored:
+    """Open a study; its quick tables are made if they are not there yet, and `watch` hears of it.
+
+    `model` is loaded when first needed; None takes the model that the scan names. `database` is
+    that of annotations; `others` are studies to compare with.
+    """
+    study, beside = open_study(folder), tuple(map(open_study, others))
+    lookup = Lookup.open(study.store, watch)
+    lookup.warm()
+    agreements(study.folder, lookup.cells)  # read once, before the first page waits for it
+    return Explored(study, lookup, LiveModel(study.store, model), database, beside)
+
+
+async def explored_of(request: Request) -> Explored:
+    """The study that the running app shows."""
+    found: Explored = request.app.state.explored
+    return found
+
+
+TheStudy = Annotated[Explored, Depends(explored_of)]

@@ -1,0 +1,103 @@
+"""What goes wrong, as one sentence: JSON under /api, a page elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from ffmem.errors import AddressError, FfmemError, LiveError, ModelError
+from ffmem.explorer.methods import allowed_methods
+from ffmem.explorer.templating import page
+from ffmem.studies.remedies import first_damage
+
+TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
+
+LONGEST_SHOWN = 80  # characters of what was asked for
+REFUSALS = {  # by the guard, before a route is reached
+    401: "A token is needed",
+    403: "Another site or another host name",
+    413: "The query or the body is too long",
+    431: "The headers are too long",
+}
+
+
+class Problem(BaseModel):
+    """What went wrong, in one sentence."""
+
+    detail: str
+
+
+TEXT = {"text/plain": {"schema": {"type": "string"}}}
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    **{status: {"model": Problem, "description": title} for status, title in TITLES.items()},
+    **{status: {"content": TEXT, "description": title} for status, title in REFUSALS.items()},
+}
+
+
+def answer_failures(app: FastAPI) -> None:
+    """Turn errors that a user can mend into answers; anything else stays a bug (500)."""
+
+    @app.exception_handler(FfmemError)
+    async def mendable(request: Request, error: FfmemError) -> Response:
+        match error:
+            case AddressError():
+                status = 404
+            case LiveError() | ModelError():
+                status = 503
+            case _:
+                status = 400
+        return failure(request, status, str(error))
+
+    for kind in (ValueError, LookupError, ArithmeticError):  # what code raises at broken numbers
+        app.add_exception_handler(kind, perhaps_damage)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        path = brief(request.scope["path"])
+        if error.status_code == 405:
+            allowed = ", ".join(allowed_methods(app, request.scope))
+            message = f"{path} does not answer {request.method}, only {allowed}"
+            return failure(request, 405, message, {"Allow": allowed})
+        missing = error.status_code == 404 and error.detail == "Not Found"
+        message = f"there is nothing at {path}" if missing else str(error.detail)
+        return failure(request, error.status_code, message, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or "request"
+        wrong = first["type"] == "string_pattern_mismatch"  # no person reads patterns
+        message = f"{brief(first['input'])} is not valid here" if wrong else first["msg"]
+        return failure(request, 422, f"{where}: {message}")
+
+
+def brief(text: str) -> str:
+    """What was asked for, in quotes, cut where it would fill the page."""
+    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
+
+
+async def perhaps_damage(request: Request, error: Exception) -> Response:
+    """Name the damaged file behind an error; without one it is a bug."""
+    found = await run_in_threadpool(first_damage, request.app.state.explored.folder)
+    if found is None:
+        raise error
+    return failure(request, 400, found)
+
+
+def failure(
+    request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """One sentence, in the form that the asker reads."""
+    if request.scope["path"].startswith("/api"):
+        return JSONResponse({"detail": message}, status, headers)
+    title = TITLES.get(status, "That did not work")
+    answer = page(request, "failure.html.j2", status, title=title, message=message)
+    answer.headers.update(headers or {})
+    return answer

@@ -1,0 +1,135 @@
+"""This study beside others: the same claims, the same figures on the same scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ffmem.analyses.statistics import Interval
+from ffmem.explorer.context import Explored
+from ffmem.explorer.html_fragments import known
+from ffmem.figures.inline import picture
+from ffmem.report.comparison import Comparison, SharedFigure, compare
+from ffmem.report.verdicts import Verdict, shown
+
+
+@dataclass(frozen=True)
+class ComparedStudy:
+    """One side: what was studied."""
+
+    label: str
+    about: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A claim's number in one study; `number` and `control` are None where it was not measured."""
+
+    verdict: str
+    text: str
+    number: float | None
+    low: float | None
+    high: float | None
+    n: int
+    control: float | None
+    against: str
+
+
+@dataclass(frozen=True)
+class ComparedClaim:
+    """One claim of the paper, and what each study found, in the order of the studies."""
+
+    name: str
+    says: str
+    paper: str
+    holds_if: str
+    found: tuple[Measured, ...]
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A figure that at least two of the studies have."""
+
+    name: str
+    title: str
+    read: str
+    paper: str
+    captions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CompareView:
+    """Studies side by side; empty where the explorer was opened with one study only."""
+
+    studies: tuple[ComparedStudy, ...]
+    claims: tuple[ComparedClaim, ...]
+    figures: tuple[ComparedFigure, ...]
+
+
+@lru_cache(maxsize=2)
+def comparison(explored: Explored) -> Comparison | None:
+    """The comparison, or None where there is nothing to compare with; finished studies stay."""
+    return compare([explored.study, *explored.others]) if explored.others else None
+
+
+def compare_view(explored: Explored) -> CompareView:
+    """What the page shows."""
+    found = comparison(explored)
+    if found is None:
+        return CompareView((), (), ())
+    return CompareView(
+        studies=tuple(ComparedStudy(side.label, side.about) for side in found.sides),
+        claims=tuple(map(compared_claim, found.claims)),
+        figures=tuple(
+            ComparedFigure(one.name, one.title, one.read, one.paper, one.captions)
+            for one in found.figures
+        ),
+    )
+
+
+def compared_claim(verdicts: tuple[Verdict, ...]) -> ComparedClaim:
+    """One claim over all studies."""
+    first = verdicts[0]
+    found = tuple(map(measured, verdicts))
+    return ComparedClaim(first.name, first.says, first.paper, first.holds_if, found)
+
+
+def measured(verdict: Verdict) -> Measured:
+    """One study's number, as numbers and as a person reads it."""
+    finding = verdict.finding
+    if finding is None:
+        return Measured(verdict.word, "–", None, None, None, 0, None, "")
+    return Measured(
+        verdict=verdict.word,
+        text=shown(finding.number, verdict.unit),
+        number=known(finding.number.estimate),
+        low=known(finding.number.low),
+        high=known(finding.number.high),
+        n=finding.number.n,
+        control=control_of(finding.control),
+        against=finding.against,
+    )
+
+
+def control_of(control: Interval | None) -> float | None:
+    """What a claim is held against."""
+    return None if control is None else known(control.estimate)
+
+
+def compared_figure(explored: Explored, name: str) -> SharedFigure | None:
+    """One figure of all studies side by side."""
+    found = comparison(explored)
+    return next((one for one in found.figures if one.name == name), None) if found else None
+
+
+@lru_cache(maxsize=64)
+def compared_picture(explored: Explored, name: str) -> str | None:
+    """The same as SVG; drawing takes a moment, so it is kept."""
+    figure = compared_figure(explored, name)
+    return None if figure is None else picture(on_white(figure.spec))
+
+
+def on_white(spec: dict[str, Any]) -> dict[str, Any]:
+    """The chart on its own ground, because its ink is dark on a dark page too."""
+    return spec | {"background": "white"}

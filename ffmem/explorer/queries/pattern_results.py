@@ -1,0 +1,81 @@
+"""Patterns that people or rules have found, by the memory whose triggers share them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ffmem.address import Address
+from ffmem.annotations.sheets import Saying
+from ffmem.store.digests import check_noted
+
+LOOKED_AT = 25  # triggers that an annotator sees
+
+
+@dataclass(frozen=True)
+class ShownPattern:
+    """What triggers have in common: which of them (ranks from 1), and the share that is."""
+
+    description: str
+    kind: str
+    ranks: tuple[int, ...]
+    annotator: str
+    covered: float
+
+
+@dataclass(frozen=True)
+class FoundPatterns:
+    """Every pattern of a study, by address."""
+
+    by_address: dict[str, tuple[ShownPattern, ...]]
+
+    def of(self, address: str) -> tuple[ShownPattern, ...]:
+        """The patterns of one memory."""
+        return self.by_address.get(address, ())
+
+
+def shown_saying(saying: Saying) -> list[ShownPattern]:
+    """What an annotator has said of a sheet, in the same form."""
+    return [
+        ShownPattern(
+            said.description, said.kind, said.ranks, saying.annotator, len(said.ranks) / LOOKED_AT
+        )
+        for said in saying.said
+    ]
+
+
+def found_patterns(folder: Path) -> FoundPatterns:
+    """All patterns of a study, read again only when a file has changed."""
+    paths = sorted((folder / "analyses").glob("patterns*.json"))
+    return _read(tuple((path, path.stat().st_mtime_ns) for path in paths))
+
+
+@lru_cache(maxsize=4)
+def _read(files: tuple[tuple[Path, int], ...]) -> FoundPatterns:
+    found: dict[str, list[ShownPattern]] = defaultdict(list)
+    for path, _ in files:
+        check_noted(path)
+        data = json.loads(path.read_text(encoding="utf-8"))
+        for record in data.get("result", data).get("records", []):
+            found[_address(record["key"])].append(
+                ShownPattern(
+                    description=record["description"],
+                    kind=record["kind"],
+                    ranks=tuple(record["ranks"]),
+                    annotator=record["annotator"],
+                    covered=len(record["ranks"]) / LOOKED_AT,
+                )
+            )
+    ordered = {
+        address: tuple(sorted(patterns, key=lambda pattern: -pattern.covered))
+        for address, patterns in found.items()
+    }
+    return FoundPatterns(ordered)
+
+
+def _address(key: dict[str, Any] | str) -> str:
+    return key if isinstance(key, str) else str(Address(**key))

@@ -1,0 +1,50 @@
+"""Templates: every text that enters one is escaped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ffmem.explorer.html_fragments import shown_number, shown_token
+from ffmem.explorer.long_lists import hit_rows, token_items, trigger_items
+from ffmem.explorer.pictures import bars, link, stripes
+from ffmem.version import VERSION
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+Link = tuple[str, str]  # what it says, where it leads
+
+
+def templates(navigation: list[Link]) -> Environment:
+    """The environment that all pages are made with."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(navigation=navigation, version=VERSION)
+    for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
+        environment.globals[made.__name__] = made
+    environment.filters.update(token=shown_token, number=shown_number)
+    for name in environment.list_templates():
+        environment.get_template(name)  # read now, so that no page waits for it
+    return environment
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A template, filled, as an answer."""
+    return HTMLResponse(filled(request.app, request.scope["path"], template, **values), status)
+
+
+def filled(app: FastAPI, path: str, template: str, **values: Any) -> str:
+    """A template, filled; `path` is the page's own."""
+    environment: Environment = app.state.templates
+    study = app.state.explored.name
+    return environment.get_template(template).render(path=path, study=study, **values)

@@ -1,0 +1,138 @@
+"""Files on this machine or behind a URL, seen as paths.
+
+A URL is anything fsspec knows: s3://, gs://, abfs://, hf://, memory:// ... What only a file on
+this machine can do, such as being memory-mapped, is done on a copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from ffmem.errors import FfmemError, StoreError
+from ffmem.os_errors import refusals, shortened
+
+_URL = re.compile(r"[A-Za-z][\w+.-]+://")
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is the address of something behind a URL."""
+    return _URL.match(text) is not None
+
+
+def location(text: str | Path) -> Path:
+    """The path that a text names; for a URL an object that answers as a path does.
+
+    `file://` is a path like any other. A path that can never be opened is refused: an empty one,
+    one that is too long, is not text, leads back to itself, or into a folder that is closed.
+    """
+    if not isinstance(text, str):
+        return possible(text)
+    if not is_url(text):
+        return possible(_at_home(text))
+    try:
+        if text.startswith("file://"):
+            return possible(Path(unquote(urlparse(text).path)))
+        from upath import UPath  # slow, and few need it
+
+        path: Any = UPath(text)
+        path.fs  # noqa: B018 - asks for the package that knows this storage
+    except (ImportError, ValueError) as error:
+        raise FfmemError(
+            f"{shortened(text)} cannot be reached ({error}); check the URL, or install the fsspec "
+            "package for it (s3fs, gcsfs, adlfs ...)"
+        ) from error
+    return path
+
+
+def _at_home(text: str) -> Path:
+    """A path with `~` or `~name` in front taken for that person's folder."""
+    if not text:
+        raise FfmemError("a path is empty; name a file or a folder (. is this one)")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise FfmemError(f"{shortened(text)} names nobody's folder ({error}); check it") from error
+
+
+def possible(path: Path) -> Path:
+    """The path itself, whether anything is there or not, if the system can open such a path."""
+    if is_remote(path):
+        return path
+    name = shortened(str(path))
+    try:
+        str(path).encode()  # a name that is not text could not stand in any result
+        with (
+            refusals(f"{name} cannot be opened"),
+            suppress(FileNotFoundError, NotADirectoryError),  # whoever needs it says so
+        ):
+            path.stat()
+    except ValueError:
+        raise FfmemError(
+            f"{name} cannot be a path (it holds NUL or half a character); rename it or check it"
+        ) from None
+    return path
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a path lies behind a URL."""
+    return not isinstance(path, Path)
+
+
+@contextmanager
+def local_copy(path: Path) -> Iterator[Path]:
+    """The file as one of this machine: itself, or a copy while the `with` lasts."""
+    if not is_remote(path):
+        yield path
+        return
+    remote: Any = path
+    with tempfile.TemporaryDirectory(prefix="ffmem-") as folder:
+        here = Path(folder) / path.name
+        remote.fs.get_file(remote.path, str(here))
+        yield here
+
+
+def put(here: Path, path: Path) -> None:
+    """Copy a file of this machine to a URL; object stores show it whole or not at all."""
+    remote: Any = path
+    remote.fs.makedirs(remote.parent.path, exist_ok=True)
+    remote.fs.put_file(str(here), remote.path)
+
+
+def fetched(folder: Path, stamp: bytes) -> Path:
+    """A folder behind a URL as one of this machine, copied once for each `stamp`."""
+    remote: Any = folder
+    name = hashlib.sha256(str(folder).encode() + stamp).hexdigest()[:16]
+    here = cache_folder() / "stores" / name
+    if here.exists():
+        return here
+    here.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(dir=here.parent, prefix=f"{name}.part"))
+    try:
+        for file in (path for path in remote.rglob("*") if path.is_file()):
+            target = part / str(file.path)[len(str(remote.path).rstrip("/")) + 1 :]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            remote.fs.get_file(file.path, str(target))
+        part.rename(here)
+    except OSError as error:
+        if not here.exists():  # else another process was first
+            raise StoreError(f"cannot fetch {folder} to {here}: {error}; try again") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return here
+
+
+def cache_folder() -> Path:
+    """Where what was fetched is kept: $FFMEM_CACHE, or ffmem inside the user's cache folder."""
+    chosen = os.environ.get("FFMEM_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ffmem"

@@ -1,0 +1,177 @@
+"""What every memory adds to the logit of one token: parts that sum to the model's own logit.
+
+The last state is the first one plus what attention and feed-forward layers have added, and the way
+from it to a logit is linear once the final norm divides by the number that it did divide by. So a
+logit is a sum, with a term for every memory: coefficient x value, seen along one direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from ffmem.address import Address
+from ffmem.errors import ModelError
+from ffmem.memories.projection import logits
+from ffmem.memories.recording import LayerReading
+from ffmem.memories.steps import cell_address
+from ffmem.memories.value_vectors import norm_after
+from ffmem.models.feedforward import LinearPart
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.unembedding import LinearNorm
+
+
+@dataclass(frozen=True)
+class MemoryContribution:
+    """One memory's term of a logit."""
+
+    address: Address
+    coefficient: float
+    amount: float
+
+
+@dataclass(frozen=True)
+class LayerContributions:
+    """One layer's terms of a logit.
+
+    `rest` is what neither attention nor the layer adds: norms around the sum in a post-norm block,
+    blocks without memories, and rounding.
+    """
+
+    layer: int
+    attention: float
+    memories: float  # the sum over all
+    bias: float
+    rest: float
+    strongest: tuple[MemoryContribution, ...]  # by size, of either sign
+    terms: Tensor = field(repr=False)  # [memory], on the CPU: every memory's term
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """The terms of one token's logit; `logit` is the model's own, before any soft cap."""
+
+    token: int
+    logit: float
+    start: float  # the embedding
+    constant: float  # the head's bias and the final norm's shift
+    layers: tuple[LayerContributions, ...] = field(repr=False)
+
+    @property
+    def total(self) -> float:
+        """All terms together; equal to `logit` but for rounding."""
+        terms = [part.attention + part.memories + part.bias + part.rest for part in self.layers]
+        return self.start + sum(terms) + self.constant
+
+    def of(self, address: Address) -> float:
+        """One memory's term, whichever sign its coefficient has."""
+        (part,) = (part for part in self.layers if part.layer == address.layer)
+        return float(part.terms[address.index])
+
+    def strongest(self, count: int) -> list[MemoryContribution]:
+        """The memories with the largest terms of either sign, over all layers."""
+        found = [memory for part in self.layers for memory in part.strongest]
+        return sorted(found, key=lambda memory: -abs(memory.amount))[:count]
+
+
+@torch.no_grad()
+def contributions(
+    model: LanguageModel, readings: Sequence[LayerReading], token: int, count: int = 10
+) -> Contributions:
+    """Split a token's logit at one place, read as `look` reads it; `count` memories a layer."""
+    model.check_tokens(torch.tensor([token]), model.words)
+    last = readings[-1].o[0]
+    towards, constant = direction(model, last, token)
+    uncapped = replace(model, head=replace(model.head, softcap=None))
+    parts: list[LayerContributions] = []
+    factor, after = 1.0, last.cpu().double()  # what later blocks multiply by; the state behind
+    for reading in reversed(readings):
+        leaves = factor * (after - reading.o[0].cpu().double()) @ towards
+        factor *= reading.layer.output_scale
+        part = layer_contributions(reading, factor * towards, count)
+        added = factor * (reading.r[0] + reading.y[0]).cpu().double() @ towards
+        left = factor / reading.layer.output_scale * reading.o[0].cpu().double() @ towards - added
+        parts.append(replace(part, rest=part.rest + float(left + leaves)))
+        after = reading.h[0].cpu().double()
+    return Contributions(
+        token=token,
+        logit=float(logits(uncapped, last, "state")[token]),
+        start=float(factor * after @ towards),
+        constant=constant,
+        layers=tuple(reversed(parts)),
+    )
+
+
+def layer_contributions(reading: LayerReading, towards: Tensor, count: int) -> LayerContributions:
+    """One layer's terms along a direction [width]; `rest` is what the sum over memories misses."""
+    layer, m = reading.layer, reading.m[0].float()
+    of_sum, constant = before_norm(reading, towards * layer.scale)
+    along = of_sum.to(device=m.device, dtype=torch.float32)
+    terms = m * (layer.values.float() @ along)
+    total = float(terms.double().cpu().sum()) if terms.device.type != "mps" else float(terms.sum())
+    if layer.value_bias is not None:
+        constant += float(layer.value_bias.cpu().double() @ of_sum)
+    whole = float(reading.y[0].cpu().double() @ towards)
+    chosen = terms.abs().topk(min(count, layer.memories)).indices.tolist()
+    return LayerContributions(
+        layer=layer.number,
+        attention=float((reading.r[0] - reading.h[0]).cpu().double() @ towards),
+        memories=total,
+        bias=constant,
+        rest=whole - total - constant,
+        strongest=tuple(
+            MemoryContribution(
+                cell_address(layer, index, float(m[index])), float(m[index]), float(terms[index])
+            )
+            for index in chosen
+        ),
+        terms=terms.cpu(),
+    )
+
+
+def before_norm(reading: LayerReading, towards: Tensor) -> tuple[Tensor, float]:
+    """The direction before the norm that a layer's sum passes, and what the norm's shift adds."""
+    norm = norm_after(reading.layer)
+    if norm is None:
+        return towards, 0.0
+    return through_norm(norm, towards, reading.raw["values out"][0], reading.raw["after out"][0])
+
+
+def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, float]:
+    """(d, c) with logit = d . state + c, at this state; d [width] in float64 on the CPU."""
+    head = model.head
+    if not all(isinstance(module, nn.Linear) for module in head.rest):
+        raise ModelError(
+            f"the way from the last state of {model.name} to the logits is not linear, so a logit "
+            "is no sum over memories"
+        )
+    towards = head.embedding[token].cpu().double() * head.before * head.scale
+    constant = 0.0 if head.bias is None else float(head.bias[token]) * head.scale
+    for module in reversed(head.rest):
+        part = LinearPart(module)
+        weight, bias = part.weight, part.bias
+        if bias is not None:
+            constant += float(bias.cpu().double() @ towards)
+        towards = towards @ weight.cpu().double()
+    if head.norm is None:
+        return towards, constant
+    towards, shift = through_norm(head.norm, towards, state, head.chain[0](state.to(model.dtype)))
+    return towards, constant + shift
+
+
+def through_norm(
+    norm: LinearNorm, towards: Tensor, before: Tensor, behind: Tensor
+) -> tuple[Tensor, float]:
+    """Carry a direction from behind a norm to before it, and the constant that its shift adds.
+
+    `before` and `behind` are what went in and what came out; they tell the number that it divided
+    by, with the small one that it adds against division by zero.
+    """
+    shift, gain = norm.shift.cpu().double(), norm.gain.cpu().double()
+    folded = norm.fold(before).cpu().double()
+    divided = (folded @ folded) / (folded @ (behind.cpu().double() - shift))
+    back = gain * towards / divided
+    return back - back.mean() if norm.centred else back, float(shift @ towards)

@@ -1,0 +1,279 @@
+"""The way from the residual stream to the vocabulary: final norm, embedding, bias, scaling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from ffmem.errors import ModelError
+from ffmem.models.activations import NAMES
+from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_of
+from ffmem.models.trace import Trace, relative_error, rounding
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+LOGIT_CAP = re.compile(r"^(?!attn|attention).*logits?_soft_?cap")
+LONGEST_CHAIN = 6  # steps between the last block and the output embedding
+
+
+@dataclass(frozen=True)
+class LinearNorm:
+    """The linear part of a norm N(h) = gain * (h - mean(h)) / size(h) + shift.
+
+    RMS norms do not subtract the mean. `gain` and `shift` are [width], in float32; vectors may lie
+    on another device, and what is made of them stays there.
+    """
+
+    gain: Tensor
+    shift: Tensor
+    centred: bool
+
+    def fold(self, h: Tensor) -> Tensor:
+        """Give gain * (h - mean(h)): what the norm does to a direction, whatever the scale."""
+        h = h.float()
+        return self.gain.to(h.device) * (h - h.mean(dim=-1, keepdim=True) if self.centred else h)
+
+    def size(self, h: Tensor) -> Tensor:
+        """What the norm divides a state by: [..., 1]."""
+        h = h.float()
+        centred = h - h.mean(dim=-1, keepdim=True) if self.centred else h
+        return centred.pow(2).mean(dim=-1, keepdim=True).sqrt()
+
+
+@dataclass(frozen=True)
+class Head:
+    """Turns a state of the residual stream into logits, exactly as the model does.
+
+    `chain` holds the modules between the last block and the embedding, in order: usually one
+    norm, or none. `norm` is its linear part where the chain begins with a norm.
+    """
+
+    chain: tuple[nn.Module, ...]
+    norm: LinearNorm | None
+    output: nn.Module  # holds the output embedding
+    input: nn.Module  # holds the input embedding
+    before: float = 1.0  # what the state is multiplied by between chain and embedding
+    scale: float = 1.0
+    softcap: float | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where states are brought to the vocabulary."""
+        return device_of(self.output)
+
+    @property
+    def embedding(self) -> Tensor:
+        """[token, width of the embedding]: the output embedding; a view unless it is offloaded."""
+        return _embedding(self.output)
+
+    @property
+    def input_embedding(self) -> Tensor:
+        """[token, width]: the input embedding, where the output embedding is."""
+        return _embedding(self.input).to(self.device)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """[token], or None where the head has none."""
+        return tensor_of(self.output, "bias")
+
+    @property
+    def tied(self) -> bool:
+        """Whether input and output embedding are one matrix, or two equal ones."""
+        if self.output.weight is self.input.weight:
+            return True
+        same = shape_of(self.output) == shape_of(self.input)
+        return same and torch.equal(self.embedding, self.input_embedding)
+
+    @property
+    def rest(self) -> tuple[nn.Module, ...]:
+        """The chain behind its norm."""
+        return self.chain[1:] if self.norm is not None else self.chain
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the output embedding, unused ones included."""
+        return shape_of(self.output)[0]
+
+    def at_hand(self, embed: Literal["output", "input"] = "output") -> Head:
+        """The same head with one embedding fetched to its device, for many projections."""
+        if embed == "input":
+            return replace(self, input=at_hand(self.input, self.device))
+        return replace(self, output=at_hand(self.output, self.device))
+
+    def finish(self, logits: Tensor) -> Tensor:
+        """The model's own monotone last steps: scale, soft cap."""
+        return capped(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
+
+
+def _embedding(module: nn.Module) -> Tensor:
+    weight = tensor_of(module, "weight")
+    assert weight is not None
+    return weight
+
+
+def capped(logits: Tensor, cap: float | None) -> Tensor:
+    """Logits pressed softly into -cap to cap, or as they are where there is no cap."""
+    return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) -> Head:
+    """Find the modules that lead from the last block's output to the logits."""
+    embedding = model.get_output_embeddings()
+    path = next((n for n, module in model.named_modules() if module is embedding), None)
+    if path is None or path not in run.inputs:
+        raise ModelError(
+            f"{name}: it has no output embedding that a state can be projected through; "
+            "use a causal language model"
+        )
+    found = chain_to(model, run, last_output, path)
+    if found is None:
+        raise ModelError(
+            f"{name}: no chain of modules leads from the last block to the output embedding; "
+            "use a model whose blocks pass on one state for each token"
+        )
+    chain, before = found
+    scale, softcap = last_steps(model.config.get_text_config(), run.outputs[path], run.logits)
+    return Head(
+        chain=chain,
+        norm=linear_norm(chain[0], last_output.to(device_of(embedding))) if chain else None,
+        output=embedding,
+        input=model.get_input_embeddings(),
+        before=before,
+        scale=scale,
+        softcap=softcap,
+    )
+
+
+def chain_to(
+    model: nn.Module, run: Trace, state: Tensor, until: str
+) -> tuple[tuple[nn.Module, ...], float] | None:
+    """The modules that turn `state` into the input of `until`, and a number left over."""
+    chain: list[str] = []
+    modules: list[nn.Module] = []
+    for _ in range(LONGEST_CHAIN):
+        factor = constant_factor(state, run.inputs[until])
+        if factor is not None:
+            return tuple(modules), factor
+        step = next_step(run, state, until, chain)
+        if step is not None:
+            chain.append(step)
+            modules.append(model.get_submodule(step))
+            state = run.outputs[step]
+            continue
+        bare = bare_activation(run, state, until)
+        if bare is None:
+            return None
+        modules.append(bare)
+        state = bare(state)
+    return None
+
+
+def next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> str | None:
+    """The largest module outside the blocks that reads `state` and gives something else."""
+    readers = [
+        name
+        for name, seen in run.inputs.items()
+        if name != until
+        and name not in taken
+        and name in run.outputs
+        and seen.shape == state.shape
+        and seen.equal(state)
+        and run.outputs[name].shape[:-1] == state.shape[:-1]
+        and not until.startswith(name + ".")
+        and not run.outputs[name].equal(state)
+    ]
+    return min(readers, key=lambda name: name.count("."), default=None)
+
+
+def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
+    """An activation that is no module of the model, if a later module reads `state` through it."""
+    after = list(run.inputs)
+    readers = [run.inputs[name] for name in after[: after.index(until) + 1]]
+    readers = [seen for seen in readers if seen.shape == state.shape]
+    for name in NAMES:
+        if name == "linear":
+            continue
+        activation: nn.Module = ACT2FN[name]
+        if any(close(activation(state), seen) for seen in readers):
+            return activation
+    return None
+
+
+def last_steps(
+    config: PretrainedConfig, embedded: Tensor, logits: Tensor
+) -> tuple[float, float | None]:
+    """(scale, softcap) that turn what the embedding gives into the logits, measured.
+
+    Only caps that the config names are tried. What fits best is taken, and the identity check
+    says whether that is good enough.
+    """
+    named = {k: v for k, v in config.to_dict().items() if LOGIT_CAP.search(k) and v}
+    found: list[tuple[float, float, float | None]] = []
+    for cap in [*named.values(), None]:
+        goal = logits.double()
+        if cap is not None:
+            goal = cap * (goal / cap).clamp(-1 + 1e-9, 1 - 1e-9).atanh()
+        scale = known_number(config, least_squares(embedded.double(), goal), embedded.dtype)
+        error = relative_error(capped(embedded.double() * scale, cap), logits)
+        found.append((error, scale, cap))
+    _, scale, cap = min(found, key=lambda candidate: candidate[0])
+    return scale, cap
+
+
+def known_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> float:
+    """The config's number (or one over it) that a measured factor stands for, if there is one."""
+    numbers = [v for v in config.to_dict().values() if isinstance(v, int | float) and v]
+    known = [1.0, *numbers, *(1 / number for number in numbers)]
+    best = min(known, key=lambda number: abs(number - found))
+    return float(best) if abs(best - found) <= 10 * rounding(dtype) * abs(found) else found
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of a run are the same but for rounding."""
+    return one.equal(other) or relative_error(one, other) < rounding(one.dtype)
+
+
+def constant_factor(state: Tensor, goal: Tensor) -> float | None:
+    """The number c with goal = c * state, or None where there is none."""
+    if state.shape != goal.shape:
+        return None
+    if state.equal(goal):
+        return 1.0
+    factor = least_squares(state, goal)
+    return factor if relative_error(factor * state.double(), goal) < rounding(state.dtype) else None
+
+
+def least_squares(one: Tensor, other: Tensor) -> float:
+    """The number c for which c * one comes nearest to `other`."""
+    one, other = one.double().flatten(), other.double().flatten()
+    return (one @ other / (one @ one)).item()
+
+
+@torch.no_grad()
+def linear_norm(module: nn.Module, state: Tensor) -> LinearNorm | None:
+    """The linear part of `module`, measured by probing it; None if it is no norm.
+
+    A constant vector shows whether the mean is subtracted, a balanced one shows the gain; the
+    result counts only if it repeats what the module did to a real state of the traced run.
+    """
+    width = state.shape[-1]
+    large = torch.full((width,), 1024.0, dtype=state.dtype, device=state.device)
+    balanced = large.clone()
+    balanced[1::2] *= -1
+    probed = module(torch.stack([large * 0, large, balanced])[None])
+    zero, flat, wave = probed[0].float().to(state.device)
+    if zero.shape != (width,):
+        return None
+    constant = (flat - zero).abs().max() < 1e-3 * (wave - zero).abs().max()
+    norm = LinearNorm((wave - zero) * balanced.float().sign(), zero, bool(constant))
+    expected = module(state).float().to(state.device)
+    found = norm.fold(state) / norm.size(state) + norm.shift
+    tolerance = 1e-2 if state.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    return norm if relative_error(found, expected) < tolerance else None

@@ -1,0 +1,75 @@
+"""See a transformers model as memories: trace it once, place its layers, check the equations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from ffmem.errors import ModelError
+from ffmem.models.block_forms import layers_of
+from ffmem.models.checks import identity_of, last_state, refuse_reading_ahead
+from ffmem.models.device_placement import device_of
+from ffmem.models.discovery import family_by_structure
+from ffmem.models.families import FAMILIES, Family
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.trace import Trace, probe_tokens, trace
+from ffmem.models.unembedding import head_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@torch.no_grad()
+def see(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    name: str | None = None,
+    revision: str | None = None,
+) -> LanguageModel:
+    """See any causal language model of transformers as layers of memories.
+
+    The model is left as it is, in evaluation mode. An unknown architecture is tried by its
+    structure; one that fails an identity is refused with a ModelError.
+    """
+    model.eval()
+    kind = model.config.model_type
+    name = name or getattr(model.config, "name_or_path", "") or kind
+    embedding = model.get_input_embeddings()
+    tokens = probe_tokens(embedding.weight.shape[0], device_of(embedding))
+    run = run_on_text(model, tokens, name)
+    refuse_reading_ahead(run, name)
+    family, known_by = family_for(model, kind, run, name)
+    try:
+        seen = layers_of(model, family, run)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
+    if not seen:
+        raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
+    head = head_of(model, name, run, last_state(run, family.blocks))
+    identity = identity_of(run, seen, family, head)
+    identity.check(name, seen[0].layer.dtype)
+    layers = tuple(sighting.layer for sighting in seen)
+    return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
+
+
+def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
+    """One traced run on token ids and nothing else; refuses a model that needs more."""
+    try:
+        return trace(model, tokens)
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ModelError(
+            f"{name}: it does not run on token ids alone ({reason}); "
+            "use a causal language model of text"
+        ) from error
+
+
+def family_for(
+    model: PreTrainedModel, kind: str, run: Trace, name: str
+) -> tuple[Family, Literal["row", "structure"]]:
+    """The table's row for this architecture, or one made from its structure."""
+    if kind in FAMILIES:
+        return FAMILIES[kind], "row"
+    return family_by_structure(model, run, name), "structure"

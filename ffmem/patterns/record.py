@@ -1,0 +1,137 @@
+"""Which patterns do a key's triggers share? Records of any annotator, and Fig 2 from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ffmem.address import Address
+from ffmem.analyses.pooled import pooled
+from ffmem.analyses.statistics import Interval, bootstrap, wilson
+
+Kind = Literal["shallow", "semantic"]
+Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
+LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
+SHOWN = 25  # triggers an annotator sees
+LEAST = 3  # triggers that make a pattern
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Something that at least three triggers of a key share; ranks count from 1."""
+
+    key: Address
+    description: str
+    kind: Kind
+    ranks: tuple[int, ...]
+    annotator: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("shallow", "semantic"):
+            raise ValueError(f"the class {self.kind!r} is neither shallow nor semantic")
+        if len(set(self.ranks)) < LEAST or len(set(self.ranks)) != len(self.ranks):
+            raise ValueError(f"a pattern needs {LEAST} different triggers; this has {self.ranks}")
+        if not self.description.strip():
+            raise ValueError("a pattern needs a description")
+
+
+def trigger_labels(patterns: Sequence[Pattern], triggers: int) -> list[Label]:
+    """The label of each of a key's triggers, by the classes of the patterns that cover it."""
+    found: list[Label] = []
+    for rank in range(1, triggers + 1):
+        kinds = {pattern.kind for pattern in patterns if rank in pattern.ranks}
+        match sorted(kinds):
+            case []:
+                found.append("not covered")
+            case ["shallow"]:
+                found.append("shallow")
+            case ["semantic"]:
+                found.append("semantic")
+            case _:
+                found.append("shallow + semantic")
+    return found
+
+
+@dataclass(frozen=True)
+class AnnotatedKey:
+    """What one annotator found on one key, and how many triggers there were to look at."""
+
+    key: Address
+    triggers: int
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def labels(self) -> list[Label]:
+        """The label of every trigger."""
+        return trigger_labels(self.patterns, self.triggers)
+
+
+@dataclass(frozen=True)
+class LayerPatterns:
+    """One layer of Fig 2: shares of triggers by label, with intervals over keys."""
+
+    layer: int
+    keys: int
+    triggers: int
+    shares: dict[str, Interval]  # by label
+    covered: Interval
+    patterns_per_key: Interval
+    with_pattern: Interval  # share of keys that have at least one
+
+    @property
+    def semantic_leads(self) -> bool:
+        """Whether more triggers are semantic only than shallow only."""
+        return self.shares["semantic"].estimate > self.shares["shallow"].estimate
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Fig 2 and the numbers beside it, for one annotator."""
+
+    annotator: str
+    layers: tuple[LayerPatterns, ...]
+    overall: LayerPatterns  # all layers as one, numbered 0
+    crossover: int | None  # first layer from which on semantic leads in every layer
+
+
+def summary(annotator: str, keys: Sequence[AnnotatedKey], seed: int = 0) -> Summary:
+    """Fig 2 from annotated keys; keys without any trigger are left out."""
+    alive = [key for key in keys if key.triggers]
+    by_layer: dict[int, list[AnnotatedKey]] = {}
+    for key in sorted(alive, key=lambda key: key.key):
+        by_layer.setdefault(key.key.layer, []).append(key)
+    generator = torch.Generator().manual_seed(seed)
+    layers = tuple(_layer(layer, found, generator) for layer, found in by_layer.items())
+    return Summary(annotator, layers, _layer(0, alive, generator), crossover(layers))
+
+
+def crossover(layers: Sequence[LayerPatterns]) -> int | None:
+    """The first layer from which on semantic leads everywhere, or None."""
+    found = None
+    for layer in reversed(layers):
+        if not layer.semantic_leads:
+            break
+        found = layer.layer
+    return found
+
+
+def _layer(layer: int, keys: Sequence[AnnotatedKey], generator: torch.Generator) -> LayerPatterns:
+    counts = torch.tensor([key.triggers for key in keys], dtype=torch.float64)
+    tally = [Counter(key.labels) for key in keys]
+    by_label: Mapping[str, torch.Tensor] = {
+        label: torch.tensor([float(count[label]) for count in tally]) for label in LABELS
+    }
+    patterns = torch.tensor([float(len(key.patterns)) for key in keys])
+    return LayerPatterns(
+        layer=layer,
+        keys=len(keys),
+        triggers=int(counts.sum()),
+        shares={label: pooled(found, counts, generator) for label, found in by_label.items()},
+        covered=pooled(counts - by_label["not covered"], counts, generator),
+        patterns_per_key=bootstrap(patterns, generator),
+        with_pattern=wilson(int((patterns > 0).sum()), len(keys)),
+    )

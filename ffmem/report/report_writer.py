@@ -1,0 +1,55 @@
+"""A report as files: one page that opens offline, Markdown, and every number as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from ffmem.figures.inline import chart_script, picture
+from ffmem.report.build import Report, build, numbers
+from ffmem.report.verdicts import shown
+from ffmem.store.digests import write_noted
+from ffmem.studies.study import Study
+
+
+def write_report(study: Study) -> Path:
+    """Write report.html, report.md and numbers.json into the study's folder; the page's path."""
+    report = build(study)
+    page = study.folder / "report.html"
+    write_text(page, html(report))
+    write_text(study.folder / "report.md", rendered("report.md.j2", report=report))
+    text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
+    write_text(study.folder / "numbers.json", text)
+    return page
+
+
+def html(report: Report) -> str:
+    """The page, with its charts as pictures that its own script makes interactive."""
+    pictures = {
+        figure.name: picture(figure.spec)
+        for section in report.sections
+        for figure in section.figures
+    }
+    return rendered("report.html.j2", report=report, pictures=pictures, script=chart_script())
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Fill a template; HTML escapes every text."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ffmem.report"),
+        autoescape=jinja2.select_autoescape(["html", "html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = shown
+    environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
+    return environment.get_template(template).render(**values)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, whole or not at all."""
+    write_noted(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -1,1 +1,0 @@
-"""One scan under way, in one process or in many."""

@@ -1,0 +1,148 @@
+"""What a scan must know of a batch's rows, worked out once for all layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ffmem.errors import ScanError
+from ffmem.scan.hashing import POSITIONS, mixed, prefix_hashes, small_sentences
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.state.sample import place_priorities
+
+
+class Batch(Protocol):
+    """Sentences side by side, right-padded; after `bos` (1 or 0) columns come a row's tokens."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """Token ids: [b, width]."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many tokens each sentence has, BOS not counted: [b]."""
+
+    @property
+    def sentences(self) -> Tensor:
+        """Each row's sentence number: [b]."""
+
+    @property
+    def bos(self) -> int:
+        """How many columns stand before the first token: 1 or 0."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The admissible prefixes of each row: `counts[r]` columns from column `first` on.
+
+    `places` [b] are those of the first of them, so the i-th has places + i; `priorities` [b]
+    (int32) the smallest that anything of the row has in the sample; `groups` [b, most] what each
+    prefix counts as the same with, where there is a dedupe. All on one device.
+    """
+
+    first: int
+    counts: Tensor
+    places: Tensor
+    priorities: Tensor
+    groups: Tensor | None
+
+    @classmethod
+    def of(cls, batch: Batch, settings: ScanSettings) -> Rows:
+        """The rows of a batch, on the CPU."""
+        lengths = torch.as_tensor(batch.lengths).to("cpu", torch.int64)
+        sentences = torch.as_tensor(batch.sentences).to("cpu", torch.int64)
+        if lengths.numel() and int(lengths.max()) >= POSITIONS:
+            longest = int(lengths.argmax())
+            raise ScanError(
+                f"sentence {int(sentences[longest])} has {int(lengths[longest])} tokens and a scan "
+                f"can number {POSITIONS - 1}; cut the sentences shorter"
+            )
+        shortest = max(settings.min_prefix, 1 - batch.bos)  # without BOS nothing reads 0 tokens
+        longest_prefix = lengths if settings.include_final else lengths - 1
+        counts = (longest_prefix - shortest + 1).clamp_min(0)
+        places = sentences * POSITIONS + shortest
+        groups = None
+        if settings.dedupe != "none":
+            groups = _groups(batch, settings, shortest, int(counts.max()) if len(counts) else 0)
+        smallest = _smallest_priorities(places, counts, settings)
+        return cls(shortest - 1 + batch.bos, counts, places, smallest, groups)
+
+    def __len__(self) -> int:
+        return self.counts.shape[0]
+
+    @cached_property
+    def columns(self) -> list[int]:
+        """`counts` as plain numbers."""
+        counts: list[int] = self.counts.tolist()
+        return counts
+
+    @cached_property
+    def prefixes(self) -> int:
+        """How many admissible prefixes there are."""
+        return sum(self.columns)
+
+    @cached_property
+    def sentences(self) -> int:
+        """How many rows have any."""
+        return sum(count > 0 for count in self.columns)
+
+    @cached_property
+    def small_sentences(self) -> Tensor:
+        """Each row's sentence number as int32, cut off at the largest: [b]."""
+        return small_sentences(self.places)
+
+    def chunks(self, most: int) -> list[tuple[int, int, int]]:
+        """Runs of rows (start, stop, widest) with at most so many columns in all, or one row."""
+        chunks: list[tuple[int, int, int]] = []
+        start, widest = 0, 0
+        for row, count in enumerate(self.columns):
+            wider = max(widest, count)
+            if row > start and wider * (row + 1 - start) > most:
+                chunks.append((start, row, widest))
+                start, wider = row, count
+            widest = wider
+        if len(self):
+            chunks.append((start, len(self), widest))
+        return [chunk for chunk in chunks if chunk[2]]
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows on another device, without waiting for the copy."""
+        fields = (self.counts, self.places, self.priorities, self.groups)
+        counts, places, smallest, groups = (_sent(field, device) for field in fields)
+        assert counts is not None
+        assert places is not None
+        assert smallest is not None
+        moved = Rows(self.first, counts, places, smallest, groups)
+        moved.__dict__["columns"] = self.columns  # known already; asking the device would wait
+        return moved
+
+
+def _sent(field: Tensor | None, device: torch.device) -> Tensor | None:
+    if field is None or device.type == "cpu":
+        return field
+    return field.pin_memory().to(device, non_blocking=True)
+
+
+def _smallest_priorities(places: Tensor, counts: Tensor, settings: ScanSettings) -> Tensor:
+    if settings.per_sentence == "max" or not len(places):
+        return place_priorities(places, settings)
+    steps = torch.arange(max(int(counts.max()), 1))
+    each = place_priorities(places[:, None] + steps, settings)
+    return each.masked_fill(
+        steps >= counts[:, None].clamp_min(1), torch.iinfo(each.dtype).max
+    ).amin(1)
+
+
+def _groups(batch: Batch, settings: ScanSettings, shortest: int, most: int) -> Tensor:
+    """The hash of each admissible prefix's tokens, or of its whole sentence's: [b, most]."""
+    tokens = torch.as_tensor(batch.tokens).to("cpu", torch.int64)[:, batch.bos :]
+    none_read = mixed(torch.full((len(tokens), 1), -1))
+    hashes = torch.cat([none_read, prefix_hashes(tokens)], dim=1)  # column p: p tokens read
+    lengths = torch.as_tensor(batch.lengths).to("cpu", torch.int64)
+    if settings.dedupe == "sentence":
+        return hashes.gather(1, lengths[:, None]).expand(-1, most).contiguous()
+    return hashes[:, shortest : shortest + most].contiguous()

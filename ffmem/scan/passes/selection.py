@@ -1,0 +1,142 @@
+"""Finds, after a sweep, the few prefixes that may enter a layer's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.scan.batch_rows import Rows
+from ffmem.scan.comparing import greater, how_many, nth_smallest, picked, where_set
+from ffmem.scan.hashing import NO_PRIORITY
+from ffmem.scan.passes.torch_pass import Sweep, Sweeper
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.state.candidates import Candidates
+from ffmem.scan.state.sample import place_priorities
+from ffmem.scan.state.thresholds import Bars
+
+CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
+LOOKED_UP = 2**20  # coefficients gathered at once
+
+
+@dataclass(frozen=True)
+class Swept:
+    """One sign's coefficients, what a sweep found in them; its cells' bars, and the first cell."""
+
+    m: Tensor
+    rows: Rows
+    found: Sweep
+    sign: int
+    bars: Bars
+    offset: int
+
+
+def candidates(swept: Swept, settings: ScanSettings, sweeper: Sweeper) -> Candidates | None:
+    """All that may enter, and little that may not."""
+    rows, maxima, bars = swept.rows, swept.found.maxima, swept.bars
+    passes = swept.found.passes
+    if passes is None:
+        passes = _passing(maxima, rows, bars)
+    simple = settings.dedupe == "none" and settings.per_sentence == "max"
+    if simple and how_many(passes) > maxima.shape[1] * settings.top:
+        bars = _raised(bars, maxima, rows, settings)  # so there are more rows than slots
+        passes = _passing(maxima, rows, bars)
+    row, memory = where_set(passes)
+    coefficients = picked(maxima, row * maxima.shape[1] + memory)
+    tied = coefficients == picked(bars.coefficients, memory)
+    if how_many(tied):
+        late = tied & (picked(rows.places, row) >= picked(bars.places, memory))
+        kept = ~late | (picked(rows.priorities, row) <= picked(bars.priorities, memory))
+        row, memory, coefficients = row[kept], memory[kept], coefficients[kept]
+    if not len(row):
+        return None
+    if settings.per_sentence == "all":
+        return _all_prefixes(swept, (row, memory, bars.at(memory)), settings)
+    return _named(swept, row, _steps(swept, row, memory, sweeper), memory, coefficients)
+
+
+def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> Tensor:
+    """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
+    passes = greater(maxima, bars.below)
+    drawn = (rows.priorities <= bars.priorities.amax()).nonzero()[:, 0]
+    if len(drawn):
+        passes[drawn] |= (maxima[drawn] > 0) & (rows.priorities[drawn, None] <= bars.priorities)
+    return passes
+
+
+def _steps(swept: Swept, row: Tensor, memory: Tensor, sweeper: Sweeper) -> Tensor:
+    """How many columns after its row's first each largest coefficient first occurs."""
+    found = swept.found
+    if found.steps is not None:
+        return picked(found.steps, row * found.steps.shape[1] + memory).long()
+    if len(row) > CROWDED * found.maxima.numel():
+        return sweeper.positions(swept.m, swept.rows, swept.sign, found.maxima)[row, memory]
+    return _looked_up_steps(swept, row, memory)
+
+
+def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> Bars:
+    """Bars raised to what this batch alone would fill the slots with."""
+    strongest = -nth_smallest(-maxima, settings.top)
+    higher = strongest > bars.coefficients
+    coefficients = torch.where(higher, strongest, bars.coefficients)
+    # At a raised bar the tied places are not known yet: all of them pass.
+    places = torch.where(higher, torch.iinfo(torch.int64).max, bars.places)
+    limits = bars.priorities
+    if len(rows) > settings.sample > 0:
+        firing = torch.where(maxima > 0, rows.priorities[:, None], NO_PRIORITY)
+        limits = torch.minimum(limits, nth_smallest(firing, settings.sample))
+    return Bars(coefficients, places, limits)
+
+
+def _looked_up(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
+    """The coefficients of each row's admissible prefixes for its memory: [n, most].
+
+    In rows with fewer prefixes than most, the last one is repeated; the first largest is then
+    still where it was.
+    """
+    rows = swept.rows
+    width, memories = swept.m.shape[1:]
+    steps = torch.arange(max(rows.columns), device=row.device)
+    columns = torch.minimum(steps, rows.counts[row, None] - 1)
+    starts = (row * width + rows.first) * memories + memory
+    picked = torch.add(starts[:, None], columns, alpha=memories).flatten()
+    found = swept.m.reshape(-1).index_select(0, picked).view_as(columns).float()
+    return found if swept.sign > 0 else -found
+
+
+def _looked_up_steps(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
+    pieces = max(1, LOOKED_UP // max(swept.rows.columns))
+    parts = zip(row.split(pieces), memory.split(pieces), strict=True)
+    return torch.cat([_looked_up(swept, r, c).argmax(1) for r, c in parts])
+
+
+def _all_prefixes(
+    swept: Swept, passing: tuple[Tensor, Tensor, Bars], settings: ScanSettings
+) -> Candidates:
+    """Every prefix that may enter of the rows and memories that passed with their maximum."""
+    found = []
+    row, memory, bars = passing
+    pieces = max(1, LOOKED_UP // max(swept.rows.columns))
+    for part in torch.arange(len(row), device=row.device).split(pieces):
+        r, c, bar = row[part], memory[part], bars.at(part)
+        values = _looked_up(swept, r, c)
+        steps = torch.arange(values.shape[1], device=row.device)
+        priority = place_priorities(swept.rows.places[r, None] + steps, settings)
+        inside = steps < swept.rows.counts[r, None]
+        enters = (values >= bar.coefficients[:, None]) | (priority <= bar.priorities[:, None])
+        which, step = (inside & enters & (values > 0)).nonzero(as_tuple=True)
+        found.append(_named(swept, r[which], step, c[which], values[which, step]))
+    return Candidates.joined(found)
+
+
+def _named(
+    swept: Swept, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
+) -> Candidates:
+    groups = swept.rows.groups
+    return Candidates(
+        (memory + swept.offset).to(torch.int32),
+        coefficients,
+        picked(swept.rows.places, row) + steps,
+        None if groups is None else groups[row, steps],
+    )

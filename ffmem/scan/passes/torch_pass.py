@@ -1,0 +1,169 @@
+"""One pass over a layer's coefficients without a GPU's kernel.
+
+On the CPU a loop that numba compiled reads each coefficient once. Where numba is not installed, in
+half precision and on other devices plain torch does it, in pieces that stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ffmem.scan.batch_rows import Rows
+from ffmem.scan.state.thresholds import Bars
+
+CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
+CACHED_ON_DEVICE = 2**28
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Per row and memory the largest coefficient, not below 0; per memory its count and sum.
+
+    Where they come for nothing, also the columns from a row's first to its maximum, and which
+    maxima pass a bar. What is [b, memories] is good until the next sweep.
+    """
+
+    maxima: Tensor  # [b, memories], float32
+    fires: Tensor  # [memories], int64
+    sums: Tensor  # [memories], float64
+    steps: Tensor | None = None  # [b, memories], int32
+    passes: Tensor | None = None  # [b, memories], flags
+
+
+class Sweeper:
+    """Reads coefficients of layers of one size."""
+
+    def __init__(self, memories: int, device: torch.device) -> None:
+        on_cpu = device.type == "cpu"
+        size = CACHED * torch.get_num_threads() if on_cpu else CACHED_ON_DEVICE
+        self.columns = max(1, size // (4 * memories))
+        self.memories = memories
+        self.device = device
+        self._buffer = torch.empty(0, device=device)
+        self._ones = torch.empty(0, device=device)
+        self._walk = compiled_walk() if on_cpu else None
+        self._pool = ThreadPoolExecutor(torch.get_num_threads()) if self._walk else None
+        self._found = _Found.of(0, memories)
+
+    def sweep(self, m: Tensor, rows: Rows, sign: int, bars: Bars) -> Sweep:
+        """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
+        if self._walk is not None and m.dtype == torch.float32:
+            return self._walked(m, rows, sign, bars)
+        maxima = torch.zeros(len(rows), self.memories, device=self.device)
+        fires = torch.zeros(1, self.memories, device=self.device)
+        sums = torch.zeros(1, self.memories, device=self.device)
+        for start, stop, widest in rows.chunks(self.columns):
+            piece = self._clipped(m, rows, (start, stop, widest), sign)
+            flat = piece.view(-1, self.memories)
+            ones = self._ones[:, : flat.shape[0]]
+            torch.amax(piece, 1, out=maxima[start:stop])
+            sums.addmm_(ones, flat)
+            piece.gt_(0)
+            fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
+        return Sweep(maxima, fires[0].long(), sums[0].double())
+
+    def _walked(self, m: Tensor, rows: Rows, sign: int, bars: Bars) -> Sweep:
+        """The same, steps and passes too, in one read, some rows for each thread."""
+        assert self._pool is not None
+        threads, memories = torch.get_num_threads(), self.memories
+        if len(self._found.maxima) < len(rows):
+            self._found = _Found.of(len(rows), memories)
+        found = self._found.first(len(rows))
+        sums = np.zeros((threads, memories), np.float32)
+        fires = np.zeros((threads, memories), np.int32)
+        source, counts = m.contiguous().numpy(), rows.counts.numpy()
+        priorities = rows.priorities.numpy()
+        limits = bars.below.numpy(), bars.priorities.numpy()
+        edges = [len(rows) * thread // threads for thread in range(threads + 1)]
+
+        def walk(thread: int) -> None:
+            assert self._walk is not None
+            own = slice(edges[thread], edges[thread + 1])
+            about = rows.first, np.float32(sign), counts[own], priorities[own], *limits
+            results = found.maxima[own], found.steps[own], found.passes[own]
+            self._walk(source[own], *about, *results, sums[thread], fires[thread])
+
+        others = [self._pool.submit(walk, thread) for thread in range(1, threads)]
+        walk(0)  # here: a thread that sleeps takes long to wake up
+        for other in others:
+            other.result()
+        return Sweep(
+            torch.from_numpy(found.maxima),
+            torch.from_numpy(fires.sum(0, dtype=np.int64)),
+            torch.from_numpy(sums.sum(0, dtype=np.float64)),
+            torch.from_numpy(found.steps),
+            torch.from_numpy(found.passes),
+        )
+
+    def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
+        """How many columns after the first each maximum first occurs: [b, memories]."""
+        found = torch.zeros(len(rows), self.memories, device=self.device)
+        for start, stop, widest in rows.chunks(self.columns):
+            piece = self._clipped(m, rows, (start, stop, widest), sign)
+            torch.eq(piece, maxima[start:stop, None], out=piece)
+            piece *= torch.arange(widest, 0, -1, device=self.device)[:, None]
+            found[start:stop] = widest - piece.amax(1)
+        return found.long()
+
+    def _clipped(self, m: Tensor, rows: Rows, chunk: tuple[int, int, int], sign: int) -> Tensor:
+        """The chunk's coefficients of one sign in the buffer, 0 where not admissible.
+
+        Everything else is read from there: a second look at memory out of the cache would cost as
+        much as the first.
+        """
+        start, stop, widest = chunk
+        source = m[start:stop, rows.first : rows.first + widest]
+        piece = self._room((stop - start) * widest).view(stop - start, widest, self.memories)
+        if sign < 0:
+            torch.neg(piece.copy_(source), out=piece).clamp_min_(0)
+        elif m.dtype == torch.float32:
+            torch.clamp_min(source, 0, out=piece)
+        else:
+            piece.copy_(source).clamp_min_(0)
+        if self.device.type != "cpu":
+            outside = torch.arange(widest, device=self.device) >= rows.counts[start:stop, None]
+            return piece.masked_fill_(outside[:, :, None], 0)
+        for row in range(start, stop):
+            if rows.columns[row] < widest:
+                piece[row - start, rows.columns[row] :] = 0
+        return piece
+
+    def _room(self, columns: int) -> Tensor:
+        if self._ones.numel() < columns:
+            size = max(columns, self.columns)
+            self._buffer = torch.empty(size, self.memories, device=self.device)
+            self._ones = torch.ones(1, size, device=self.device)
+        return self._buffer[:columns]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the compiled loop finds, each [b, memories]; kept, because fresh memory is slow."""
+
+    maxima: NDArray[np.float32]
+    steps: NDArray[np.int32]
+    passes: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: int, memories: int) -> _Found:
+        shape = (rows, memories)
+        return cls(np.empty(shape, np.float32), np.empty(shape, np.int32), np.empty(shape, bool))
+
+    def first(self, rows: int) -> _Found:
+        return _Found(self.maxima[:rows], self.steps[:rows], self.passes[:rows])
+
+
+def compiled_walk() -> Callable[..., None] | None:
+    """The compiled loop, or None where numba is not installed."""
+    try:
+        from ffmem.scan.passes.numba_pass import walk  # numba is slow to import, and optional
+    except ImportError:
+        return None
+    return walk

@@ -1,0 +1,155 @@
+"""One layer's candidates as a GPU finds them: buffer, counter, and launches to look at later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+import triton
+from torch import Tensor
+
+from ffmem.errors import ScanError
+from ffmem.scan.batch_rows import Rows
+from ffmem.scan.hashing import EMPTY, small_sentences
+from ffmem.scan.passes.triton_kernels import find_places, pass_over
+from ffmem.scan.settings import ScanSettings
+from ffmem.scan.state.candidates import Candidates
+from ffmem.scan.state.thresholds import Bars
+
+BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
+WARPS = 1  # so that no thread waits for other warps at the end of a row
+ROWS = 4  # rows of a program
+FINDERS, SLOTS = 512, 128  # programs that look positions up, and candidates each takes at once
+FINDER_WARPS = 4
+ROOM = 4  # times the candidates that are worth a fold: the buffer's size
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether the kernel runs there: on CUDA, or anywhere under Triton's interpreter."""
+    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+
+
+Redo = Callable[[Tensor, Rows], None]
+
+
+class KernelLaunch:
+    """One batch handed to the GPU; keeps its coefficients until the outcome has been seen."""
+
+    def __init__(self, kernel: KernelPass, m: Tensor, rows: Rows, redo: Redo) -> None:
+        self._kernel = kernel
+        self._work: tuple[Tensor, Rows, Redo] | None = (m, rows, redo)
+
+    @property
+    def coefficients(self) -> Tensor:
+        """What the kernel reads; nothing once the outcome has been seen."""
+        return torch.empty(0) if self._work is None else self._work[0]
+
+    def settle(self) -> None:
+        """Wait for the counter; redo the batch if the buffer was too small for it."""
+        if self._work is None:
+            return
+        m, rows, redo = self._work
+        self._work = None
+        if self._kernel.overflowed():
+            redo(m, rows)
+
+
+class KernelPass:
+    """One layer's buffer of candidates and the counter of what is in it.
+
+    The counter is copied to the host behind each launch and looked at later, so the host never
+    waits for a launch it has just made. `found` is the count up to the last launch settled.
+    """
+
+    def __init__(self, memories: int, settings: ScanSettings, device: torch.device) -> None:
+        cells = settings.cells(memories)
+        self.memories = memories
+        self.settings = settings
+        self.capacity = ROOM * cells * (settings.top + settings.sample)
+        self.found = 0
+        grouped = settings.dedupe != "none"
+        self._buffer = Candidates(
+            torch.empty(self.capacity, dtype=torch.int32, device=device),
+            torch.empty(self.capacity, dtype=torch.float32, device=device),
+            torch.empty(self.capacity, dtype=torch.int64, device=device),
+            torch.empty(self.capacity, dtype=torch.int64, device=device) if grouped else None,
+        )
+        self._counter = torch.zeros(2, dtype=torch.int32, device=device)
+        self._before = torch.zeros_like(self._counter)
+        self._on_cuda = device.type == "cuda"
+        self._counted = torch.zeros(2, dtype=torch.int32, pin_memory=self._on_cuda)
+        self._event = torch.cuda.Event() if self._on_cuda else None
+        self._latest: KernelLaunch | None = None
+        self._bars: tuple[Bars, Tensor] | None = None
+
+    def launch(
+        self, m: Tensor, rows: Rows, bars: Bars, tallies: tuple[Tensor, Tensor], redo: Redo
+    ) -> KernelLaunch:
+        """Start the pass over a batch; `tallies` are fires and totals, added to in place."""
+        if m.stride(2) != 1:
+            m = m.contiguous()
+        grid = (triton.cdiv(self.memories, BLOCK), triton.cdiv(len(rows), ROWS))
+        groups = rows.groups if rows.groups is not None else rows.places
+        out = self._buffer
+        self._before.copy_(self._counter)
+        pass_over[grid](
+            m, m.stride(0), m.stride(1), len(rows), self.memories, rows.first,
+            rows.counts, rows.small_sentences, rows.priorities,
+            bars.coefficients, self._bar_sentences(bars), bars.priorities,
+            tallies[1], tallies[0], self._counter, self.capacity,
+            out.cells, out.coefficients, out.places,
+            SIGNED=self.settings.signed, ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
+        )  # fmt: skip
+        find_places[(FINDERS,)](
+            m, m.stride(0), m.stride(1), self.memories, rows.first,
+            rows.counts, rows.places, groups, groups.shape[-1],
+            self._before, self._counter, self.capacity,
+            out.cells, out.coefficients, out.places,
+            out.places if out.groups is None else out.groups,
+            GROUPED=rows.groups is not None, PROGRAMS=FINDERS, SLOTS=SLOTS,
+            num_warps=FINDER_WARPS,
+        )  # fmt: skip
+        self._counted.copy_(self._counter, non_blocking=self._on_cuda)
+        if self._event is not None:
+            self._event.record()
+        self._latest = KernelLaunch(self, m, rows, redo)
+        return self._latest
+
+    def settle(self) -> None:
+        """Wait for this layer's own latest launch, if nobody has yet."""
+        if self._latest is not None:
+            self._latest.settle()
+            self._latest = None
+
+    def overflowed(self) -> bool:
+        """Wait for the latest count and take it over; on overflow, drop that launch's part."""
+        if self._event is not None:
+            self._event.synchronize()
+        found, not_finite = self._counted.tolist()
+        if not_finite:
+            raise ScanError(
+                "the model gives coefficients that are infinite or not a number; "
+                "run it in bfloat16 or float32"
+            )
+        if found <= self.capacity:
+            self.found = found
+            return False
+        self._counter[0] = self.found
+        return True
+
+    def taken(self) -> list[Candidates]:
+        """All candidates of settled launches, out of the buffer."""
+        if not self.found:
+            return []
+        fields = [field[: self.found].clone() for field in self._buffer.fields]
+        self.found = 0
+        self._counter.zero_()
+        return [Candidates(*fields)]
+
+    def _bar_sentences(self, bars: Bars) -> Tensor:
+        """The sentence up to which a tie passes: [cells], -1 where a slot is free anyway."""
+        if self._bars is None or self._bars[0] is not bars:
+            sentences = small_sentences(bars.places).masked_fill_(bars.places == EMPTY, -1)
+            self._bars = (bars, sentences)
+        return self._bars[1]

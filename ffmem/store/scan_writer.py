@@ -1,0 +1,111 @@
+"""Write a finished scan: memory-mapped arrays, Parquet tables, and the manifest last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.places import sentence_and_position
+from ffmem.scan.hashing import EMPTY
+from ffmem.scan.scanner import ScanState
+from ffmem.store.digests import Files, write_digested
+from ffmem.store.folder import ScanFolder
+
+NO_SENTENCE = np.iinfo(np.uint32).max  # in a slot that no trigger fills
+
+
+def write_state(folder: ScanFolder, state: ScanState) -> Files:
+    """Triggers and sample of all layers, 10 bytes a slot, and the counts of every cell.
+
+    Rows are cells: layer by layer, within a gated layer all + cells before all - cells.
+    """
+    layers = [state[number] for number in sorted(state)]
+    files: Files = {}
+    for prefix, parts in (
+        ("trigger", [layer.triggers for layer in layers]),
+        ("sample", [layer.sample for layer in layers]),
+    ):
+        coefficients = np.concatenate([part.coefficients.cpu().numpy() for part in parts])
+        places = np.concatenate([part.places.cpu().numpy() for part in parts])
+        sentences, positions = split_places(places)
+        files |= write_array(folder, f"{prefix}_coefficients", coefficients.astype(np.float32))
+        files |= write_array(folder, f"{prefix}_sentences", sentences)
+        files |= write_array(folder, f"{prefix}_positions", positions)
+    for name in ("fires", "totals", "largest"):
+        cells = [getattr(layer.tallies, name).cpu().numpy() for layer in layers]
+        files |= write_array(folder, name, np.concatenate(cells))
+    return files
+
+
+def split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
+    """Sentence and position of every place in 6 bytes; unfilled slots have no sentence."""
+    sentences, positions = sentence_and_position(places)
+    empty = places == EMPTY
+    return (
+        np.where(empty, NO_SENTENCE, sentences).astype(np.uint32),
+        np.where(empty, 0, positions).astype(np.uint16),
+    )
+
+
+def write_kept(folder: ScanFolder, kept: KeptSentences) -> Files:
+    """The sentences that triggers point at."""
+    files: Files = {}
+    for name in ("numbers", "starts", "tokens", "token_ends", "text_starts", "text"):
+        files |= write_array(folder, f"sentence_{name}", getattr(kept, name))
+    return files
+
+
+def write_array(folder: ScanFolder, name: str, array: NDArray[Any]) -> Files:
+    """One array, ready to be memory-mapped."""
+
+    def save(part: Path) -> None:
+        with part.open("wb") as file:
+            np.save(file, array)
+
+    return write_digested(folder, folder.array(name), save)
+
+
+def write_table(folder: ScanFolder, name: str, columns: Mapping[str, Any], group: int) -> Files:
+    """One Parquet table; `group` rows are read at a time, so a look at a few rows is quick."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(dict(columns))
+    return write_digested(
+        folder,
+        folder.table(name),
+        lambda part: pq.write_table(table, part, row_group_size=group, compression="zstd"),
+    )
+
+
+def write_vocabulary(folder: ScanFolder, words: Sequence[str]) -> Files:
+    """The text of every token, so that a store can be shown without its model."""
+    columns = {"id": np.arange(len(words)), "text": list(words)}
+    return write_table(folder, "vocabulary", columns, 4096)
+
+
+def write_endings(folder: ScanFolder, state: ScanState, kept: KeptSentences) -> Files:
+    """For every cell the tokens that two or more of its triggers end in, most frequent first."""
+    columns: dict[str, list[NDArray[Any]]] = {"layer": [], "cell": [], "token": [], "count": []}
+    for number in sorted(state):
+        places = state[number].triggers.places.cpu().numpy()
+        cells, slots = np.nonzero(places != EMPTY)
+        sentences, positions = sentence_and_position(places[cells, slots])
+        read = positions > 0
+        rows = np.searchsorted(kept.numbers, sentences[read])
+        last = kept.tokens[kept.starts[rows] + positions[read] - 1]
+        pairs = cells[read].astype(np.int64) << 32 | last
+        found, counts = np.unique(pairs, return_counts=True)
+        found, counts = found[counts > 1], counts[counts > 1]
+        order = np.lexsort((-counts, found >> 32))
+        columns["layer"].append(np.full(len(found), number, np.int32))
+        columns["cell"].append((found[order] >> 32).astype(np.int32))
+        columns["token"].append((found[order] & 0xFFFFFFFF).astype(np.int32))
+        columns["count"].append(counts[order].astype(np.int32))
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return write_table(folder, "endings", whole, 65536)

@@ -1,0 +1,138 @@
+"""Every file of a study against what it was when it was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ffmem.errors import StoreError
+from ffmem.store.digests import (
+    NOTES,
+    SEAL,
+    FileDigest,
+    Files,
+    Watch,
+    read_notes,
+    unseal,
+    what_is_wrong,
+)
+from ffmem.store.folder import ScanFolder
+from ffmem.store.manifest import no_scan, read_manifest
+from ffmem.store.range_checks import range_damage
+from ffmem.store.scan_store import ScanStore
+
+WRITTEN_LATER = ("analyses/*", "figures/*", "report.html", "report.md", "numbers.json")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file, by its path below the study, and what is wrong with it."""
+
+    file: str
+    what: str
+
+
+@dataclass
+class Inventory:
+    """The files of a study: what each may be, what is wrong already, and what has no digest."""
+
+    root: Path
+    files: dict[str, tuple[FileDigest, ...]] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+    scans_without: list[Path] = field(default_factory=list)  # written before there were digests
+    results_without: list[str] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """How much there is to read."""
+        return sum(known[-1].bytes for known in self.files.values())
+
+    def all_damage(self, watch: Watch = lambda _bytes: None) -> Iterator[Damage]:
+        """Read every file; `watch` hears of every piece."""
+        yield from self.damage
+        for name, known in self.files.items():
+            what = what_is_wrong(self.root / name, known, watch=watch)
+            if what is not None:
+                yield Damage(name, what)
+        for scan in self.scans_without:
+            yield from self._impossible(scan)
+
+    def _impossible(self, scan: Path) -> Iterator[Damage]:
+        """What cannot be right in a scan without digests."""
+        try:
+            for file, what in range_damage(ScanStore.open(scan)):
+                yield Damage(self._name(scan) + file, what)
+        except StoreError as error:  # its sentence names the file, and then what to do
+            yield Damage(f"{self._name(scan)}arrays", f"cannot be read: {str(error).split(';')[0]}")
+
+    def add_scan(self, folder: ScanFolder) -> None:
+        """Add the files that a manifest names."""
+        name = self._name(folder.root)
+        try:
+            manifest = read_manifest(folder)
+        except StoreError:
+            self.damage.append(Damage(f"{name}manifest.json", "is not as it was written"))
+            return
+        self._add(name, manifest.files)
+        if not manifest.files:
+            self.scans_without.append(folder.root)
+
+    def add_index(self, folder: ScanFolder) -> None:
+        """Add the files of the search index, if there is one."""
+        path, name = folder.prepared("made.json"), self._name(folder.root)
+        if not path.exists():
+            return
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if SEAL not in data and "files" not in data:  # an older version's: it is made again
+                return
+            files = {name: FileDigest(**one) for name, one in unseal(data)["files"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OSError):
+            self.damage.append(Damage(f"{name}prepared/made.json", "is not as it was written"))
+            return
+        self._add(name, files)
+
+    def add_later(self, folder: Path) -> None:
+        """Add results, figures and reports, and those of them that nobody noted."""
+        name, noted = self._name(folder), set()
+        for notes in (folder / part / NOTES for part in ("", "analyses", "figures")):
+            found, damaged = read_notes(notes)
+            below = self._name(notes.parent)
+            noted |= {below + file for file in found}
+            self.files |= {below + file: tuple(known) for file, known in found.items()}
+            if damaged:
+                what = f"has {damaged:,} lines that are not as they were written"
+                self.damage.append(Damage(f"{below}{NOTES}", what))
+        there = {
+            name + self._below(folder, path) for one in WRITTEN_LATER for path in folder.glob(one)
+        }
+        self.results_without += sorted(
+            file for file in there - noted if not file.endswith((NOTES, ".part"))
+        )
+
+    def _add(self, name: str, files: Files) -> None:
+        self.files |= {name + file: (known,) for file, known in files.items()}
+
+    def _name(self, folder: Path) -> str:
+        """The path of a folder below the study, ready to have a file's name put behind it."""
+        below = self._below(self.root, folder)
+        return below + "/" if below else ""
+
+    @staticmethod
+    def _below(root: Path, path: Path) -> str:
+        return ScanFolder(root).name(path)
+
+
+def inventory(root: Path) -> Inventory:
+    """All files of the study in a folder, and of the scans in folders inside it."""
+    if not ScanFolder(root).manifest.exists():
+        raise StoreError(no_scan(ScanFolder(root)))
+    found = Inventory(root)
+    inside = sorted({path.parent for path in root.glob("*/manifest.json")})
+    for folder in (root, *inside):
+        found.add_scan(ScanFolder(folder))
+        found.add_index(ScanFolder(folder))
+        found.add_later(folder)
+    return found

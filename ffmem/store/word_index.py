@@ -1,0 +1,176 @@
+"""Which words occur in which triggers: an inverted index over the kept sentences.
+
+A word is a run of letters and digits, in lower case. It belongs to a trigger if it ends within
+the prefix that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.corpus.kept_sentences import flat_indices, starts_of
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.scan_writer import NO_SENTENCE
+
+CELLS = 1 << 15  # counted at a time
+COMMON = 20_000  # triggers from which on a word's memories are counted in advance
+TOP = 25  # a cell's strongest triggers are indexed, as many as the paper shows to people
+SEPARATORS = ((0xC2, 0x80, 0xBF), (0xE2, 0x80, 0x81), (0xE3, 0x80, 0x80))  # lead, then second byte
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """Every word of every sentence once, in order of sentences, with the tokens read by then."""
+
+    words: NDArray[np.int64]
+    sentences: NDArray[np.int64]
+    read: NDArray[np.int64]
+
+
+def word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The index as arrays: words, their sentences, the triggers of sentences, common words."""
+    kept = store.kept
+    text = np.asarray(kept.text)
+    starts, ends = word_spans(text, np.asarray(kept.text_starts))
+    names, which = distinct_words(text, starts, ends)
+    rows = np.searchsorted(kept.text_starts, starts, side="right") - 1
+    read = tokens_read(text, ends, rows, store)
+    first = first_of_each(which, rows)
+    spoken = Spoken(which[first], rows[first], read[first])
+    order = np.argsort(spoken.words, kind="stable")
+    yield "word_text", np.frombuffer(b"".join(names), dtype=np.uint8)
+    yield "word_text_starts", starts_of(np.array([len(name) for name in names], dtype=np.int64))
+    word_starts = starts_of(np.bincount(spoken.words, minlength=len(names)))
+    yield "word_starts", word_starts
+    yield "word_sentences", spoken.sentences[order].astype(np.int32)
+    yield "word_read", spoken.read[order].astype(np.uint16)
+    triggers = dict(sentence_triggers(store))
+    yield from triggers.items()
+    per_sentence = np.diff(triggers["sentence_starts"])
+    totals = np.bincount(spoken.words, per_sentence[spoken.sentences], minlength=len(names))
+    yield from common_words(store, spoken, np.flatnonzero(totals > COMMON))
+
+
+def word_spans(
+    text: NDArray[np.uint8], boundaries: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First byte of every word and the byte behind it; no word goes over a boundary."""
+    letter = np.zeros(len(text) + 2, dtype=bool)
+    letter[1:-1] = is_letter(text)
+    change = np.flatnonzero(letter[1:] != letter[:-1])
+    starts, ends = change[::2], change[1::2]
+    cuts = boundaries[1:-1]
+    inside = cuts[(np.searchsorted(starts, cuts) - np.searchsorted(ends, cuts, side="right")) > 0]
+    return np.sort(np.concatenate([starts, inside])), np.sort(np.concatenate([ends, inside]))
+
+
+def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Bytes that belong to words: letters, digits, and whatever is not ASCII nor punctuation."""
+    known = np.zeros(256, dtype=bool)
+    known[[byte for byte in range(128) if chr(byte).isalnum()]] = True
+    known[128:] = True
+    found = known[text]
+    for lead, low, high in SEPARATORS:
+        at = np.flatnonzero(text[:-1] == lead)
+        at = at[(text[at + 1] >= low) & (text[at + 1] <= high)]
+        for behind in range(2 if lead == 0xC2 else 3):
+            found[np.minimum(at + behind, len(text) - 1)] = False
+    return found
+
+
+def distinct_words(
+    text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[list[bytes], NDArray[np.int64]]:
+    """Every word in lower case once, sorted, and for each span the number of its word."""
+    import pyarrow as pa
+
+    letters = text[flat_indices(starts, ends - starts)]
+    offsets = starts_of(ends - starts)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters))]
+    raw = pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).dictionary_encode()
+    lower = [folded(word) for word in raw.dictionary.to_pylist()]
+    names = sorted(set(lower))
+    number = {name: place for place, name in enumerate(names)}
+    renamed = np.array([number[word] for word in lower], dtype=np.int64)
+    return names, renamed[raw.indices.to_numpy()]
+
+
+def folded(word: bytes) -> bytes:
+    """A word in lower case; bytes that are no text stay as they are."""
+    return word.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
+
+
+def tokens_read(
+    text: NDArray[np.uint8], ends: NDArray[np.int64], rows: NDArray[Any], store: ScanStore
+) -> NDArray[np.int64]:
+    """How many tokens of its sentence have been read when each word is whole."""
+    kept = store.kept
+    letters = starts_of((text & 0xC0) != 0x80)  # characters before each byte
+    behind = letters[ends] - letters[np.asarray(kept.text_starts)[rows]]
+    # One key orders tokens of all sentences: sentence first, then where the token ends.
+    step = int(np.asarray(kept.token_ends).max(initial=0)) + 2
+    sentence = np.repeat(np.arange(len(kept)), np.diff(kept.starts))
+    token_keys = sentence * step + np.asarray(kept.token_ends)
+    place = np.searchsorted(token_keys, rows * step + behind)
+    return place - np.asarray(kept.starts)[rows] + 1
+
+
+def first_of_each(which: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
+    """The first span of every word in every sentence (spans stand in order of the text)."""
+    pairs = which.astype(np.int64) * (int(rows.max(initial=0)) + 1) + rows
+    return np.sort(np.unique(pairs, return_index=True)[1])
+
+
+def sentence_triggers(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
+    """For every kept sentence the cells that it triggers, and how much of it each has read."""
+    numbers = np.asarray(store.array("trigger_sentences")[:, :TOP])
+    positions = np.asarray(store.array("trigger_positions")[:, :TOP])
+    cells, slots = np.nonzero(numbers != NO_SENTENCE)
+    rows = np.searchsorted(store.kept.numbers, numbers[cells, slots])
+    order = np.argsort(rows, kind="stable")
+    yield "sentence_starts", starts_of(np.bincount(rows, minlength=len(store.kept)))
+    yield "sentence_cells", cells[order].astype(np.int32)
+    yield "sentence_read", positions[cells, slots][order]
+
+
+def common_words(
+    store: ScanStore, spoken: Spoken, common: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """For every common word the cells with two or more triggers that hold it, most first."""
+    place = np.full(int(spoken.words.max(initial=0)) + 1, -1)
+    place[common] = np.arange(len(common))
+    kept = place[spoken.words] >= 0
+    few = Spoken(place[spoken.words[kept]], spoken.sentences[kept], spoken.read[kept])
+    starts = starts_of(np.bincount(few.sentences, minlength=len(store.kept)))
+    parts = [
+        counted(store, few, starts, slice(first, first + CELLS))
+        for first in range(0, len(store.array("fires")), CELLS)
+    ]
+    words, cells, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((cells, -counts, words))
+    yield "common_words", common
+    yield "common_starts", starts_of(np.bincount(words, minlength=len(common)))
+    yield "common_cells", cells[order].astype(np.int32)
+    yield "common_counts", counts[order].astype(np.uint8)
+
+
+def counted(
+    store: ScanStore, few: Spoken, starts: NDArray[np.int64], rows: slice
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(word, cell, triggers) of some cells, where two or more triggers hold the word."""
+    numbers = np.asarray(store.array("trigger_sentences")[rows, :TOP])
+    positions = np.asarray(store.array("trigger_positions")[rows, :TOP])
+    cells, slots = np.nonzero(numbers != NO_SENTENCE)
+    sentences = np.searchsorted(store.kept.numbers, numbers[cells, slots])
+    sizes = starts[sentences + 1] - starts[sentences]
+    where = flat_indices(starts[sentences], sizes)
+    whole = few.read[where] <= np.repeat(positions[cells, slots], sizes)
+    pairs = few.words[where[whole]] * CELLS + np.repeat(cells, sizes)[whole]
+    found, counts = np.unique(pairs, return_counts=True)
+    found, counts = found[counts > 1], counts[counts > 1]
+    return found // CELLS, found % CELLS + rows.start, counts
