@@ -28,9 +28,8 @@ from benchmarks.scan import bare, in_turn, wait
 from benchmarks.stages import Stages
 from ffmem import demo
 from ffmem.corpus.batches import Batch
-from ffmem.corpus.sentences import Sentences, SentenceSettings
+from ffmem.corpus.sentences import Reading, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.corpus.tokenised import Reading
 from ffmem.corpus.tokeniser_pool import tokenised_apart
 from ffmem.execution import finish as finishing
 from ffmem.execution import run as pipeline

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.analyses.english import StopWords, punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import Coefficients, SampleReading, tops
 from ffmem.analyses.statistics import Interval, wilson
-from ffmem.analyses.stop_words import StopWords, punctuation_ids, stop_word_ids
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
-from ffmem.analyses.pooled import pooled
 from ffmem.analyses.random_keys import drawn_keys
-from ffmem.analyses.statistics import Interval
+from ffmem.analyses.statistics import Interval, pooled
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import NO_SENTENCE

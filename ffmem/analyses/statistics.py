@@ -53,3 +53,25 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
     low = 0.0 if successes == 0 else max(0.0, middle - reach)
     high = 1.0 if successes == trials else min(1.0, middle + reach)
     return Interval(share, low, high, trials)
+
+
+def pooled(
+    sums: Tensor,
+    counts: Tensor,
+    generator: torch.Generator,
+    rounds: int = 1000,
+    level: float = 0.95,
+) -> Interval:
+    """The sum of `sums` over the sum of `counts`, both [key]; whole keys are resampled.
+
+    Triggers of one key are alike, so resampling triggers would give too narrow an interval.
+    Keys without a trigger do not count.
+    """
+    there = counts > 0
+    sums, counts = sums[there].double(), counts[there].double()
+    if not len(sums):
+        return Interval(float("nan"), float("nan"), float("nan"), 0)
+    drawn = torch.randint(len(sums), (rounds, len(sums)), generator=generator)
+    means = sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1)
+    low, high = means.quantile(torch.tensor([(1 - level) / 2, (1 + level) / 2]).double())
+    return Interval(float(sums.sum() / counts.sum()), float(low), float(high), len(sums))

@@ -11,9 +11,8 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from ffmem.annotations.cases import CaseSheet, Judgement, Judging, ShownCase
-from ffmem.annotations.revisions import Revisions
+from ffmem.annotations.revisions import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES, Revisions
 from ffmem.annotations.sheets import Said, Saying, Sheet, ShownPrefix
-from ffmem.annotations.tables import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES
 from ffmem.errors import StoreError
 from ffmem.locations import location
 

@@ -8,7 +8,22 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, func, insert, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    insert,
+    select,
+)
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ffmem.errors import StoreError
@@ -161,3 +176,44 @@ class Revisions:
         )
         with self._engine.connect() as connection:
             return [str(row[0]) for row in connection.execute(question).all()]
+
+
+TABLES = MetaData()
+
+
+def _answers_to(sheets: str, name: str) -> Table:
+    """Answers to the sheets of one table."""
+    return Table(
+        name,
+        TABLES,
+        Column("id", Integer, primary_key=True),
+        Column("sheet", String(16), ForeignKey(f"{sheets}.name"), nullable=False),
+        Column("annotator", String(200), nullable=False),
+        Column("revision", Integer, nullable=False),  # from 1; the highest counts
+        Column("made", DateTime(timezone=True), nullable=False),
+        Column("digest", String(64), nullable=False),  # of what was said
+        Column("said", Text, nullable=False),  # JSON
+        UniqueConstraint("sheet", "annotator", "revision"),
+    )
+
+
+SHEETS = Table(
+    "sheets",
+    TABLES,
+    Column("name", String(16), primary_key=True),
+    Column("scan", String(64), nullable=False),
+    Column("layer", Integer, nullable=False),
+    Column("key", String(32)),
+    Column("control", String(16)),
+    Column("prefixes", Text, nullable=False),  # JSON
+)
+ANSWERS = _answers_to("sheets", "answers")
+
+CASE_SHEETS = Table(
+    "case_sheets",
+    TABLES,
+    Column("name", String(16), primary_key=True),
+    Column("scan", String(64), nullable=False),
+    Column("cases", Text, nullable=False),  # JSON
+)
+JUDGEMENTS = _answers_to("case_sheets", "judgements")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
-from ffmem.patterns.record import AnnotatedKey, Kind, Label, Pattern, trigger_labels
+from ffmem.analyses.random_keys import drawn_keys
+from ffmem.errors import StoreError
+from ffmem.patterns.analysis import POOL, PURPOSE
+from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefixes, trigger_prefixes
+from ffmem.patterns.record import LEAST, SHOWN, AnnotatedKey, Kind, Label, Pattern, trigger_labels
+from ffmem.store.scan_store import ScanStore
 
 CHOSEN = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
 
@@ -77,3 +83,100 @@ class Saying:
 def as_said(patterns: Sequence[Pattern]) -> tuple[Said, ...]:
     """Patterns of a program as an annotator's answer."""
     return tuple(Said(found.description, found.kind, found.ranks) for found in patterns)
+
+
+def shown_prefixes(
+    store: ScanStore, sheets: Sequence[Sheet], seed: int = 0
+) -> dict[str, list[Prefix]]:
+    """The prefixes of every sheet that was drawn from this scan, by the sheet's name, in order.
+
+    Those of control keys are looked for among the random prefixes of `seed` first, then everywhere.
+    """
+    mine = [sheet for sheet in sheets if sheet.scan == store.manifest.key.digest]
+    controls = {sheet.name: _texts(sheet) for sheet in mine if sheet.key is None}
+    wanted = {text for texts in controls.values() for text in texts}
+    known = {prefix.text: prefix for prefix in random_prefixes(store, POOL, seed)}
+    known |= _searched(store, wanted - known.keys())
+    return {
+        sheet.name: _triggers(store, sheet.key)
+        if sheet.key is not None
+        else [known[text] for text in controls[sheet.name]]
+        for sheet in mine
+    }
+
+
+def _texts(sheet: Sheet) -> list[str]:
+    return [shown.before + shown.last for shown in sheet.prefixes]
+
+
+def _triggers(store: ScanStore, key: str) -> list[Prefix]:
+    return [prefix for prefix, _ in trigger_prefixes(store, Address.parse(key))[:SHOWN]]
+
+
+def _searched(store: ScanStore, wanted: set[str]) -> dict[str, Prefix]:
+    """Prefixes by their text, among all that were kept."""
+    found: dict[str, Prefix] = {}
+    for row in range(len(store.kept) if wanted else 0):
+        text, start = store.kept.sentence(row), int(store.kept.starts[row])
+        ends = store.kept.token_ends[start : int(store.kept.starts[row + 1])]
+        for position, end in enumerate(ends, 1):
+            if (prefix := text[: int(end)]) in wanted and prefix not in found:
+                found[prefix] = prefix_at(store, row, position)
+    lost = wanted - found.keys()
+    if lost:
+        raise StoreError(
+            f"the control prefix {min(lost)!r} is not in the scan that its sheet was drawn from; "
+            "give the database that belongs to this scan"
+        )
+    return found
+
+
+def drawn_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int = 0) -> list[Sheet]:
+    """Sheets for `keys` random keys a layer and `controls` control keys of each kind a layer.
+
+    The keys are those that `ffmem patterns` draws with the same seed, so that annotators can be
+    compared. Keys with fewer than three triggers have no patterns and no sheet. Sheets come in
+    the order of their names, which is random.
+    """
+    pseudo = PseudoKeys(random_prefixes(store, POOL, seed), seed + 1, SHOWN)
+    digest = store.manifest.key.digest
+    found: list[Sheet] = []
+    for layer, drawn in drawn_keys(store, keys, seed, PURPOSE).items():
+        alive = [
+            (key, triggers)
+            for key in drawn
+            if len(triggers := [p for p, _ in trigger_prefixes(store, key)][:SHOWN]) >= LEAST
+        ]
+        for key, triggers in alive:
+            name = _blind(digest, seed, str(key))
+            found.append(Sheet(name, digest, layer, str(key), None, _shown(triggers)))
+        for turn in range(controls if alive else 0):
+            matched = pseudo.matched(layer, alive[turn % len(alive)][1])
+            for control in (pseudo.random(layer), matched):
+                name = _blind(digest, seed, f"{control.kind} {layer} {turn}")
+                shown = _shown(list(control.shown))
+                found.append(Sheet(name, digest, layer, None, control.kind, shown))
+    return sorted(found, key=lambda sheet: sheet.name)
+
+
+def chosen_sheet(store: ScanStore, key: Address) -> Sheet:
+    """A sheet for one key that somebody has picked; refuses a key with too few triggers."""
+    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)][:SHOWN]
+    if len(triggers) < LEAST:
+        raise StoreError(
+            f"{key} has {len(triggers)} triggers, and a pattern needs {LEAST}; choose another key"
+        )
+    digest = store.manifest.key.digest
+    name = CHOSEN + _blind(digest, 0, str(key))
+    return Sheet(name, digest, key.layer, str(key), None, _shown(triggers))
+
+
+def _blind(digest: str, seed: int, what: str) -> str:
+    return hashlib.sha256(f"{digest} {seed} {what}".encode()).hexdigest()[:8]
+
+
+def _shown(prefixes: list[Prefix]) -> tuple[ShownPrefix, ...]:
+    return tuple(
+        ShownPrefix(prefix.text[: len(prefix.text) - len(prefix.last)], prefix.last)
+        for prefix in prefixes
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from ffmem.cli.numbers import POSITIVE, SOME
 from ffmem.errors import FfmemError, StoreError
 from ffmem.locations import location
+from ffmem.os_errors import shortened
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
-    from ffmem.scaleout.cluster import Cluster
+    from ffmem.scaleout.executor import Cluster
+if TYPE_CHECKING:
+    from ffmem.annotations.database import Annotations
 
 
 class Location(click.ParamType[Path]):
@@ -94,7 +97,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def cluster_of(options: dict[str, Any]) -> Cluster | None:
     """Take the cluster out of a command's options; None means this process alone."""
-    from ffmem.scaleout.cluster import Cluster
+    from ffmem.scaleout.executor import Cluster
 
     address = options.pop("address")
     wanted = {n: options.pop(n) for n in ("workers", "gpus_per_worker", "cpus_per_worker")}
@@ -128,3 +131,69 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
             raise StoreError(found) from error
 
     return careful
+
+
+def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --database to a command."""
+    return click.option(
+        "--database",
+        help="A file, or a URL such as postgresql://user@host/name; by default "
+        "FOLDER/annotations.sqlite.",
+    )(command)
+
+
+def opened(folder: Path, database: str | None) -> Annotations:
+    """The database of a scan's annotations."""
+    from ffmem.annotations.database import Annotations
+    from ffmem.store.scan_store import ScanStore
+
+    ScanStore.open(folder)  # refuses a folder that is no scan before anything is made in it
+    return Annotations.open(database or str(folder / "annotations.sqlite"))
+
+
+class Whole(click.ParamType[int]):
+    """A whole number between two others, both included."""
+
+    name = "integer"
+
+    def __init__(self, least: int, most: int = 2**32) -> None:
+        self.least, self.most = least, most
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Read the number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = self.least - 1
+        if not self.least <= number <= self.most:
+            shown = shortened(str(value))
+            wanted = f"write a whole number from {self.least} to {self.most}"
+            self.fail(f"{shown!r} is not one it can take; {wanted}.", param, ctx)
+        return number
+
+
+class Positive(click.ParamType[float]):
+    """A number above 0 that is not infinite."""
+
+    name = "float"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read the number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            shown = shortened(str(value))
+            self.fail(f"{shown!r} is not one it can take; write a number above 0.", param, ctx)
+        return number
+
+
+SOME = Whole(1)
+ANY = Whole(0)
+SEED = Whole(0, 2**63 - 1)
+POSITIVE = Positive()

@@ -1,14 +1,16 @@
 """One shard's sentences as tokens that know where in the text they end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ffmem.corpus.compression import Meter
 from ffmem.corpus.places import POSITIONS, ROWS, sentence_number
-from ffmem.corpus.shards import Shard
+from ffmem.corpus.shards import Shard, shards
+from ffmem.corpus.sources import Source, documents
 from ffmem.corpus.splitters import DEFAULT, splitter_named
 from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.corpus.wikitext import detokenised, is_heading
@@ -194,3 +196,32 @@ def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
             token_ends[start:end] -= begin
             begin = until
     return _Whole(texts, whole.tokens, np.array(sizes, dtype=np.int64), token_ends), cut
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which text becomes which sentences, from which shard on; plain enough for any process."""
+
+    source: Source
+    settings: SentenceSettings
+    first: int = 0  # shards before this one are passed over
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """One shard's sentences, and the share of the corpus up to its end if that is known."""
+
+    sentences: Sentences
+    share: float | None
+
+
+def tokenised(reading: Reading, tokenizer: Any, turn: int = 0, of: int = 1) -> Iterator[Tokenised]:
+    """The shards in order; with `of` > 1 only every so-manieth, those whose turn it is.
+
+    All of the text is read in any case, but only the wanted shards are split and tokenised, which
+    is most of the work: several processes can share it without a word between them.
+    """
+    meter = Meter()
+    for shard in shards(documents(reading.source, meter)):
+        if shard.number >= reading.first and (shard.number - reading.first) % of == turn:
+            yield Tokenised(tokenise(shard, tokenizer, reading.settings), meter.share)

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import IO, Any
 
-from ffmem.corpus.sentences import backend_of
+from ffmem.corpus.sentences import Reading, Tokenised, backend_of, tokenised
 from ffmem.corpus.sources import is_stream
-from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
 from ffmem.errors import CorpusError
 
 MOST = 4  # processes; all of them read the whole text, so more soon gain nothing

@@ -19,7 +19,7 @@ from ffmem.execution.plan import (
 from ffmem.execution.single_process import ScanRun, Watch, fresh, work
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.scaleout.cluster import Cluster
+from ffmem.scaleout.executor import Cluster
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import load_checkpoint
 from ffmem.store.folder import ScanFolder

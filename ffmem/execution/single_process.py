@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.prefetch import prefetched
-from ffmem.corpus.sentences import Sentences
-from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
+from ffmem.corpus.sentences import Reading, Sentences, Tokenised, tokenised
 from ffmem.corpus.tokeniser_pool import can_be_apart, tokenised_apart
 from ffmem.errors import ScanError
 from ffmem.execution.finish import Finished
-from ffmem.execution.interrupts import held_interrupts
 from ffmem.execution.plan import ScanPlan, sentence_settings
 from ffmem.execution.shard_reader import Reader, Work, shard_batches
 from ffmem.models.language_model import LanguageModel
@@ -148,3 +149,30 @@ def refuse_too_many(shard: int) -> None:
     """Stop at a corpus whose sentences cannot be numbered."""
     if shard >= MOST_SHARDS:
         raise ScanError("the corpus is larger than one scan can number; scan it in parts")
+
+
+@contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Ctrl-C while this lasts is raised at its end.
+
+    A batch that some layers have seen and others have not, or that was read but not counted, would
+    be read again by those that have when the scan goes on.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    here = threading.current_thread() is threading.main_thread()
+    if not here or handler is not signal.default_int_handler:
+        yield  # Ctrl-C goes elsewhere, or is somebody else's affair
+        return
+    pressed = False
+
+    def note(_number: int, _frame: object) -> None:
+        nonlocal pressed
+        pressed = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        raise KeyboardInterrupt

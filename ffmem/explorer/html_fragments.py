@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from html import escape
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup
+
+from ffmem.explorer.queries.memory import Bar, ShownToken, ShownTrigger
+from ffmem.explorer.queries.search import Answer, Hit, Question
 
 
 def shown_token(text: str) -> str:
@@ -20,3 +32,106 @@ def shown_number(value: float) -> str:
 def known(value: float) -> float | None:
     """A number that JSON can carry; None where it is none, or without end."""
     return value if math.isfinite(value) else None
+
+
+KEPT = 65_536  # pieces of tokens, which come again and again
+
+
+def trigger_items(triggers: Iterable[ShownTrigger]) -> Markup:
+    """Triggers as items of a list: what was read, its last token, the next one, the rest."""
+    return Markup(
+        "\n".join(
+            f'<li data-rank="{one.rank}"><span class="coefficient">{one.coefficient:.2f}</span>'
+            f'<p><span class="read">{escape(one.before)}<span class="last">{escape(one.last)}'
+            f'</span></span><span class="next">{escape(one.next) or "⏹"}</span>'
+            f'<span class="rest">{escape(one.rest)}</span></p></li>'
+            for one in triggers
+        )
+    )
+
+
+def token_items(tokens: Iterable[ShownToken], by: str) -> Markup:
+    """Tokens as items of a list, each with a link to the memories that push it the same way."""
+    return Markup(
+        "\n".join(
+            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}" '
+            f'title="logit {token.logit:+.3f}">{_token_text(token.text)}</a></li>'
+            for token in tokens
+        )
+    )
+
+
+def hit_rows(found: Answer) -> Markup:
+    """What was found as rows of a table."""
+    return Markup("\n".join(_hit_row(hit) for hit in found.hits))
+
+
+def _hit_row(hit: Hit) -> str:
+    tokens = "".join(f'<span class="token">{_token_text(text)}</span>' for text in hit.promotes)
+    score = "" if hit.score is None else f'<td class="n">{shown_number(hit.score)}</td>'
+    agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
+    address = escape(hit.address)
+    return (
+        f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
+        f'<td class="few">{tokens}</td>{score}<td class="n">{hit.fires:,}</td>'
+        f'<td class="n">{shown_number(hit.mean)}</td><td class="n">{shown_number(hit.largest)}</td>'
+        f'<td class="n">{100 * hit.probability:.3g} %</td><td class="n">{agreement}</td></tr>'
+    )
+
+
+@lru_cache(maxsize=KEPT)
+def _token_text(text: str) -> str:
+    return escape(shown_token(text))
+
+
+@lru_cache(maxsize=KEPT)
+def _token_link(text: str) -> str:
+    return f"q={quote(text, safe='')}"
+
+
+LEVELS = 8  # shades of the map
+WIDTH, HEIGHT = 320, 72
+
+
+def stripes(shares: Sequence[float]) -> list[tuple[int, str]]:
+    """One path a shade: the places of all blocks whose share has that shade."""
+    paths: dict[int, list[str]] = defaultdict(list)
+    for place, share in enumerate(shares):
+        level = min(
+            math.ceil(math.sqrt(share) * LEVELS), LEVELS
+        )  # the root tells small shares apart
+        paths[level].append(f"M{place} 0h1v1h-1z")
+    return [(level, "".join(parts)) for level, parts in sorted(paths.items())]
+
+
+def bars(distribution: Sequence[Bar]) -> Markup:
+    """How many of the sampled prefixes have a coefficient of about so much."""
+    most, step = max(bar.count for bar in distribution), WIDTH / len(distribution)
+    boxes = "".join(
+        f'<rect x="{place * step + 1:.1f}" y="{HEIGHT * (1 - bar.count / most):.1f}" '
+        f'width="{step - 2:.1f}" height="{HEIGHT * bar.count / most:.1f}">'
+        f"<title>{bar.low:.2f} to {bar.high:.2f}: {bar.count}</title></rect>"
+        for place, bar in enumerate(distribution)
+        if bar.count
+    )
+    end, below = f"{distribution[-1].high:.2f}", HEIGHT + 13
+    return Markup(  # numbers only, so that nothing needs escaping
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {HEIGHT + 16}" role="img" '
+        f'aria-label="Distribution of coefficients from 0 to {end}">{boxes}'
+        f'<text x="0" y="{below}">0</text>'
+        f'<text x="{WIDTH}" y="{below}" text-anchor="end">{end}</text></svg>'
+    )
+
+
+def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any) -> str:
+    """The address of a search that differs from this one in a few things."""
+    wanted = replace(asked, **changes)
+    values = {
+        "by": wanted.by,
+        "q": wanted.text,
+        "layer": wanted.layer,
+        "sort": wanted.sort if wanted.sort != "score" else None,
+        "reverse": "true" if wanted.reverse else None,
+        "first": first or None,
+    }
+    return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"

@@ -9,9 +9,16 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ffmem.explorer.html_fragments import shown_number, shown_token
-from ffmem.explorer.long_lists import hit_rows, token_items, trigger_items
-from ffmem.explorer.pictures import bars, link, stripes
+from ffmem.explorer.html_fragments import (
+    bars,
+    hit_rows,
+    link,
+    shown_number,
+    shown_token,
+    stripes,
+    token_items,
+    trigger_items,
+)
 from ffmem.version import VERSION
 
 HERE = Path(__file__).parent

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import altair as alt
+import vl_convert
 
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
@@ -80,3 +81,27 @@ def as_csv(rows: list[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def picture(spec: dict[str, Any]) -> str:
+    """A chart as SVG for inside a page: what is seen before, and without, any script."""
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    return svg[svg.index("<svg") :]
+
+
+@cache
+def chart_script() -> str:
+    """The library that draws charts, whole, so that no request leaves the page.
+
+    It sets `window.vegaEmbed`, and may stand inside a `<script type="module">`.
+    """
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")
+
+
+@cache
+def javascript() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script that sets `window.vegaEmbed`."""
+    import vl_convert  # here: only a page with a chart needs it
+
+    return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub wants a snippet

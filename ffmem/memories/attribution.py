@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ffmem.address import Address
 from ffmem.errors import ModelError
 from ffmem.memories.projection import logits
+from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerReading
-from ffmem.memories.steps import cell_address
 from ffmem.memories.value_vectors import norm_after
 from ffmem.models.feedforward import LinearPart
 from ffmem.models.language_model import LanguageModel

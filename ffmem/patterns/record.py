@@ -10,8 +10,7 @@ from typing import Literal
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.pooled import pooled
-from ffmem.analyses.statistics import Interval, bootstrap, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, pooled, wilson
 
 Kind = Literal["shallow", "semantic"]
 Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]

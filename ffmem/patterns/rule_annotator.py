@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ffmem.address import Address
 from ffmem.patterns.clusters import Cluster, Meanings
 from ffmem.patterns.prefixes import Prefix
-from ffmem.patterns.record import Pattern
-from ffmem.patterns.surface_features import Feature, features
+from ffmem.patterns.record import LEAST, Pattern
+from ffmem.patterns.surface_features import SPECIFIC, Feature, features
 from ffmem.patterns.surface_rules import Background, shared_features
 
 NAME = "rules"
@@ -77,3 +80,93 @@ class RuleAnnotator:
             found = features(prefix)
             gone.append(frozenset[int]().union(*(found.get(f, frozenset()) for f in shared)))
         return gone
+
+
+def ticked_rules(
+    annotator: RuleAnnotator,
+    patterns: Sequence[Pattern],
+    shown: Sequence[Prefix],
+    others: Sequence[Prefix],
+) -> list[Rule]:
+    """One rule a pattern, in order; `shown` are the prefixes that it ticks by rank.
+
+    A shallow pattern becomes the surface feature that tells the ticked prefixes best from those not
+    ticked and from the corpus; one without such a feature, and a semantic one, the nearness to the
+    middle of the ticked prefixes, with the words of the shallow features taken away. What counts as
+    near is set where it parts the ticked prefixes, each left out in turn, best from `others`,
+    random prefixes of the corpus. A pattern whose prefixes share neither has neither.
+    """
+    surface = [
+        _feature(pattern, shown, annotator.background) if pattern.kind == "shallow" else None
+        for pattern in patterns
+    ]
+    gone = [feature for feature in surface if feature is not None]
+    clusters = _Clusters(annotator, gone, shown, others)
+    return [
+        Rule(pattern, feature, clusters.of(pattern) if feature is None else None)
+        for pattern, feature in zip(patterns, surface, strict=True)
+    ]
+
+
+def _feature(pattern: Pattern, shown: Sequence[Prefix], background: Background) -> Feature | None:
+    """The feature with the best harmonic mean of precision and recall, if three ticked share one.
+
+    Precision counts against it the prefixes not ticked and as many again from the corpus.
+    """
+    having: dict[Feature, set[int]] = {}
+    for rank, prefix in enumerate(shown, 1):
+        for feature in features(prefix):
+            having.setdefault(feature, set()).add(rank)
+    ticked = set(pattern.ranks)
+
+    def worth(feature: Feature) -> tuple[float, int, tuple[str, ...]]:
+        hits = len(having[feature] & ticked)
+        false = len(having[feature] - ticked) + len(shown) * background.share(feature)
+        score = 2 * hits / (hits + len(ticked) + false)
+        return score, SPECIFIC[feature.kind], feature.value
+
+    shared = [feature for feature, ranks in having.items() if len(ranks & ticked) >= LEAST]
+    return max(shared, key=worth, default=None)
+
+
+class _Clusters:
+    """Nearness to ticked prefixes; vectors are worked out when first needed."""
+
+    def __init__(
+        self,
+        annotator: RuleAnnotator,
+        gone: Sequence[Feature],
+        shown: Sequence[Prefix],
+        others: Sequence[Prefix],
+    ) -> None:
+        self._annotator, self._gone = annotator, gone
+        self._shown, self._others = shown, others
+        self._vectors: tuple[Tensor, Tensor] | None = None
+
+    def of(self, pattern: Pattern) -> Cluster | None:
+        """The middle of the ticked prefixes; None where fewer than two of them have a meaning."""
+        if self._annotator.meanings is None:
+            return None
+        if self._vectors is None:
+            self._vectors = (self._made(self._shown), self._made(self._others))
+        shown, others = self._vectors
+        ticked = shown[[rank - 1 for rank in pattern.ranks]]
+        ticked = ticked[ticked.norm(dim=1) > 0]
+        if len(ticked) < 2:
+            return None
+        rest = torch.nn.functional.normalize(ticked.sum(dim=0) - ticked, dim=1)
+        centre = torch.nn.functional.normalize(ticked.sum(dim=0), dim=0)
+        near = _parting((ticked * rest).sum(dim=1), others @ centre)
+        return Cluster(centre, near, pattern.ranks, pattern.description)
+
+    def _made(self, prefixes: Sequence[Prefix]) -> Tensor:
+        meanings = self._annotator.meanings
+        assert meanings is not None
+        return meanings.vectors(prefixes, self._annotator.removed(prefixes, self._gone))
+
+
+def _parting(yes: Tensor, no: Tensor) -> float:
+    """The value of `yes` at which the shares of either side that reach it differ most."""
+    cuts = yes.sort(descending=True).values
+    gains = [float((yes >= cut).float().mean() - (no >= cut).float().mean()) for cut in cuts]
+    return float(cuts[max(range(len(cuts)), key=gains.__getitem__)])

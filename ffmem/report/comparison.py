@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.errors import FfmemError
-from ffmem.figures.inline import chart_script, picture
+from ffmem.figures.saving import chart_script, picture
 from ffmem.figures.style import INK
 from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
 from ffmem.report.build import about

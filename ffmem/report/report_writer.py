@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from ffmem.figures.inline import chart_script, picture
+from ffmem.figures.saving import chart_script, picture
 from ffmem.report.build import Report, build, numbers
 from ffmem.report.verdicts import shown
 from ffmem.store.digests import write_noted

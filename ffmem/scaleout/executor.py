@@ -8,9 +8,11 @@ and what builds on those answers alone counts nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from ffmem.errors import ScanError
 
 
 class Job(Protocol):
@@ -112,3 +114,35 @@ class Taken:
                 self.error = error
         self.ended = True
         return None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where Ray runs and how many workers it gets; None means as many as fit.
+
+    No `address` takes the cluster that this machine belongs to, or starts one of its own. With
+    more than one GPU a worker spreads its model over them.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    cpus_per_worker: int | None = None
+
+    def __post_init__(self) -> None:
+        wanted = (self.workers, self.gpus_per_worker, self.cpus_per_worker)
+        if self.workers == 0 or any(number is not None and number < 0 for number in wanted):
+            raise ScanError(
+                "there must be at least one worker, and no number below 0; mend the options"
+            )
+
+    def share(self, resources: Mapping[str, float]) -> tuple[int, Means]:
+        """The number of workers, and what each has: a GPU where there are any, else CPUs."""
+        all_gpus, all_cpus = resources.get("GPU", 0.0), int(resources.get("CPU", 1))
+        gpus = self.gpus_per_worker
+        if gpus is None:
+            gpus = 1.0 if all_gpus else 0.0
+        fit = int(all_gpus // gpus) if gpus else all_cpus // (self.cpus_per_worker or 1)
+        workers = self.workers or max(1, fit)
+        cpus = self.cpus_per_worker or max(1, all_cpus // workers)
+        return workers, Means(cpus, gpus)

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ffmem.errors import FfmemError, ScanError
-from ffmem.scaleout.cluster import Cluster
-from ffmem.scaleout.executor import Done, Hire, Job, Make, Means, Taken
+from ffmem.scaleout.executor import Cluster, Done, Hire, Job, Make, Means, Taken
 
 # Before ray is imported: no reports to its makers, no advice about GPUs that are not there.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

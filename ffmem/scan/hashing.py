@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-POSITIONS = 65_536  # a place is sentence * POSITIONS + p, p the number of tokens read
+from ffmem.corpus.places import POSITIONS
+
 EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 NO_PRIORITY = 2**31 - 1  # larger than any real priority
 BEYOND_TOKENS = 1 << 40  # else a factor and a token mixed from one number could cancel out

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
-from ffmem.models.attention import any_shape
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.launch_queue import Shared
@@ -140,3 +139,18 @@ def sent(tokens: Tensor, device: torch.device) -> Tensor:
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on a GPU or on the CPU."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+@contextmanager
+def any_shape() -> Iterator[None]:
+    """Leave out cuDNN's attention on a GPU, which makes a plan for every new shape it meets.
+
+    The plan costs as much as the pass itself, and with batches of like length nearly every batch
+    has a shape of its own; the other kernels are as fast and need none.
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 
 import torch
 
 from ffmem import demo
+from ffmem.analyses.controls import untrained
 from ffmem.analyses.inputs.layer_readings import SampleReading, read_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.value_rankings import LayerValues, read_values
@@ -17,7 +19,7 @@ from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import STREAM, Source, documents
 from ffmem.errors import CorpusError
-from ffmem.execution.run import ScanPlan, sentence_settings
+from ffmem.execution.run import ScanPlan, scan, sentence_settings
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
@@ -109,3 +111,23 @@ def embedded_validation(store: ScanStore) -> Source | None:
     """The demo's validation text; other models have none of their own."""
     of_demo = store.manifest.key.model["name"].split()[0] == "demo"
     return Source(str(demo.VALID)) if of_demo else None
+
+
+FOLDER = "control-random-weights"  # inside the study that it is the control of
+MOST_SENTENCES = 500  # of its scan
+
+
+def untrained_subject(subject: Subject, folder: Path) -> Subject:
+    """An untrained model of the same shape, with a small scan of its own in `folder`."""
+    key = subject.store.manifest.key
+    settings = {name: value for name, value in key.settings.items() if name != "layers"}
+    most = key.corpus["max_sentences"] or MOST_SENTENCES
+    plan = ScanPlan(
+        source=scanned_source(subject.store),
+        settings=ScanSettings(**settings),
+        sentences=SentenceSettings(**{name: key.corpus[name] for name in SENTENCES}),
+        layers=key.settings["layers"],
+        max_sentences=min(most, MOST_SENTENCES),
+    )
+    model = untrained(subject.model, subject.seed)
+    return Subject(model, scan(model, plan, folder), subject.sizes, subject.valid, subject.seed)

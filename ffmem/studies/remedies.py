@@ -9,8 +9,8 @@ from ffmem.errors import FfmemError
 from ffmem.store.digests import NOTES
 from ffmem.store.folder import ScanFolder
 from ffmem.store.verification import Damage, inventory
+from ffmem.studies.inputs import FOLDER as CONTROL
 from ffmem.studies.registry import STAGES
-from ffmem.studies.untrained import FOLDER as CONTROL
 
 ARRAYS = {"values.npz": "values", "sample.npz": "refinement"}  # by the stage that makes them
 

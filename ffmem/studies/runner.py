@@ -16,8 +16,14 @@ from ffmem.errors import FfmemError
 from ffmem.store.digests import write_noted
 from ffmem.store.folder import write_whole
 from ffmem.store.range_checks import refuse_damage
-from ffmem.store.result_files import Record, read_record, write_record
-from ffmem.store.result_places import place_for, result_path, set_aside
+from ffmem.store.result_files import (
+    Record,
+    place_for,
+    read_record,
+    result_path,
+    set_aside,
+    write_record,
+)
 from ffmem.studies.inputs import Subject
 from ffmem.studies.registry import STAGES, made_from
 

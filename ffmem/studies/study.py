@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
 from ffmem.store.lookup import Lookup
-from ffmem.store.result_files import Record, read_record, restored
-from ffmem.store.result_places import result_path
+from ffmem.store.result_files import Record, read_record, restored, result_path
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.memory import Memory
 from ffmem.studies.registry import STAGES

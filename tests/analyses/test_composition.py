@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ffmem.analyses.composition import composition
+from ffmem.analyses.english import punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import SampleReading, read_sample
-from ffmem.analyses.stop_words import punctuation_ids, stop_word_ids
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.test_sample import sample_for

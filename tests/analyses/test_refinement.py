@@ -11,13 +11,14 @@ from ffmem.analyses.last_layer import (
     distance,
     foreign_tokens,
     last_layer,
+    last_memories,
     nearness,
+    ranks_under_cells,
     spelled,
 )
-from ffmem.analyses.last_memories import last_memories, ranks_under_cells
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.memories.projection import logits
-from ffmem.memories.steps import winner
+from ffmem.memories.prompt_explanation import winner
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore

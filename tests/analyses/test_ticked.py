@@ -7,12 +7,11 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.analyses.ticked import ticked_rules
 from ffmem.patterns.clusters import Meanings
 from ffmem.patterns.held_out import Trial, held_out
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern
-from ffmem.patterns.rule_annotator import RuleAnnotator
+from ffmem.patterns.rule_annotator import RuleAnnotator, ticked_rules
 from ffmem.patterns.surface_rules import Background
 from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
 

@@ -5,18 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from ffmem.analyses.last_layer import Case, LastLayer
-from ffmem.analyses.last_memories import LastMemories, TokenVotes
+from ffmem.analyses.last_layer import Case, LastLayer, LastMemories, TokenVotes
 from ffmem.analyses.statistics import wilson
-from ffmem.annotations.case_agreement import case_agreement
-from ffmem.annotations.case_text import (
+from ffmem.annotations.agreement import case_agreement
+from ffmem.annotations.cases import ON_A_SHEET, CaseSheet, Judgement, Judging, drawn_case_sheets
+from ffmem.annotations.markdown import (
     case_sheet_text,
     cases_untouched,
     filled_cases,
     is_case_sheet,
+    sheet_text,
 )
-from ffmem.annotations.cases import ON_A_SHEET, CaseSheet, Judgement, Judging, drawn_case_sheets
-from ffmem.annotations.markdown import sheet_text
 from ffmem.errors import StoreError
 from tests.annotations.test_sheets import SHEET as KEY_SHEET
 

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ffmem.annotations.llm.annotator import Price, answers_by_llm, asked_about, expected
+from ffmem.annotations.llm.annotator import Price, answers_by_llm, asked_about, expected, question
 from ffmem.annotations.llm.endpoint import Endpoint, Pace, bent_to
 from ffmem.annotations.llm.reply import checked
 from ffmem.annotations.llm.reply_cache import Remembered, Usage
-from ffmem.annotations.question import question
 from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
 from ffmem.errors import AnnotatorError
 from ffmem.models.chat import LocalChat, Reply

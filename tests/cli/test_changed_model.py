@@ -48,8 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answer_one_sheet(store: ScanStore) -> None:
     from ffmem.annotations.database import Annotations
-    from ffmem.annotations.drawn_sheets import drawn_sheets
-    from ffmem.annotations.sheets import Said
+    from ffmem.annotations.sheets import Said, drawn_sheets
 
     annotations = Annotations.open(str(store.folder.root / "annotations.sqlite"))
     sheet = annotations.kept(drawn_sheets(store, 1, 0, 0))[0]

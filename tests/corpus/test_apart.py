@@ -10,9 +10,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from ffmem.corpus import tokeniser_pool as apart
-from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sentences import Reading, SentenceSettings, Tokenised, tokenised
 from ffmem.corpus.sources import Source
-from ffmem.corpus.tokenised import Reading, Tokenised, tokenised
 from ffmem.corpus.tokeniser_pool import can_be_apart, tokenised_apart
 from ffmem.errors import CorpusError
 

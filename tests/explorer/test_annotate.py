@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from ffmem.annotations.agreement import agreement
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.drawn_sheets import drawn_sheets
-from ffmem.annotations.study import answered_study
+from ffmem.annotations.scoring import answered_study
+from ffmem.annotations.sheets import drawn_sheets
 from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import Explored

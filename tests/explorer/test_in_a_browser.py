@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 import uvicorn
 
-from ffmem.annotations.drawn_sheets import drawn_sheets
+from ffmem.annotations.sheets import drawn_sheets
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import Explored, explore
 from ffmem.store.scan_store import ScanStore

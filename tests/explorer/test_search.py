@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.explorer.context import Explored
 from ffmem.explorer.queries import search
-from ffmem.explorer.queries.csv_export import cell
+from ffmem.explorer.queries.search import cell
 
 STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.drawn_sheets import drawn_sheets
+from ffmem.annotations.sheets import drawn_sheets
 from ffmem.store.scan_store import ScanStore
 from tests.explorer.served import started
 from tests.waiting import LONGEST

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.errors import CorpusError, ScanError
-from ffmem.scaleout.cluster import Cluster
-from ffmem.scaleout.executor import Done, Executor, Hire, Local, Means
+from ffmem.scaleout.executor import Cluster, Done, Executor, Hire, Local, Means
 from tests.scaleout.toy_workers import Square, hire
 from tests.waiting import LONGEST
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ffmem.scan.comparing import greater, how_many, nth_smallest, picked, where_set
 from ffmem.scan.layer_scan import LayerScan
+from ffmem.scan.passes.selection import greater, how_many, nth_smallest, picked, where_set
 from ffmem.scan.settings import ScanSettings
 from tests.scan.brute_force import assert_same, batched, brute_force, readings
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from ffmem.cli.numbers import SEED, SOME
-from ffmem.cli.options import LOCATION, names_damage
-from ffmem.cli.stage_lines import exit_code, print_event
+from ffmem.cli.options import LOCATION, SEED, SOME, names_damage
+from ffmem.cli.progress import exit_code, print_event
 
 
 @click.command()
@@ -64,7 +63,7 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     from ffmem import demo
     from ffmem.corpus.sources import Source
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies import untrained
+    from ffmem.studies import inputs as untrained
     from ffmem.studies.inputs import SIZES, Subject
     from ffmem.studies.registry import chosen
     from ffmem.studies.runner import run_stages

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ffmem.cli.numbers import Whole
-from ffmem.cli.options import LOCATION, names_damage
+from ffmem.cli.options import LOCATION, Whole, names_damage
 
 
 @click.command()

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.commands.annotate.score import print_held_out
-from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options, model_for
-from ffmem.cli.numbers import SEED, SOME
-from ffmem.cli.options import LOCATION, names_damage
+from ffmem.cli.options import LOCATION, SEED, SOME, database_option, names_damage, opened
 
 if TYPE_CHECKING:
-    from ffmem.annotations.study import AnsweredStudy
+    from ffmem.annotations.scoring import AnsweredStudy
     from ffmem.patterns.analysis import ControlRate, PatternStudy
     from ffmem.patterns.record import Summary
     from ffmem.store.scan_store import ScanStore
@@ -52,7 +50,7 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     Example:
         ffmem patterns out/scan --keys 3
     """
-    from ffmem.annotations.study import answered_study
+    from ffmem.annotations.scoring import answered_study
     from ffmem.store.range_checks import refuse_damage
     from ffmem.store.scan_store import ScanStore
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.numbers import SOME
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import SOME, ModelOptions, loaded, model_options
 
 if TYPE_CHECKING:
     from rich.table import Table

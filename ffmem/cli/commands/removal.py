@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.numbers import SEED, SOME
-from ffmem.cli.options import LOCATION, ModelOptions, model_options, names_damage
+from ffmem.cli.options import LOCATION, SEED, SOME, ModelOptions, model_options, names_damage
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -84,7 +83,7 @@ def measured(subject: Subject, variant: Variant, folder: Path) -> str:
     from ffmem.analyses.removal import removal as measure
     from ffmem.cli.output import beside_note, save_figure, save_result
     from ffmem.figures.removal import removal_chart
-    from ffmem.store.result_places import place_for, result_path
+    from ffmem.store.result_files import place_for, result_path
     from ffmem.studies.registry import made_from
     from ffmem.studies.runner import make_result
 

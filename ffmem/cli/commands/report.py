@@ -23,7 +23,7 @@ def report(folder: Path) -> None:
     """
     from rich.console import Console
 
-    from ffmem.cli.verdicts import print_verdicts
+    from ffmem.cli.output import print_verdicts
     from ffmem.report.build import build
     from ffmem.report.report_writer import write_report
     from ffmem.studies.study import open_study

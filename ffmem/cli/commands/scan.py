@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ffmem.cli.numbers import ANY, SEED, SOME
 from ffmem.cli.options import (
+    ANY,
     LOCATION,
+    SEED,
+    SOME,
     ModelOptions,
     cluster_of,
     cluster_options,
@@ -24,7 +26,7 @@ from ffmem.os_errors import shortened
 if TYPE_CHECKING:
     from ffmem.execution.run import ScanPlan, Watch
     from ffmem.models.language_model import LanguageModel
-    from ffmem.scaleout.cluster import Cluster
+    from ffmem.scaleout.executor import Cluster
     from ffmem.store.checkpoint import Progress
     from ffmem.store.scan_store import ScanStore
 

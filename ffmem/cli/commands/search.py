@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.numbers import ANY
-from ffmem.cli.options import LOCATION, names_damage
+from ffmem.cli.options import ANY, LOCATION, names_damage
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.commands.scan import corpus_options, plan_of
-from ffmem.cli.numbers import SEED, SOME
 from ffmem.cli.options import (
     LOCATION,
+    SEED,
+    SOME,
     ModelOptions,
     cluster_of,
     cluster_options,
@@ -64,9 +65,8 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     """
     from rich.console import Console
 
-    from ffmem.cli.progress import board, say_failures, say_plan
-    from ffmem.cli.stage_lines import exit_code
-    from ffmem.cli.verdicts import print_verdicts
+    from ffmem.cli.output import print_verdicts
+    from ffmem.cli.progress import board, exit_code, say_failures, say_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
     from ffmem.workflows import study as run

@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from ffmem.explorer.context import TheStudy
 from ffmem.explorer.queries.figures import drawn_figures, figure_path
 from ffmem.explorer.templating import page
-from ffmem.figures.browser import javascript
+from ffmem.figures.saving import javascript
 
 router = APIRouter()
 Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]

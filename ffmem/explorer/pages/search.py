@@ -12,9 +12,17 @@ from ffmem.errors import AddressError
 from ffmem.explorer.context import Explored, TheStudy
 from ffmem.explorer.empty_fields import EMPTY_IS_NONE
 from ffmem.explorer.page_process import made
-from ffmem.explorer.queries.csv_export import as_csv
-from ffmem.explorer.queries.meaning import firing_on
-from ffmem.explorer.queries.search import MOST, MOST_SAVED, Answer, By, Question, Sort, answer
+from ffmem.explorer.queries.search import (
+    MOST,
+    MOST_SAVED,
+    Answer,
+    By,
+    Question,
+    Sort,
+    answer,
+    as_csv,
+    firing_on,
+)
 from ffmem.explorer.templating import filled
 from ffmem.store.lookup import Found
 

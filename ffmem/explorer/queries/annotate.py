@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ffmem.annotations.agreement import Agreement, agreement
-from ffmem.annotations.drawn_sheets import chosen_sheet, drawn_sheets
-from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
+from ffmem.annotations.sheets import Said, Sheet, ShownPrefix, chosen_sheet, drawn_sheets
 from ffmem.errors import AddressError
 from ffmem.explorer.context import Explored
 from ffmem.explorer.html_fragments import known

@@ -9,7 +9,7 @@ from typing import Any
 from ffmem.analyses.statistics import Interval
 from ffmem.explorer.context import Explored
 from ffmem.explorer.html_fragments import known
-from ffmem.figures.inline import picture
+from ffmem.figures.saving import picture
 from ffmem.report.comparison import Comparison, SharedFigure, compare
 from ffmem.report.verdicts import Verdict, shown
 

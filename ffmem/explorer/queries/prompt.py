@@ -12,8 +12,7 @@ from ffmem.errors import EditError, FfmemError, ModelError
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import top_tokens
-from ffmem.memories.prompt_explanation import PromptView, continued, look
-from ffmem.memories.steps import Step, Winner
+from ffmem.memories.prompt_explanation import PromptView, Step, Winner, continued, look
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 

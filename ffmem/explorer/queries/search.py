@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.explorer.context import Explored
 from ffmem.explorer.queries.pattern_results import found_patterns
 from ffmem.explorer.queries.trigger_agreement import agreements
+from ffmem.memories.recording import read
+from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Found
 from ffmem.store.parquet_tables import End
 
@@ -216,3 +223,54 @@ def hits(
             lookup.addresses(rows), promoted, scores, agreeing, *columns, strict=True
         )
     )
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run text that begins so
+
+
+def as_csv(rows: Sequence[Any]) -> str:
+    """Dataclasses as CSV, a column a field; lists are joined by spaces."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # lines end as the format wants, so that breaks in text are quoted
+    for number, row in enumerate(rows):
+        if not is_dataclass(row) or isinstance(row, type):
+            raise TypeError(f"{row!r} is no dataclass")
+        fields = asdict(row)
+        if number == 0:
+            writer.writerow(fields)
+        writer.writerow([cell(value) for value in fields.values()])
+    return text.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """One value; text that would be run as a formula gets an apostrophe in front."""
+    if isinstance(value, list | tuple):
+        value = " ".join(str(part) for part in value)
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+@torch.no_grad()
+def firing_on(model: LanguageModel, explored: Explored, phrase: str) -> Found:
+    """The cells that fire after the last token of a phrase, strongest first.
+
+    The score is the coefficient as a share of the cell's largest in the scan, so that layers of
+    different scale can be compared; a cell that the corpus never fired counts as 1.
+    """
+    tokens = model.encode(phrase)
+    at = torch.tensor([tokens.shape[1] - 1])
+    readings = read(model, tokens, "m", at=at)
+    parts = [
+        cells(readings[number - 1].m[0].float().cpu(), explored.store.manifest.signed)
+        for number in explored.store.memories
+    ]
+    coefficients = torch.cat(parts).numpy()
+    largest = np.asarray(explored.store.array("largest"))
+    shares = coefficients / np.where(largest > 0, largest, np.maximum(coefficients, 1e-12))
+    rows = np.flatnonzero(coefficients > 0)
+    order = np.argsort(-shares[rows], kind="stable")
+    return Found.of(rows[order], shares[rows][order])
+
+
+def cells(m: Tensor, signed: bool) -> Tensor:
+    """A layer's coefficients as cells: in a gated layer the positive parts, then the negative."""
+    return torch.cat([m.clamp(min=0), (-m).clamp(min=0)]) if signed else m

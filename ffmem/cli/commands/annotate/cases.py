@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.database import database_option, opened
-from ffmem.cli.numbers import ANY
-from ffmem.cli.options import LOCATION
+from ffmem.cli.options import ANY, LOCATION, database_option, opened
 
 if TYPE_CHECKING:
     from ffmem.analyses.statistics import Interval
-    from ffmem.annotations.case_agreement import CaseAgreement
+    from ffmem.annotations.agreement import CaseAgreement
     from ffmem.annotations.cases import CaseSheet, Judgement, Judging
     from ffmem.annotations.database import Annotations
 
@@ -38,8 +36,8 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     Example:
         ffmem annotate cases out/scan out/cases
     """
-    from ffmem.annotations.case_text import case_sheet_text
     from ffmem.annotations.cases import RULES, drawn_case_sheets
+    from ffmem.annotations.markdown import case_sheet_text
     from ffmem.cli.output import save_text
     from ffmem.errors import StoreError
     from ffmem.studies.study import open_study
@@ -68,7 +66,7 @@ def filled_case_sheets(
     annotations: Annotations, texts: Mapping[str, str], skip_empty: bool
 ) -> list[tuple[CaseSheet, list[Judgement]]]:
     """The sheets of cases among files, by path, with what is said on them."""
-    from ffmem.annotations.case_text import cases_untouched, filled_cases
+    from ffmem.annotations.markdown import cases_untouched, filled_cases
 
     known = {sheet.name: sheet for sheet in annotations.case_sheets()}
     return [

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.database import database_option, opened
-from ffmem.cli.numbers import ANY, POSITIVE, SEED, SOME
-from ffmem.cli.options import LOCATION, ModelOptions, model_options
+from ffmem.cli.options import (
+    ANY,
+    LOCATION,
+    POSITIVE,
+    SEED,
+    SOME,
+    ModelOptions,
+    database_option,
+    model_options,
+    opened,
+)
 
 if TYPE_CHECKING:
     from ffmem.annotations.llm.annotator import Answered, Price
@@ -99,10 +107,10 @@ def llm(  # noqa: PLR0913 - one parameter an option
         ffmem annotate llm out/scan --llm smollm2 --keys 1
         ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
     """
-    from ffmem.annotations.drawn_sheets import drawn_sheets
     from ffmem.annotations.llm.annotator import answers_by_llm, expected
     from ffmem.annotations.llm.endpoint import Endpoint
     from ffmem.annotations.llm.reply_cache import Remembered
+    from ffmem.annotations.sheets import drawn_sheets
     from ffmem.locations import cache_folder
     from ffmem.models.chat import Chat, LocalChat
     from ffmem.store.scan_store import ScanStore

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
-from ffmem.cli.numbers import SEED
-from ffmem.cli.options import LOCATION
+from ffmem.cli.options import LOCATION, SEED, database_option, opened
 
 if TYPE_CHECKING:
     from ffmem.patterns.held_out import HeldOut

@@ -10,10 +10,8 @@ import click
 from ffmem.cli.commands.annotate.cases import cases, filled_case_sheets, judgings_of, print_cases
 from ffmem.cli.commands.annotate.llm import llm
 from ffmem.cli.commands.annotate.score import score
-from ffmem.cli.database import database_option, opened
 from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
-from ffmem.cli.numbers import ANY, SEED, SOME
-from ffmem.cli.options import LOCATION
+from ffmem.cli.options import ANY, LOCATION, SEED, SOME, database_option, opened
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -54,8 +52,8 @@ def sheets(
     Example:
         ffmem annotate sheets out/scan out/sheets --keys 2
     """
-    from ffmem.annotations.drawn_sheets import drawn_sheets
     from ffmem.annotations.markdown import sheet_text
+    from ffmem.annotations.sheets import drawn_sheets
     from ffmem.cli.output import save_text
     from ffmem.store.scan_store import ScanStore
 
@@ -92,8 +90,7 @@ def take_back(
     Example:
         ffmem annotate import out/scan out/sheets --annotator mara
     """
-    from ffmem.annotations.case_text import is_case_sheet
-    from ffmem.annotations.markdown import filled_sheet, untouched
+    from ffmem.annotations.markdown import filled_sheet, is_case_sheet, untouched
 
     annotations = opened(folder, database)
     known = {sheet.name: sheet for sheet in annotations.sheets()}
@@ -140,7 +137,7 @@ def rules(
     Example:
         ffmem annotate rules out/scan
     """
-    from ffmem.annotations.by_rule import answers_by_rule
+    from ffmem.annotations.scoring import answers_by_rule
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = opened(folder, database), ScanStore.open(folder)
@@ -175,7 +172,7 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
         print_agreement(result, count)
         click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
     if judgings:
-        from ffmem.annotations.case_agreement import case_agreement
+        from ffmem.annotations.agreement import case_agreement
 
         judged = case_agreement(judgings)
         print_cases(judged, count)
