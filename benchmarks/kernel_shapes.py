@@ -19,9 +19,9 @@ from torch import Tensor
 from ffmem.corpus.batches import Batch
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.passes import triton_pass as kernel_pass
-from ffmem.scan.passes.triton_pass import KernelPass
+from ffmem.scan.passes.triton_pass import TritonPass
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.thresholds import Bars
+from ffmem.scan.state.thresholds import Thresholds
 
 MEMORIES = 4096
 BLOCKS, WARPS, ROWS = (128, 256, 512), (1, 2, 4), (2, 4, 8)
@@ -48,10 +48,12 @@ def launch_of(m: Tensor) -> Callable[[], object]:
     lengths = torch.full((rows,), width - 1)
     batch = Batch(torch.zeros(rows, width, dtype=torch.int64), lengths, torch.arange(rows), 1)
     settings = ScanSettings(include_final=True)
-    kernel = KernelPass(memories, settings, m.device)
+    kernel = TritonPass(memories, settings, m.device)
     ready = Rows.of(batch, settings).to(m.device)
     high = torch.full((memories,), 1e9, device=m.device)
-    bars = Bars(high, high.long(), torch.full((memories,), -1, dtype=torch.int32, device=m.device))
+    bars = Thresholds(
+        high, high.long(), torch.full((memories,), -1, dtype=torch.int32, device=m.device)
+    )
     tallies = (torch.zeros_like(high, dtype=torch.int64), torch.zeros_like(high, dtype=torch.int64))
     return lambda: kernel.launch(m, ready, bars, tallies, lambda _m, _rows: None)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan, scan
+from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 
@@ -40,9 +40,9 @@ def measure(text: str, sentences: int, out: str) -> None:
         Source(text), ScanSettings(), SentenceSettings(splitter="line"), max_sentences=sentences
     )
     small = ScanPlan(plan.source, plan.settings, plan.sentences, max_sentences=500)
-    scan(model, small, Path(out) / "small")  # the first use of everything is not the scan's own
+    run_scan(model, small, Path(out) / "small")  # the first use of everything is not the scan's own
     before, began = resident(), time.perf_counter()
-    scan(model, plan, Path(out) / "large")
+    run_scan(model, plan, Path(out) / "large")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     took = time.perf_counter() - began
     print(

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.execution.worker import merged_parts
+from ffmem.execution.worker import merge_parts
 from ffmem.scan.layer_scan import LayerState
 from ffmem.scan.state.sample import Sample
 from ffmem.scan.state.tallies import Tallies
@@ -125,7 +125,7 @@ def merge_files(paths: list[Path]) -> tuple[float, float, float]:
     began = time.perf_counter()
     one, other = (read_checkpoint(path) for path in paths[:2])
     read = time.perf_counter()
-    merged = merged_parts(one, other)
+    merged = merge_parts(one, other)
     done = time.perf_counter()
     save_checkpoint(paths[2], merged)
     return read - began, done - read, time.perf_counter() - done

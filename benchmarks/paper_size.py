@@ -28,14 +28,14 @@ from benchmarks.scan import bare, in_turn, wait
 from benchmarks.stages import Stages
 from ffmem import demo
 from ffmem.corpus.batches import Batch
-from ffmem.corpus.sentences import Reading, Sentences, SentenceSettings
+from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.corpus.tokeniser_pool import tokenised_apart
+from ffmem.corpus.tokeniser_pool import tokenise_in_processes
 from ffmem.execution import finish as finishing
 from ffmem.execution import run as pipeline
 from ffmem.execution import single_process as local
-from ffmem.execution.run import ScanPlan, scan
-from ffmem.execution.shard_reader import Reader, shard_batches
+from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.shard_reader import ShardReader, shard_batches
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.scanner import Scanner
@@ -74,10 +74,10 @@ def section(name: str) -> Iterator[None]:
     print(f"({time.perf_counter() - began:.1f} s)", flush=True)
 
 
-def made_ready(reading: Reading, model: LanguageModel, shards: int) -> list[Sentences]:
+def made_ready(reading: CorpusRequest, model: LanguageModel, shards: int) -> list[Sentences]:
     """The first shards, and how fast they come when nothing else runs."""
     began, first, found = time.perf_counter(), 0.0, []
-    for shard in islice(tokenised_apart(reading, model.tokenizer), shards):
+    for shard in islice(tokenise_in_processes(reading, model.tokenizer), shards):
         first = first or time.perf_counter() - began
         found.append(shard.sentences)
     took = time.perf_counter() - began
@@ -92,10 +92,10 @@ def made_ready(reading: Reading, model: LanguageModel, shards: int) -> list[Sent
 def all_batches(model: LanguageModel, found: list[Sentences], budget: int) -> list[Batch]:
     """The batches that a scan makes of these shards."""
     ready: list[Batch] = []
-    start, first = local.at_start(budget), 0
+    start, first = local.start_progress(budget), 0
     while first < len(found):
-        group = found[first : first + local.together(first, start)]
-        ready += shard_batches(model, Sentences.joined(group), budget)
+        group = found[first : first + local.shards_per_batch(first, start)]
+        ready += shard_batches(model, Sentences.join(group), budget)
         first += len(group)
     return ready
 
@@ -150,7 +150,7 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
     with Stages() as stages:
         stages.iterator(pipeline, "work", "waiting for text")
         stages.method(Scanner, "read", "host side of the passes")
-        stages.method(Reader, "snapshot", "keeping sentences")
+        stages.method(ShardReader, "snapshot", "keeping sentences")
         stages.method(local.ScanRun, "save", "checkpoints, keeping included")
         stages.function(pipeline, "scan_key", "digests of weights and corpus")
         stages.function(pipeline, "write_store", "the store, all of it")
@@ -158,7 +158,7 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
         for name in ("state", "kept", "endings", "vocabulary", "table"):
             stages.function(finishing, f"write_{name}", f"the store: writing {name}")
         began = time.perf_counter()
-        store = scan(model, plan, out)
+        store = run_scan(model, plan, out)
         took = time.perf_counter() - began
     counts, seconds = store.manifest.counts, store.manifest.seconds
     speed = counts["tokens"] / seconds
@@ -194,7 +194,7 @@ def main() -> None:
             make_model(options.tokenizer, Path(folder) / "model", options.small)
             model = load(str(Path(folder) / "model"), device=options.device, dtype=dtype)
         source = Source(options.text)
-        reading = Reading(source, SentenceSettings(max_tokens=511))
+        reading = CorpusRequest(source, SentenceSettings(max_tokens=511))
         with section("text made ready alone"):
             found = made_ready(reading, model, options.shards)
         budgets = [int(budget) for budget in options.budgets.split(",")]

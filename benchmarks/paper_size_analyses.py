@@ -23,11 +23,11 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, documents
-from ffmem.execution.run import ScanPlan, scan
+from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.inputs import Sizes, Subject
+from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.studies.runner import make_result
 
 STAGES = ("values", "composition", "refinement", "last-layer")
@@ -70,7 +70,7 @@ def paper_model(text: str, words: int, small: bool, device: str) -> LanguageMode
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device(device):
         model = OPTForCausalLM(config).to(dtype).eval()
-    return see(model, word_tokenizer(text, words), "paper-size")
+    return wrap(model, word_tokenizer(text, words), "paper-size")
 
 
 def peak(device: str) -> int:
@@ -91,7 +91,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     words = 20_000 if choice.small else 267_744
     model = paper_model(choice.text, words, choice.small, device)
-    assert model.words == words
+    assert model.vocab_size == words
     with tempfile.TemporaryDirectory() as folder:
         plan = ScanPlan(
             Source(choice.text),
@@ -99,8 +99,8 @@ def main() -> None:
             SentenceSettings(),
             max_sentences=choice.sentences,
         )
-        store = scan(model, plan, Path(folder))
-        subject = Subject(model, store, Sizes(sample=choice.sample))
+        store = run_scan(model, plan, Path(folder))
+        subject = StudyInputs(model, store, Sizes(sample=choice.sample))
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
         total = 0.0
         print(f"{model.memories:,} values x {words:,} tokens, {choice.sample:,} prefixes, {device}")

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from ffmem.models.loading import load
-from ffmem.patterns.analysis import PatternStudy, pattern_study
+from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordStates
-from ffmem.store.result_files import Record, write_record
+from ffmem.store.result_files import ResultFile, write_result
 from ffmem.store.scan_store import ScanStore
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     model, store = load(options.model, dtype=options.dtype), ScanStore.open(options.scan)
     began = time.perf_counter()
-    study = pattern_study(
+    study = patterns_by_rule(
         store, lambda counted: WordStates(model, counted), options.keys, options.seed
     )
     seconds = round(time.perf_counter() - began, 2)
@@ -43,10 +43,10 @@ def main() -> None:
             "seed": options.seed,
             "pattern_keys": options.keys,
         }
-        write_record(options.out / "patterns.json", Record("patterns", made, seconds, study))
+        write_result(options.out / "patterns.json", ResultFile("patterns", made, seconds, study))
 
 
-def report(study: PatternStudy) -> None:
+def report(study: PatternResults) -> None:
     """Shares by layer, controls, held-out scores."""
     for layer in (*study.summary.layers, study.summary.overall):
         shares = "  ".join(f"{name} {100 * s.estimate:5.1f}" for name, s in layer.shares.items())

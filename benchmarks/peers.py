@@ -29,7 +29,7 @@ from benchmarks.scan import all_batches, bare, first_sentences
 from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from ffmem.scan.scanner import Scanner
 from ffmem.scan.settings import ScanSettings
 
@@ -46,7 +46,7 @@ def gpt2(layers: int, width: int) -> LanguageModel:
         bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
     torch.manual_seed(0)
-    return see(GPT2LMHeadModel(config).eval(), tokenizer)
+    return wrap(GPT2LMHeadModel(config).eval(), tokenizer)
 
 
 class Strongest:

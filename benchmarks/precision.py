@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ffmem import demo
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan, scan
+from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
@@ -55,7 +55,7 @@ def overlap(name: str, corpus: str, sentences: int, device: str) -> None:
                 SentenceSettings(),
                 max_sentences=sentences,
             )
-            stores.append(scan(model, plan, Path(folder) / dtype))
+            stores.append(run_scan(model, plan, Path(folder) / dtype))
         report(*stores)
 
 

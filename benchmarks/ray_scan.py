@@ -22,7 +22,7 @@ from ffmem import demo
 from ffmem.corpus import shards as cutting
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, Watch, scan_on
+from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, Watch, run_scan_on_ray
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.checkpoint import Progress
 
@@ -92,7 +92,7 @@ def speed(model: str, text: Path, workers: int, out: Path) -> float:
     watch: Watch = clock.watch
     began = time.perf_counter()
     cluster = Cluster("local", workers, 0, 1)
-    store = scan_on(cluster, ModelChoice(model, device="cpu"), plan, out, watch)
+    store = run_scan_on_ray(cluster, ModelChoice(model, device="cpu"), plan, out, watch)
     whole = store.manifest.counts["tokens"] / (time.perf_counter() - began)
     print(f"  workers {workers}: {clock.speed:,.0f} tokens/s reading, {whole:,.0f} start to end")
     return clock.speed

@@ -18,7 +18,7 @@ import torch
 
 from ffmem.analyses.removal import Removal, removal
 from ffmem.models.loading import load
-from ffmem.store.result_files import Record, write_record
+from ffmem.store.result_files import ResultFile, write_result
 from ffmem.store.scan_store import ScanStore
 
 
@@ -63,8 +63,8 @@ def main() -> None:
     )
     if options.out is not None:
         made = {"scan": store.manifest.key.digest, "seed": options.seed, "keys": options.keys}
-        record = Record("removal", made, statistics.median(seconds), result)
-        write_record(options.out / "removal.json", record)
+        record = ResultFile("removal", made, statistics.median(seconds), result)
+        write_result(options.out / "removal.json", record)
 
 
 def report(result: Removal) -> None:

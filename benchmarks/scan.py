@@ -25,7 +25,7 @@ from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scan.scanner import Scanner, ScanState, sent
+from ffmem.scan.scanner import Scanner, ScanState, send_to_device
 from ffmem.scan.settings import ScanSettings
 
 CLOCK = [time.perf_counter]  # processor time instead counts all threads, and no other process
@@ -83,7 +83,7 @@ def state_after(
 
 def first_sentences(model: LanguageModel, corpus: str) -> Iterator[Sentences]:
     """The corpus's shards, tokenised."""
-    settings = SentenceSettings(max_tokens=min(512, model.longest - 1))
+    settings = SentenceSettings(max_tokens=min(512, model.context_length - 1))
     for shard in shards(documents(Source(demo.corpus(corpus)))):
         yield tokenise(shard, model.tokenizer, settings)
 
@@ -109,7 +109,7 @@ def some_batches(
 @torch.inference_mode()
 def bare(model: LanguageModel, tokens: Tensor) -> None:
     """The base model's own forward pass and nothing else."""
-    model.model.base_model(input_ids=sent(tokens, model.device), use_cache=False)
+    model.model.base_model(input_ids=send_to_device(tokens, model.device), use_cache=False)
 
 
 def wait(device: torch.device) -> None:

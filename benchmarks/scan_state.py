@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ffmem.scan.launch_queue import Shared
+from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan
 from ffmem.scan.settings import ScanSettings
 
@@ -111,7 +111,7 @@ class Bench:
         self.options = options
         self.model = random_model(options)
         chosen = ScanSettings(top=options.top, sample=options.sample)
-        shared = Shared(chosen)
+        shared = LaunchQueue(chosen)
         self.layers = [
             LayerScan(options.memories, chosen, options.device, shared, not options.plain)
             for _ in range(options.layers)
@@ -127,7 +127,7 @@ class Bench:
         def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if self.batch is not None:
                 start = self.clock()
-                layer.see(inputs[0], self.batch)
+                layer.take_in(inputs[0], self.batch)
                 self.inside += self.clock() - start
 
         return hook
@@ -203,7 +203,7 @@ def time_kernel(options: argparse.Namespace) -> None:
         (1024, 4, 4), (2048, 4, 8),
     ):  # fmt: skip
         kernel_pass.BLOCK, kernel_pass.ROWS, kernel_pass.WARPS = block, rows, warps
-        shared = Shared(chosen)
+        shared = LaunchQueue(chosen)
         layer = LayerScan(options.memories, chosen, "cuda", shared)
         numbered, laps = 0, []
         for lap in range(60):
@@ -215,7 +215,7 @@ def time_kernel(options: argparse.Namespace) -> None:
             shared.rows(again, layer.device)  # once per batch in a scan: not the kernel's time
             filler @ filler  # keeps the GPU busy until the host has launched the kernel
             start.record()
-            layer.see(inputs[lap % 4], again)
+            layer.take_in(inputs[lap % 4], again)
             stop.record()
             torch.cuda.synchronize()
             laps.append(start.elapsed_time(stop))
@@ -267,7 +267,7 @@ def main() -> None:
     times = bench.run()
     report(options, times)
     state = bench.layers[0].state()
-    print(f"layer 1: filled {state.triggers.filled.float().mean().item():.1f} slots a cell, ")
+    print(f"layer 1: filled {state.triggers.slot_counts.float().mean().item():.1f} slots a cell, ")
     print(f"fires on {state.tallies.rate.mean().item():.3f} of {state.tallies.prefixes} prefixes")
     if on_gpu:
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences, flat_indices, starts_of
 from ffmem.store.digests import Files
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
-from ffmem.store.scan_writer import write_array, write_kept, write_table, write_vocabulary
+from ffmem.store.scan_writer import write_array, write_sentences, write_table, write_vocabulary
 
 TOP, SAMPLE, ENDS = 50, 32, 20
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
@@ -35,14 +35,14 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=300_000)
     parser.add_argument("--vocabulary", type=int, default=32_000)
     options = parser.parse_args()
-    folder = ScanFolder(options.into)
+    folder = StudyFolder(options.into)
     words = vocabulary(options.vocabulary)
     kept = sentences(words, options.sentences)
     cells = options.layers * options.memories * (2 if options.signed else 1)
     no_endings = {name: np.zeros(0, np.int32) for name in ("layer", "cell", "token", "count")}
     files = {
         **write_vocabulary(folder, words),
-        **write_kept(folder, kept),
+        **write_sentences(folder, kept),
         **write_cells(folder, cells, kept),
         **write_values(folder, options.layers, options.memories, len(words)),
         **write_table(folder, "endings", no_endings, 65_536),
@@ -89,7 +89,7 @@ def sentences(words: list[str], count: int) -> KeptSentences:
     )
 
 
-def write_cells(folder: ScanFolder, cells: int, kept: KeptSentences) -> Files:
+def write_cells(folder: StudyFolder, cells: int, kept: KeptSentences) -> Files:
     """Triggers, sample and counts of every cell; one in a thousand is dead."""
     draw = np.random.default_rng(3)
     lengths = np.diff(kept.starts)
@@ -112,7 +112,7 @@ def write_cells(folder: ScanFolder, cells: int, kept: KeptSentences) -> Files:
     return files | write_array(folder, "largest", largest)
 
 
-def write_values(folder: ScanFolder, layers: int, memories: int, words: int) -> Files:
+def write_values(folder: StudyFolder, layers: int, memories: int, words: int) -> Files:
     """Both ends of every value's ranking."""
     draw = np.random.default_rng(4)
     count = layers * memories

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ffmem.memories.projection import token_probabilities as token_probabilities
     from ffmem.memories.projection import token_ranks as token_ranks
     from ffmem.memories.projection import top_tokens as top_tokens
-    from ffmem.memories.prompt_explanation import look as look
-    from ffmem.memories.recording import read as read
+    from ffmem.memories.prompt_explanation import explain_prompt as explain_prompt
+    from ffmem.memories.recording import record as record
     from ffmem.memories.value_vectors import value_tokens as value_tokens
     from ffmem.memories.value_vectors import value_vectors as value_vectors
     from ffmem.models.language_model import LanguageModel as LanguageModel
     from ffmem.models.loading import load as load
-    from ffmem.models.wrapping import see as see
+    from ffmem.models.wrapping import wrap as wrap
     from ffmem.studies.study import open_study as open_study
 
 _HOME = {
@@ -34,19 +34,19 @@ _HOME = {
     "FfmemError": "errors",
     "LanguageModel": "models.language_model",
     "Lens": "memories.projection",
-    "contributions": "memories.contributions",
+    "contributions": "memories.attribution",
     "edited": "memories.edits",
     "load": "models.loading",
     "logits": "memories.projection",
-    "look": "memories.prompting",
+    "explain_prompt": "memories.prompt_explanation",
     "open_study": "studies.study",
-    "read": "memories.reading",
-    "see": "models.seeing",
+    "record": "memories.recording",
+    "wrap": "models.wrapping",
     "token_probabilities": "memories.projection",
     "token_ranks": "memories.projection",
     "top_tokens": "memories.projection",
-    "value_tokens": "memories.values",
-    "value_vectors": "memories.values",
+    "value_tokens": "memories.value_vectors",
+    "value_vectors": "memories.value_vectors",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the names are the keys above

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ffmem.errors import AddressError
-from ffmem.os_errors import shortened
+from ffmem.os_errors import shorten
 
 Sign = Literal["", "+", "-"]
 
@@ -33,7 +33,7 @@ class Address:
         match = re.fullmatch(r"L([1-9]\d{,17})\.(\d{1,18})([+-]?)", text.strip(), flags=re.ASCII)
         if match is None:
             raise AddressError(
-                f"{shortened(text)!r} is not a memory address; write layer (from 1) and memory "
+                f"{shorten(text)!r} is not a memory address; write layer (from 1) and memory "
                 "(from 0), as in L7.1034, with + or - behind it for one sign of a gated memory"
             )
         sign: Sign = "+" if match[3] == "+" else "-" if match[3] == "-" else ""

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from ffmem.errors import FfmemError, StoreError
-from ffmem.os_errors import refusals, shortened
+from ffmem.os_errors import refusals, shorten
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 
@@ -47,7 +47,7 @@ def location(text: str | Path) -> Path:
         path.fs  # noqa: B018 - asks for the package that knows this storage
     except (ImportError, ValueError) as error:
         raise FfmemError(
-            f"{shortened(text)} cannot be reached ({error}); check the URL, or install the fsspec "
+            f"{shorten(text)} cannot be reached ({error}); check the URL, or install the fsspec "
             "package for it (s3fs, gcsfs, adlfs ...)"
         ) from error
     return path
@@ -60,14 +60,14 @@ def _at_home(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise FfmemError(f"{shortened(text)} names nobody's folder ({error}); check it") from error
+        raise FfmemError(f"{shorten(text)} names nobody's folder ({error}); check it") from error
 
 
 def possible(path: Path) -> Path:
     """The path itself, whether anything is there or not, if the system can open such a path."""
     if is_remote(path):
         return path
-    name = shortened(str(path))
+    name = shorten(str(path))
     try:
         str(path).encode()  # a name that is not text could not stand in any result
         with (
@@ -107,7 +107,7 @@ def put(here: Path, path: Path) -> None:
     remote.fs.put_file(str(here), remote.path)
 
 
-def fetched(folder: Path, stamp: bytes) -> Path:
+def fetch_folder(folder: Path, stamp: bytes) -> Path:
     """A folder behind a URL as one of this machine, copied once for each `stamp`."""
     remote: Any = folder
     name = hashlib.sha256(str(folder).encode() + stamp).hexdigest()[:16]

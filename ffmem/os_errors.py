@@ -37,7 +37,7 @@ def refusals(what: str, kind: type[FfmemError] = FfmemError) -> Iterator[None]:
 def sentence(error: OSError) -> str:
     """The sentence for a refusal that nobody expected."""
     name = error.filename2 or error.filename
-    about = "what is read or written" if name is None else shortened(str(name))
+    about = "what is read or written" if name is None else shorten(str(name))
     return f"the system refuses {about} ({reason(error)}); {advice(error)}"
 
 
@@ -56,7 +56,7 @@ def is_text(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """A name as a sentence can show it: printable, and not longer than a line."""
     shown = text if text.isprintable() else repr(text)[1:-1]
     half = LONGEST // 2

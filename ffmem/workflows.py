@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import Cluster, ScanPlan, Watch, scan
+from ffmem.execution.run import Cluster, ScanPlan, Watch, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.report_writer import write_report
-from ffmem.studies.inputs import PAPER, Sizes, Subject
-from ffmem.studies.registry import STAGES
-from ffmem.studies.runner import Event, run_stages
+from ffmem.studies.inputs import PAPER, Sizes, StudyInputs
+from ffmem.studies.registry import ANALYSES
+from ffmem.studies.runner import AnalysisEvent, run_analyses
 from ffmem.studies.runner import Watch as StageWatch
 from ffmem.studies.study import Study, open_study
 
@@ -26,7 +26,7 @@ class StudyPlan:
     scan: ScanPlan
     sizes: Sizes = PAPER
     valid: Source | None = None  # None: the demo's own, or the scanned text
-    only: tuple[str, ...] = tuple(STAGES)
+    only: tuple[str, ...] = tuple(ANALYSES)
     seed: int = 0
     cluster: Cluster | None = None  # where the scan runs; None: in this process
 
@@ -39,29 +39,29 @@ class Watches:
     stages: StageWatch = lambda _event: None
 
 
-def study(
+def run_study(
     model: LanguageModel,
     plan: StudyPlan,
     out: Path,
     again: Collection[str] = (),
     watches: Watches = Watches(),  # noqa: B008 - frozen
-) -> tuple[Study, list[Event]]:
+) -> tuple[Study, list[AnalysisEvent]]:
     """Scan, analyse, draw and report into the folder `out`; what is there already is kept.
 
     Results of other settings are moved beside the study's own (`store/result_places.py`).
     Returns the study and how each stage ended: a stage that failed leaves the others.
     """
-    store = scan(model, plan.scan, out, watches.scan, plan.cluster)
-    subject = Subject(model, store, plan.sizes, plan.valid, plan.seed)
-    events = run_stages(subject, plan.only, out, again, watches.stages, take_over=plan.only)
+    store = run_scan(model, plan.scan, out, watches.scan, plan.cluster)
+    subject = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
+    events = run_analyses(subject, plan.only, out, again, watches.stages, take_over=plan.only)
     found = open_study(out)
     page = found.folder / "report.html"
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
-        events.append(Event(REPORT, "kept"))
+        events.append(AnalysisEvent(REPORT, "kept"))
     else:
-        watches.stages(Event(REPORT, "begun"))
+        watches.stages(AnalysisEvent(REPORT, "begun"))
         found.draw()
         write_report(found)
-        events.append(Event(REPORT, "made"))
+        events.append(AnalysisEvent(REPORT, "made"))
     watches.stages(events[-1])
     return found, events

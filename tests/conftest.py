@@ -34,13 +34,13 @@ KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "granite", "olmo2", "phi3
 @pytest.fixture(scope="session", autouse=True)
 def one_machine_as_another(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The CPU where a GPU is too, and a cache of the tests' own; GPU tests name their device."""
-    where = loading.chosen_device
+    where = loading.resolve_device
 
     def by_name(device: str) -> torch.device:
         return where("cpu" if device == "auto" else device)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "chosen_device", by_name)
+        patch.setattr(loading, "resolve_device", by_name)
         patch.setenv("FFMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -12,7 +12,7 @@ from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.inputs import Sizes
 from ffmem.studies.study import Study
-from ffmem.workflows import StudyPlan, study
+from ffmem.workflows import StudyPlan, run_study
 from tests.analyses.conftest import lines
 
 FEW = Sizes(
@@ -35,6 +35,6 @@ def small_study(kind: str, out: Path, model: LanguageModel | None = None) -> Stu
         ScanSettings(top=26, sample=6, signed=model.gated),
         SentenceSettings(splitter="line", max_tokens=60),
     )
-    found, events = study(model, StudyPlan(scan, FEW), out)
+    found, events = run_study(model, StudyPlan(scan, FEW), out)
     assert {event.state for event in events} == {"made"}
     return found

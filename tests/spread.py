@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.controls import untrained
+from ffmem.analyses.controls import untrained_model
 from ffmem.analyses.last_layer import nearness
 from ffmem.analyses.lenses import lenses_of
 from ffmem.execution.shard_reader import shard_batches
-from ffmem.explorer.queries.live_memory import nearest, silenced
+from ffmem.explorer.queries.live_memory import nearest, silencing_view
 from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
 from ffmem.memories.projection import Lens, logits, token_ranks
-from ffmem.memories.prompt_explanation import continued, look
-from ffmem.memories.recording import read
+from ffmem.memories.prompt_explanation import continuation, explain_prompt
+from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from ffmem.scan.scanner import Scanner, ScanState, merged
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import probe
@@ -78,7 +78,7 @@ def spread(kind: str, split: Split, folder: Path) -> LanguageModel:
         offload_dir=str(folder),
         skip_keys=whole.model._skip_keys_device_placement,
     )
-    return see(placed, whole.tokenizer)
+    return wrap(placed, whole.tokenizer)
 
 
 def assert_same_weights(expected: LanguageModel, found: LanguageModel) -> None:
@@ -87,10 +87,10 @@ def assert_same_weights(expected: LanguageModel, found: LanguageModel) -> None:
     assert [name for name, _ in own_parameters(found.model)] == [
         name for name, _ in own_parameters(expected.model)
     ]
-    assert (found.width, found.memories, found.words) == (
-        expected.width,
+    assert (found.hidden_size, found.memories, found.vocab_size) == (
+        expected.hidden_size,
         expected.memories,
-        expected.words,
+        expected.vocab_size,
     )
     for one, other in zip(expected.layers, found.layers, strict=True):
         assert other.parameters == one.parameters
@@ -107,13 +107,13 @@ def assert_same_weights(expected: LanguageModel, found: LanguageModel) -> None:
 def assert_same_memories(expected: LanguageModel, found: LanguageModel) -> None:
     """Readings, projections, contributions and edits are those of one device."""
     for one, other in zip(
-        read(expected, TEXT, "hrxamyo"), read(found, TEXT, "hrxamyo"), strict=True
+        record(expected, TEXT, "hrxamyo"), record(found, TEXT, "hrxamyo"), strict=True
     ):
         for letter in "hrxamyo":
             assert getattr(other, letter).device == other.layer.device
             same(getattr(one, letter), getattr(other, letter))
     assert_same_projections(expected, found)
-    before, after = look(expected, TEXT), look(found, TEXT)
+    before, after = explain_prompt(expected, TEXT), explain_prompt(found, TEXT)
     same(before.distribution, after.distribution)
     token = before.likeliest(1)[0]
     terms, same_terms = (
@@ -124,16 +124,16 @@ def assert_same_memories(expected: LanguageModel, found: LanguageModel) -> None:
     assert same_terms.total == pytest.approx(terms.logit, abs=1e-3)
     for one, other in zip(terms.layers, same_terms.layers, strict=True):
         same(one.terms, other.terms)
-    assert continued(found, TEXT, 3, 4) == continued(expected, TEXT, 3, 4)
+    assert continuation(found, TEXT, 3, 4) == continuation(expected, TEXT, 3, 4)
     edits = ["L1.3=2", "L3.5*-4"]
     with edited(expected, edits), edited(found, edits):
-        assert look(expected, TEXT).divergence_from(before) > 1e-6
-        same(look(expected, TEXT).distribution, look(found, TEXT).distribution)
+        assert explain_prompt(expected, TEXT).divergence_from(before) > 1e-6
+        same(explain_prompt(expected, TEXT).distribution, explain_prompt(found, TEXT).distribution)
 
 
 def assert_same_projections(expected: LanguageModel, found: LanguageModel) -> None:
     """Every lens, from whatever device a vector comes."""
-    states = torch.randn(4, expected.width, generator=torch.Generator().manual_seed(1))
+    states = torch.randn(4, expected.hidden_size, generator=torch.Generator().manual_seed(1))
     targets = torch.tensor([1, 5, 9, 13])
     sizes = states.norm(dim=1, keepdim=True)
     ways = [Lens(), *lenses_of(expected).values(), Lens(head_bias="all")]
@@ -189,10 +189,10 @@ def assert_same_scan(expected: LanguageModel, found: LanguageModel) -> None:
 
 def assert_same_controls(expected: LanguageModel, found: LanguageModel) -> None:
     """An untrained model of the same shape is spread alike; the machine's speed can be probed."""
-    fresh, other = untrained(expected), untrained(found)
+    fresh, other = untrained_model(expected), untrained_model(found)
     assert [layer.device for layer in other.layers] == [layer.device for layer in found.layers]
     assert weights_digest(fresh.model) == weights_digest(other.model)
-    same(look(fresh, TEXT).distribution, look(other, TEXT).distribution)
+    same(explain_prompt(fresh, TEXT).distribution, explain_prompt(other, TEXT).distribution)
     assert probe(found).projections > 0
 
 
@@ -210,7 +210,7 @@ def assert_same_study(kind: str, found: LanguageModel, folder: Path) -> None:
     one = small_study(kind, folder / "one", expected)
     other = small_study(kind, folder / "other", found)
     assert other.names == one.names
-    assert not other.failed
+    assert not other.failures
     for name in ("largest", "fires"):
         arrays = [torch.from_numpy(study.store.array(name).copy()) for study in (one, other)]
         same(*arrays, atol=2 if name == "fires" else NEAR["atol"])
@@ -234,7 +234,7 @@ def assert_same_study(kind: str, found: LanguageModel, folder: Path) -> None:
         before.plain.explanation.total,
         abs=1e-3,  # type: ignore[union-attr]
     )
-    assert silenced(found, other.store, cell, [1, 2]) is not None
+    assert silencing_view(found, other.store, cell, [1, 2]) is not None
 
 
 def same(one: Tensor, other: Tensor, atol: float = NEAR["atol"]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import ffmem
 
 PACKAGE = Path(ffmem.__file__).parent
-FOUNDATIONS = {"address", "demo", "errors", "location", "version"}
+FOUNDATIONS = {"address", "demo", "errors", "locations", "os_errors", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "corpus": set(),
@@ -16,27 +16,31 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scan": {"memories", "models", "corpus"},
     "store": {"scan", "corpus"},
     "scaleout": set(),
-    "runs": {"models", "memories", "corpus", "scan", "store", "scaleout"},
+    "execution": {"models", "memories", "corpus", "scan", "store", "scaleout"},
     "analyses": {"models", "memories", "corpus", "scan", "store"},
-    "annotations": {"analyses", "models", "memories", "corpus", "store"},
-    "figures": {"analyses", "store"},
+    "patterns": {"analyses", "models", "memories", "corpus", "scan", "store"},
+    "annotations": {"patterns", "analyses", "models", "memories", "corpus", "store"},
+    "figures": {"patterns", "analyses", "store"},
     "studies": {
         "models",
         "memories",
         "corpus",
         "scan",
         "store",
-        "pipeline",
+        "execution",
         "analyses",
+        "patterns",
         "figures",
     },
-    "report": {"analyses", "figures", "store", "studies"},
+    "workflows": {"corpus", "models", "execution", "studies", "report"},
+    "report": {"patterns", "analyses", "figures", "store", "studies"},
     "explorer": {
         "models",
         "memories",
         "corpus",
         "store",
         "analyses",
+        "patterns",
         "annotations",
         "figures",
         "studies",
@@ -49,11 +53,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "scan",
         "store",
         "scaleout",
-        "pipeline",
+        "execution",
         "studies",
-        "study",
+        "workflows",
         "report",
         "analyses",
+        "patterns",
         "annotations",
         "figures",
         "explorer",
@@ -68,7 +73,7 @@ DOORS = {
     "numba": {"scan"},
     "sqlalchemy": {"annotations"},
     "ray": {"scaleout"},
-    "upath": set(),  # location.py alone
+    "upath": set(),  # locations.py alone
     "openai": {"annotations"},
     "pyarrow": {"store", "corpus"},
     "altair": {"figures"},
@@ -96,7 +101,9 @@ def imported_names(path: Path) -> set[str]:
 
 
 def files_of(part: str) -> list[Path]:
-    return sorted((PACKAGE / part).rglob("*.py"))
+    """The files of a folder, or the root module of that name."""
+    module = PACKAGE / f"{part}.py"
+    return [module] if module.exists() else sorted((PACKAGE / part).rglob("*.py"))
 
 
 def test_each_part_imports_only_what_lies_upstream() -> None:
@@ -111,8 +118,9 @@ def test_each_part_imports_only_what_lies_upstream() -> None:
 
 
 def test_every_part_has_a_rule() -> None:
-    parts = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert parts <= set(MAY_IMPORT)
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert folders | modules == set(MAY_IMPORT) | FOUNDATIONS
 
 
 def test_each_library_has_one_door() -> None:

@@ -25,7 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from ffmem.errors import ModelError
 from ffmem.models.tiny import tiny_model
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 
 PAGE = Path("docs/reference/families.md")
 SECONDS = 60
@@ -68,7 +68,7 @@ def measure(kind: str) -> Result:
     except Exception as error:  # whatever a config makes of sizes it does not expect
         return Result(kind, NOT_BUILT, plain(error))
     try:
-        seen = see(model)
+        seen = wrap(model)
     except ModelError as error:
         return Result(kind, REFUSED, reason(str(error)))
     except Exception as error:

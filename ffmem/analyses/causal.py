@@ -120,11 +120,11 @@ def layer_causal(
 ) -> LayerCausal:
     """The causal check of one layer."""
     generator, size = how
-    cells = chosen_cells(store, layer, size.memories, generator)
+    cells = random_live_cells(store, layer, size.memories, generator)
     tops = [value_tokens(model, cell, size.tokens).tokens[0].cpu() for cell in cells]
     at_triggers = trigger_places(store, cells, size.triggers)
     elsewhere = quiet_places(model, cells, at_triggers, sample, generator)
-    random = unrelated_places(cells, sample, size.unrelated, generator)
+    random = random_places(cells, sample, size.unrelated, generator)
     largest = [float(store.array("largest")[store.row(cell)]) for cell in cells]
 
     plain = {id(p): next_log_probabilities(model, p.prefixes) for p in (at_triggers, elsewhere)}
@@ -154,7 +154,7 @@ def layer_causal(
     )
 
 
-def chosen_cells(
+def random_live_cells(
     store: ScanStore, layer: int, count: int, generator: torch.Generator
 ) -> list[Address]:
     """Random cells of a layer among those that have a trigger."""
@@ -166,7 +166,7 @@ def chosen_cells(
 
 def trigger_places(store: ScanStore, cells: Sequence[Address], count: int) -> _Places:
     """The strongest triggers of each cell."""
-    kept = store.kept
+    kept = store.sentences
     prefixes, following, owners = [], [], []
     for owner, cell in enumerate(cells):
         sentences = store.array("trigger_sentences")[store.row(cell)][:count]
@@ -223,7 +223,7 @@ def prefix_of_length(
     return tokens[:length], int(tokens[length]) if length < len(tokens) else NONE
 
 
-def unrelated_places(
+def random_places(
     cells: Sequence[Address], sample: PrefixSample, count: int, generator: torch.Generator
 ) -> _Places:
     """The same random prefixes of the sample for every cell."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.english import StopWords, punctuation_ids, stop_word_ids
-from ffmem.analyses.inputs.layer_readings import Coefficients, SampleReading, tops
+from ffmem.analyses.inputs.layer_readings import Coefficients, SampleRecord, tops
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -90,7 +90,7 @@ class Composition:
 
 
 def composition(
-    model: LanguageModel, reading: SampleReading, generator: torch.Generator
+    model: LanguageModel, reading: SampleRecord, generator: torch.Generator
 ) -> Composition:
     """How many memories fire, whether any of them says what the layer says, and when."""
     stops = stop_word_ids(model, reading.sample.tokens)
@@ -108,7 +108,7 @@ def composition(
     )
 
 
-def activity(reading: SampleReading) -> tuple[LayerActivity, ...]:
+def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:
     """Figure 7: how much of each layer is at work."""
     found: Coefficients = reading.coefficients
     rows = []
@@ -137,7 +137,7 @@ def activity(reading: SampleReading) -> tuple[LayerActivity, ...]:
 
 
 def zero_agreement(
-    model: LanguageModel, reading: SampleReading, generator: torch.Generator
+    model: LanguageModel, reading: SampleRecord, generator: torch.Generator
 ) -> Sequence[LayerZeroAgreement]:
     """Figure 8, with its variants and a control of random directions."""
     found = reading.coefficients
@@ -166,7 +166,7 @@ def random_tops(model: LanguageModel, layer: int, generator: torch.Generator) ->
     return tops(model, random).cpu()
 
 
-def agreeing_cases(model: LanguageModel, reading: SampleReading) -> list[AgreeingCases]:
+def agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[AgreeingCases]:
     """The paper's two percentages for every reading of them, each beside its base rate."""
     agree = reading.coefficients.matches_y > 0
     gold = reading.sample.gold[:, None].expand_as(agree)

@@ -8,15 +8,15 @@ from torch import Tensor
 from ffmem.analyses.statistics import Interval
 from ffmem.models.device_placement import place_like
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 
 
-def shuffled(numbers: Tensor, generator: torch.Generator) -> Tensor:
+def shuffle_rows(numbers: Tensor, generator: torch.Generator) -> Tensor:
     """The same rows in a random order."""
     return numbers[torch.randperm(len(numbers), generator=generator)]
 
 
-def shuffled_agreement(
+def agreement_of_shuffles(
     found: Tensor, wanted: Tensor, generator: torch.Generator, rounds: int = 200
 ) -> Interval:
     """How often `found` equals `wanted` (both [cell]) when the pairs are broken up.
@@ -28,7 +28,7 @@ def shuffled_agreement(
         return Interval(float("nan"), float("nan"), float("nan"), 0)
     shares = torch.stack(
         [
-            ((found == (other := shuffled(wanted, generator))) & (other >= 0)).double().mean()
+            ((found == (other := shuffle_rows(wanted, generator))) & (other >= 0)).double().mean()
             for _ in range(rounds)
         ]
     )
@@ -60,7 +60,7 @@ def random_rows_like(groups: Tensor, chosen: Tensor, generator: torch.Generator)
     return torch.cat(found) if found else chosen
 
 
-def untrained(model: LanguageModel, seed: int = 0) -> LanguageModel:
+def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
     """A model of the same shape whose weights are as they were before training.
 
     The architecture's own initialisation, drawn with `seed`; tokenizer, devices and precision are
@@ -70,4 +70,4 @@ def untrained(model: LanguageModel, seed: int = 0) -> LanguageModel:
         torch.manual_seed(seed)
         fresh = type(model.model)(model.model.config)
     fresh = place_like(fresh.to(model.dtype), model.model)
-    return see(fresh, model.tokenizer, f"{model.name} with random weights")
+    return wrap(fresh, model.tokenizer, f"{model.name} with random weights")

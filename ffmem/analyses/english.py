@@ -97,20 +97,20 @@ def stop_word_ids(
     `function_words` is our list; only tokens that begin a word count. `top100` are the 100
     commonest word tokens of `text`.
     """
-    words = model.texts
+    words = model.token_texts
     spaced = any(len(word) > 1 and word[0] == " " for word in words)
     if stopwords == "function_words":
         return torch.tensor([_is_function_word(word, spaced) for word in words])
-    counts = torch.bincount(text, minlength=model.words)[: model.words]
+    counts = torch.bincount(text, minlength=model.vocab_size)[: model.vocab_size]
     whole = torch.tensor([any(letter.isalnum() for letter in word) for word in words])
-    found = torch.zeros(model.words, dtype=torch.bool)
-    found[(counts * whole).topk(min(100, model.words)).indices] = True
+    found = torch.zeros(model.vocab_size, dtype=torch.bool)
+    found[(counts * whole).topk(min(100, model.vocab_size)).indices] = True
     return found & (counts > 0) & whole
 
 
 def punctuation_ids(model: LanguageModel) -> Tensor:
     """[token], true for tokens of punctuation marks alone."""
-    words = (word.strip() for word in model.texts)
+    words = (word.strip() for word in model.token_texts)
     return torch.tensor(
         [bool(word) and all(unicodedata.category(c)[0] == "P" for c in word) for word in words]
     )

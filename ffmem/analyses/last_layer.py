@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffmem.analyses.controls import random_rows, shuffled
+from ffmem.analyses.controls import random_rows, shuffle_rows
 from ffmem.analyses.english import FUNCTION_WORDS
-from ffmem.analyses.inputs.layer_readings import SampleReading
+from ffmem.analyses.inputs.layer_readings import SampleRecord
 from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.projection import CHUNK_BYTES, in_chunks
@@ -77,7 +77,7 @@ class LastLayer:
 
 def last_layer(
     model: LanguageModel,
-    reading: SampleReading,
+    reading: SampleRecord,
     generator: torch.Generator,
     count: int = 100,
 ) -> LastLayer:
@@ -93,10 +93,10 @@ def last_layer(
     chosen = rows[order[:count]]
     old, new = r[chosen], o[chosen]
     many = random_rows(len(rows), len(rows), generator)
-    pairs = r[rows][many], shuffled(o[rows][many], generator)
-    near = calibrated(model, *pairs)
+    pairs = r[rows][many], shuffle_rows(o[rows][many], generator)
+    near = calibrate_nearness(model, *pairs)
     judge = Judge(model, near)
-    chance = torch.randint(model.words, (2, 500), generator=generator)
+    chance = torch.randint(model.vocab_size, (2, 500), generator=generator)
     reasons = judge.reasons(old, new)
     blind, foreign = foreign_tokens(r, o, rows[order.roll(-count)], generator)
     return LastLayer(
@@ -105,7 +105,7 @@ def last_layer(
             for row, reason in zip(chosen.tolist(), reasons, strict=True)
         ),
         controls=tuple(
-            replace(_case(model, reading, row, reason), residual=model.token(token))
+            replace(_case(model, reading, row, reason), residual=model.token_text(token))
             for row, token, reason in zip(
                 blind.tolist(), foreign.tolist(), judge.reasons(foreign, o[blind]), strict=True
             )
@@ -139,17 +139,17 @@ def _share(reasons: list[str]) -> Interval:
     return wilson(sum(bool(reason) for reason in reasons), len(reasons))
 
 
-def _case(model: LanguageModel, reading: SampleReading, row: int, reason: str) -> Case:
+def _case(model: LanguageModel, reading: SampleRecord, row: int, reason: str) -> Case:
     found, sample = reading.predictions[0], reading.sample
     gold = int(sample.gold[row])
     return Case(
         sentence=int(sample.numbers[row]),
         position=int(sample.positions[row]),
         prefix=sample.prefix(row),
-        residual=model.token(int(found.residual[row, -1])),
-        feedforward=model.token(int(found.feedforward[row, -1])),
-        output=model.token(int(found.output[row, -1])),
-        gold=model.token(gold) if gold >= 0 else None,
+        residual=model.token_text(int(found.residual[row, -1])),
+        feedforward=model.token_text(int(found.feedforward[row, -1])),
+        output=model.token_text(int(found.output[row, -1])),
+        gold=model.token_text(gold) if gold >= 0 else None,
         related=bool(reason),
         because=reason or "distant",
     )
@@ -166,13 +166,13 @@ class Judge:
         """A reason a pair, empty where the rule finds none."""
         close = nearness(self.model, one, other) <= self.near
         return [
-            spelled(self.model.token(int(a)), self.model.token(int(b)))
+            spelling_relation(self.model.token_text(int(a)), self.model.token_text(int(b)))
             or ("near in embedding" if is_close else "")
             for a, b, is_close in zip(one, other, close, strict=True)
         ]
 
 
-def spelled(one: str, other: str) -> str:
+def spelling_relation(one: str, other: str) -> str:
     """Why two tokens are related by their letters or by a list, or an empty string."""
     one, other = one.strip().lower(), other.strip().lower()
     if "\ufffd" in one + other:  # pieces of characters
@@ -186,17 +186,17 @@ def spelled(one: str, other: str) -> str:
         return "numbers"
     if one in FUNCTION_WORDS or other in FUNCTION_WORDS or min(len(one), len(other)) < 4:
         return ""
-    if stem(one) == stem(other):
+    if strip_ending(one) == strip_ending(other):
         return "same stem"
-    return "like spelling" if distance(one, other) <= max(1, len(one) // 5) else ""
+    return "like spelling" if edit_distance(one, other) <= max(1, len(one) // 5) else ""
 
 
-def stem(word: str) -> str:
+def strip_ending(word: str) -> str:
     """The word without a common English ending."""
     return re.sub(r"(?<=\w{3})(ings?|edly|ed|ers?|est|ly|ies|es|s)$", "", word)
 
 
-def distance(one: str, other: str) -> int:
+def edit_distance(one: str, other: str) -> int:
     """Letters to insert, delete or replace to turn one word into the other."""
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
@@ -208,16 +208,16 @@ def distance(one: str, other: str) -> int:
 
 def nearness(model: LanguageModel, one: Tensor, other: Tensor) -> Tensor:
     """Share of the vocabulary that is nearer to `one` than `other` is, by cosine of embeddings."""
-    embedding = model.head.embedding[: model.words]
+    embedding = model.head.embedding[: model.vocab_size]
     a, b = (unit(embedding[tokens.to(embedding.device)]) for tokens in (one, other))
     limit = (a * b).sum(dim=1)
     nearer = torch.zeros(len(one), dtype=torch.long, device=embedding.device)
-    numbers = torch.arange(model.words, device=embedding.device)
+    numbers = torch.arange(model.vocab_size, device=embedding.device)
     rows = max(1, CHUNK_BYTES // (4 * max(len(one), embedding.shape[1])))
     for some, part in zip(numbers.split(rows), embedding.split(rows), strict=True):
         pair = (some == one.to(some.device)[:, None]) | (some == other.to(some.device)[:, None])
         nearer += ((a @ unit(part).T > limit[:, None]) & ~pair).sum(dim=1)
-    return nearer.double().cpu() / model.words
+    return nearer.double().cpu() / model.vocab_size
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ def unit(vectors: Tensor) -> Tensor:
     return torch.nn.functional.normalize(vectors.float(), dim=1)
 
 
-def calibrated(model: LanguageModel, one: Tensor, other: Tensor) -> float:
+def calibrate_nearness(model: LanguageModel, one: Tensor, other: Tensor) -> float:
     """The largest share that calls few enough of these unrelated pairs near."""
     different = one != other
     apart = nearness(model, one[different], other[different])
@@ -266,12 +266,12 @@ class LastMemories:
 
 
 def last_memories(
-    model: LanguageModel, reading: SampleReading, generator: torch.Generator
+    model: LanguageModel, reading: SampleRecord, generator: torch.Generator
 ) -> LastMemories:
     """Rank the layer's and the model's token under m v of the strongest memories of each prefix."""
     found = reading.predictions[0]
     layer, output = found.feedforward[:, -1], found.output[:, -1]
-    tokens = torch.stack([layer, output, shuffled(layer, generator)])
+    tokens = torch.stack([layer, output, shuffle_rows(layer, generator)])
     ranks = ranks_under_cells(model, reading.strongest, tokens)
     by_layer, by_output, by_chance = (_votes(each) for each in ranks)
     return LastMemories(reading.strongest.shape[1], by_layer, by_output, by_chance)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.analyses.controls import random_rows, shuffled, shuffled_agreement
+from ffmem.analyses.controls import agreement_of_shuffles, random_rows, shuffle_rows
 from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import PrefixSample
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
@@ -83,20 +83,22 @@ def lenses(
     for layer in store.memories:
         following = trigger_tokens(store, layer).next[:, 0]
         cells = (following >= 0).nonzero().flatten()
-        wanted = torch.stack([following[cells], shuffled(following[cells], generator)], dim=1)
+        wanted = torch.stack([following[cells], shuffle_rows(following[cells], generator)], dim=1)
         values = cell_values(model.layer(layer), store.manifest.signed)[cells]
         for name, lens in static.items():
             scores = (part for _, part in in_chunks(model, values, "piece", lens))
             rows.append(_row(model, (layer, name), scores, wanted, generator))
         chosen = random_rows(len(cells), size[0], generator)
         own = wanted[chosen, 0]
-        wanted = torch.stack([own, shuffled(own, generator)], dim=1)
-        changes = measured(model, store, (layer, cells[chosen]), sample, (generator, size[1]))
+        wanted = torch.stack([own, shuffle_rows(own, generator)], dim=1)
+        changes = measured_effects(
+            model, store, (layer, cells[chosen]), sample, (generator, size[1])
+        )
         rows.append(_row(model, (layer, MEASURED), changes, wanted, generator))
     return Lenses(tuple(rows), (*static, MEASURED), *size)
 
 
-def measured(
+def measured_effects(
     model: LanguageModel,
     store: ScanStore,
     which: tuple[int, Tensor],
@@ -140,9 +142,9 @@ def _row(
         layer=about[0],
         lens=about[1],
         agreement=wilson(int((ranks[:, 0] == 0).sum()), count),
-        shuffled=shuffled_agreement(top, wanted[:count, 0], generator),
+        shuffled=agreement_of_shuffles(top, wanted[:count, 0], generator),
         top_10=wilson(int((ranks[:, 0] < 10).sum()), count),
         shuffled_top_10=wilson(int((ranks[:, 1] < 10).sum()), count),
-        median_rank=float(middle[0]) / model.words,
-        shuffled_median_rank=float(middle[1]) / model.words,
+        median_rank=float(middle[0]) / model.vocab_size,
+        shuffled_median_rank=float(middle[1]) / model.vocab_size,
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_rows, random_rows_like
-from ffmem.analyses.inputs.value_rankings import LayerValues
+from ffmem.analyses.inputs.value_rankings import LayerValueRankings
 from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -59,7 +59,7 @@ class Predictive:
 def predictive_values(
     model: LanguageModel,
     store: ScanStore,
-    read: Sequence[LayerValues],
+    read: Sequence[LayerValueRankings],
     generator: torch.Generator,
     count: int = 100,
 ) -> Predictive:
@@ -91,7 +91,7 @@ def predictive_values(
     )
 
 
-def precisions(part: LayerValues) -> Tensor:
+def precisions(part: LayerValueRankings) -> Tensor:
     """Share of each cell's triggers that the value's top token follows; NaN without triggers."""
     known = part.triggers.next >= 0
     hits = (part.triggers.next == part.top[:, None]) & known
@@ -99,7 +99,7 @@ def precisions(part: LayerValues) -> Tensor:
 
 
 def table_rows(
-    model: LanguageModel, store: ScanStore, read: Sequence[LayerValues], chosen: Tensor
+    model: LanguageModel, store: ScanStore, read: Sequence[LayerValueRankings], chosen: Tensor
 ) -> list[ValueRow]:
     """One row a value, with its strongest agreeing trigger."""
     firsts = torch.tensor([0, *(len(part.top) for part in read)]).cumsum(0)
@@ -114,7 +114,7 @@ def table_rows(
         rows.append(
             ValueRow(
                 address=part.address(cell),
-                prediction=model.token(int(part.top[cell])),
+                prediction=model.token_text(int(part.top[cell])),
                 probability=float(part.probability[cell]),
                 precision=float(precisions(part)[cell]),
                 triggers=len(triggers),

@@ -10,7 +10,7 @@ from ffmem.address import Address
 from ffmem.store.scan_store import ScanStore
 
 
-def drawn_keys(
+def random_keys(
     store: ScanStore, per_layer: int, seed: int, purpose: str
 ) -> dict[int, list[Address]]:
     """So many cells of every layer, uniformly and without repeats; all where there are fewer.

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.controls import shuffled_agreement
-from ffmem.analyses.inputs.layer_readings import Predictions, SampleReading
+from ffmem.analyses.controls import agreement_of_shuffles
+from ffmem.analyses.inputs.layer_readings import Predictions, SampleRecord
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -101,7 +101,7 @@ class Refinement:
     vocabulary: int
 
 
-def refinement(reading: SampleReading, words: int, generator: torch.Generator) -> Refinement:
+def refinement(reading: SampleRecord, words: int, generator: torch.Generator) -> Refinement:
     """Follow the final token down the layers, and say who decides at each."""
     return Refinement(
         conventions=tuple(
@@ -132,7 +132,7 @@ def steps(
             LayerStep(
                 layer=layer,
                 settled=_share(r == found.last),
-                shuffled=shuffled_agreement(r, found.last, generator),
+                shuffled=agreement_of_shuffles(r, found.last, generator),
                 rank_quantiles=_quantiles(found.rank[:, place]),
                 probability_quantiles=_quantiles(probability),
                 mean_probability=bootstrap(probability, generator),
@@ -173,7 +173,7 @@ def vetoes(found: Predictions, layers: tuple[int, ...], words: int) -> list[Laye
     return rows
 
 
-def entropies(reading: SampleReading, generator: torch.Generator) -> list[LengthEntropy]:
+def entropies(reading: SampleRecord, generator: torch.Generator) -> list[LengthEntropy]:
     """The model's entropy by the length of the prefix; groups without a prefix are left out."""
     size = reading.sample.positions
     rows = []

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
-from ffmem.analyses.random_keys import drawn_keys
-from ffmem.analyses.statistics import Interval, pooled
+from ffmem.analyses.inputs.shortened_prefixes import (
+    CoefficientQuery,
+    ShortenedSentence,
+    coefficients,
+)
+from ffmem.analyses.random_keys import random_keys
+from ffmem.analyses.statistics import Interval, pool_by_key
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import NO_SENTENCE
@@ -108,7 +112,7 @@ def removal(
     never one of precision. The token removed at random is drawn once for a prefix and shared by the
     keys it triggers.
     """
-    drawn = drawn_keys(store, keys, seed, "removal")
+    drawn = random_keys(store, keys, seed, "removal")
     triggers = _triggers(store, [key for layer in drawn.values() for key in layer], top)
     long = triggers.position >= 2
     removed = _random_tokens(triggers, seed, variant.interior)
@@ -133,7 +137,7 @@ def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
     positions = np.asarray(store.array("trigger_positions")[rows, :top]).astype(np.int64)
     fires = np.asarray(store.array("trigger_coefficients")[rows, :top]) > 0
     key, slot = np.nonzero((sentences != NO_SENTENCE) & fires)
-    kept = np.searchsorted(np.asarray(store.kept.numbers), sentences[key, slot])
+    kept = np.searchsorted(np.asarray(store.sentences.numbers), sentences[key, slot])
     return _Triggers(keys, key, kept, positions[key, slot])
 
 
@@ -157,16 +161,18 @@ def _questions(
     triggers: _Triggers,
     removed: np.ndarray[tuple[int], np.dtype[np.int64]],
     rows: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> list[Question]:
+) -> list[CoefficientQuery]:
     """Four questions a trigger: as it is, and without its first, last and one random token."""
-    sentences = {int(row): store.kept.token_ids(int(row)) for row in np.unique(triggers.sentence)}
+    sentences = {
+        int(row): store.sentences.token_ids(int(row)) for row in np.unique(triggers.sentence)
+    }
     asked = []
     for row in rows:
         key, position = triggers.keys[triggers.key[row]], int(triggers.position[row])
         sentence = int(triggers.sentence[row])
         for gone in (0, 1, position, int(removed[row])):
-            text = Shortened(sentence, sentences[sentence], gone)
-            asked.append(Question(key, text, position))
+            text = ShortenedSentence(sentence, sentences[sentence], gone)
+            asked.append(CoefficientQuery(key, text, position))
     return asked
 
 
@@ -224,7 +230,7 @@ def _change(m: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> Ch
 
 def _by_key(changes: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> Interval:
     sums = torch.zeros(keys, dtype=torch.float64).index_add_(0, key, changes)
-    return pooled(sums, torch.bincount(key, minlength=keys), generator)
+    return pool_by_key(sums, torch.bincount(key, minlength=keys), generator)
 
 
 @dataclass(frozen=True)
@@ -242,9 +248,12 @@ class Saliency:
 
 def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Saliency:
     """Remove every token of `prefix` (at least two, no BOS) in turn and read `key` at its end."""
-    model.check(key)
+    model.layer_of(key)
     ids = np.asarray(prefix, dtype=np.int32)
-    asked = [Question(key, Shortened(0, ids, gone), len(ids)) for gone in range(len(ids) + 1)]
+    asked = [
+        CoefficientQuery(key, ShortenedSentence(0, ids, gone), len(ids))
+        for gone in range(len(ids) + 1)
+    ]
     found = coefficients(model, asked, BUDGET["cuda"]).values.clamp(min=0).tolist()
     before = found[0]
     changes = tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])

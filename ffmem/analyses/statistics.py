@@ -55,7 +55,7 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
     return Interval(share, low, high, trials)
 
 
-def pooled(
+def pool_by_key(
     sums: Tensor,
     counts: Tensor,
     generator: torch.Generator,

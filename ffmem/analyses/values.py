@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.controls import shuffled_agreement, unigram_match
-from ffmem.analyses.inputs.value_rankings import Group, LayerValues
+from ffmem.analyses.controls import agreement_of_shuffles, unigram_match
+from ffmem.analyses.inputs.value_rankings import Group, LayerValueRankings
 from ffmem.analyses.predictive_values import Predictive, predictive_values
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.models.language_model import LanguageModel
@@ -89,25 +89,25 @@ class Values:
 def summarise(
     model: LanguageModel,
     store: ScanStore,
-    read: Sequence[LayerValues],
+    read: Sequence[LayerValueRankings],
     generator: torch.Generator,
 ) -> Values:
     """All results of section 4 from values that have been read."""
-    text = torch.from_numpy(np.array(store.kept.tokens, dtype=np.int64))
+    text = torch.from_numpy(np.array(store.sentences.tokens, dtype=np.int64))
     return Values(
         agreement=tuple(row for part in read for row in agreement(model, part, text, generator)),
-        ranks=tuple(row for part in read for row in ranks(part, model.words)),
-        equal_width=bins_of(read, equal_width_edges(_pooled(read, "probability"))),
-        quantile_bins=bins_of(read, quantile_edges(_pooled(read, "probability"))),
+        ranks=tuple(row for part in read for row in ranks(part, model.vocab_size)),
+        equal_width=bins_of(read, equal_width_edges(_concatenate(read, "probability"))),
+        quantile_bins=bins_of(read, quantile_edges(_concatenate(read, "probability"))),
         predictive=predictive_values(model, store, read, generator),
-        vocabulary=model.words,
+        vocabulary=model.vocab_size,
         layers=len(read),
-        counts=left_out(read, model.unknown),
+        counts=exclusions(read, model.unk),
     )
 
 
 def agreement(
-    model: LanguageModel, part: LayerValues, text: Tensor, generator: torch.Generator
+    model: LanguageModel, part: LayerValueRankings, text: Tensor, generator: torch.Generator
 ) -> list[LayerAgreement]:
     """Figure 4 for one layer, and for each sign of a gated one."""
     rows = []
@@ -122,15 +122,15 @@ def agreement(
                 all=wilson(hits, count),
                 filled=wilson(hits, int((following >= 0).sum())),
                 released=wilson(int((top == last).sum()), count),
-                shuffled=shuffled_agreement(top, following, generator),
-                unigram=unigram_match(top, text, model.words),
-                uniform=1 / model.words,
+                shuffled=agreement_of_shuffles(top, following, generator),
+                unigram=unigram_match(top, text, model.vocab_size),
+                uniform=1 / model.vocab_size,
             )
         )
     return rows
 
 
-def ranks(part: LayerValues, words: int) -> list[LayerRanks]:
+def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
     """Figure 5 for one layer, and for each sign of a gated one."""
     rows = []
     for name, cells in part.groups():
@@ -179,9 +179,9 @@ def quantile_edges(probability: Tensor, bins: int = 20) -> Tensor:
     return torch.from_numpy(np.quantile(probability.double(), np.linspace(0, 1, bins + 1)))
 
 
-def bins_of(read: Sequence[LayerValues], edges: Tensor) -> tuple[Bin, ...]:
+def bins_of(read: Sequence[LayerValueRankings], edges: Tensor) -> tuple[Bin, ...]:
     """Figure 6: agreement of all layers' cells by their value's maximal probability."""
-    probability = _pooled(read, "probability").double()
+    probability = _concatenate(read, "probability").double()
     agree = torch.cat([part.top == part.triggers.next[:, 0] for part in read])
     chance = torch.cat([part.top == part.shuffled_next for part in read])
     which = torch.bucketize(probability, edges[1:-1], right=True)
@@ -200,11 +200,11 @@ def bins_of(read: Sequence[LayerValues], edges: Tensor) -> tuple[Bin, ...]:
     return tuple(rows)
 
 
-def _pooled(read: Sequence[LayerValues], name: str) -> Tensor:
+def _concatenate(read: Sequence[LayerValueRankings], name: str) -> Tensor:
     return torch.cat([getattr(part, name) for part in read])
 
 
-def left_out(read: Sequence[LayerValues], unknown: int | None = None) -> dict[str, int]:
+def exclusions(read: Sequence[LayerValueRankings], unknown: int | None = None) -> dict[str, int]:
     """What the figures leave out or count as disagreement, over all layers.
 
     `unknown` is the token that stands for words outside the vocabulary; it counts as a token like
@@ -222,7 +222,7 @@ def left_out(read: Sequence[LayerValues], unknown: int | None = None) -> dict[st
     }
 
 
-def _unknown(read: Sequence[LayerValues], unknown: int) -> dict[str, int]:
+def _unknown(read: Sequence[LayerValueRankings], unknown: int) -> dict[str, int]:
     """How often the unknown token follows a top trigger, and how often a value promotes it."""
     return {
         "top triggers followed by the unknown token": sum(

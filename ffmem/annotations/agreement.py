@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ffmem.analyses.statistics import Interval, wilson
-from ffmem.annotations.cases import Judgement, Judging, ShownCase, judged_cases
-from ffmem.annotations.sheets import Saying
+from ffmem.annotations.cases import CaseAnswer, CaseLine, Judgement, judgements_by_case
+from ffmem.annotations.sheets import SheetAnswer
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Agreement:
     disagreements: tuple[Disagreement, ...]
 
 
-def agreement(sayings: Sequence[Saying]) -> Agreement:
+def agreement(sayings: Sequence[SheetAnswer]) -> Agreement:
     """Compare everybody's newest answers; keys that somebody picked are left out."""
-    sayings = [saying for saying in sayings if not saying.sheet.chosen]
+    sayings = [saying for saying in sayings if not saying.sheet.by_choice]
     labels: dict[tuple[str, str, int], dict[str, str]] = {}
     for saying in sayings:
         if saying.sheet.key is not None:
@@ -90,7 +90,7 @@ def _pair(
     )
 
 
-def _false_patterns(person: str, sayings: Iterable[Saying]) -> Interval:
+def _false_patterns(person: str, sayings: Iterable[SheetAnswer]) -> Interval:
     controls = [s for s in sayings if s.annotator == person and s.sheet.control is not None]
     return wilson(sum(bool(saying.said) for saying in controls), len(controls))
 
@@ -152,18 +152,18 @@ class CaseAgreement:
     shares: tuple[CaseShare, ...]
     pairs: tuple[CasePair, ...]
     alpha: float  # Krippendorff's, over all annotators; nan where no case has two judgements
-    disagreements: tuple[tuple[ShownCase, dict[str, Judgement]], ...]
+    disagreements: tuple[tuple[CaseLine, dict[str, Judgement]], ...]
 
 
-def case_agreement(judgings: Sequence[Judging]) -> CaseAgreement:
+def case_agreement(judgings: Sequence[CaseAnswer]) -> CaseAgreement:
     """Compare everybody's newest judgements."""
-    judged = judged_cases(judgings)
+    judged = judgements_by_case(judgings)
     people = sorted({judging.annotator for judging in judgings})
     cases = {case: said for case, said in judged.items() if not case.control}
     found = [_case_pair(one, other, cases.values()) for one, other in combinations(people, 2)]
     return CaseAgreement(
         shares=tuple(
-            CaseShare(who, _related(who, judged, False), _related(who, judged, True))
+            CaseShare(who, _related_share(who, judged, False), _related_share(who, judged, True))
             for who in people
         ),
         pairs=tuple(pair for pair in found if pair.cases),
@@ -174,7 +174,9 @@ def case_agreement(judgings: Sequence[Judging]) -> CaseAgreement:
     )
 
 
-def _related(who: str, judged: dict[ShownCase, dict[str, Judgement]], control: bool) -> Interval:
+def _related_share(
+    who: str, judged: dict[CaseLine, dict[str, Judgement]], control: bool
+) -> Interval:
     mine = [said[who] for case, said in judged.items() if case.control == control and who in said]
     return wilson(mine.count("related"), len(mine))
 

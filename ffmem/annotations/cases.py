@@ -16,7 +16,7 @@ ON_A_SHEET = 25
 
 
 @dataclass(frozen=True)
-class ShownCase:
+class CaseLine:
     """One change as it is shown; `control` is not: then `old` is another case's."""
 
     prefix: str
@@ -33,11 +33,11 @@ class CaseSheet:
 
     name: str
     scan: str  # digest of the scan they were drawn from
-    cases: tuple[ShownCase, ...]
+    cases: tuple[CaseLine, ...]
 
 
 @dataclass(frozen=True)
-class Judging:
+class CaseAnswer:
     """What one annotator last said of a sheet of cases, one judgement each."""
 
     sheet: CaseSheet
@@ -45,15 +45,15 @@ class Judging:
     judged: tuple[Judgement, ...]
 
 
-def drawn_case_sheets(
+def draw_case_sheets(
     found: LastLayer, scan: str, controls: int | None = None
 ) -> list[tuple[CaseSheet, tuple[Judgement, ...]]]:
     """Sheets of all cases and of some controls, mixed, each with the rule's judgements.
 
     The order is that of a digest of each case, so it tells nothing and is always the same.
     """
-    pairs = [(_shown(case, False), _judgement(case)) for case in found.cases]
-    pairs += [(_shown(case, True), _judgement(case)) for case in found.controls[:controls]]
+    pairs = [(_case_line(case, False), _judgement(case)) for case in found.cases]
+    pairs += [(_case_line(case, True), _judgement(case)) for case in found.controls[:controls]]
     pairs.sort(key=lambda pair: _digest(scan, pair[0].prefix, pair[0].old, pair[0].new))
     sheets = []
     for start in range(0, len(pairs), ON_A_SHEET):
@@ -63,17 +63,17 @@ def drawn_case_sheets(
     return sheets
 
 
-def judged_cases(judgings: Sequence[Judging]) -> dict[ShownCase, dict[str, Judgement]]:
+def judgements_by_case(judgings: Sequence[CaseAnswer]) -> dict[CaseLine, dict[str, Judgement]]:
     """Everybody's judgement of every case."""
-    found: dict[ShownCase, dict[str, Judgement]] = {}
+    found: dict[CaseLine, dict[str, Judgement]] = {}
     for judging in judgings:
         for case, judgement in zip(judging.sheet.cases, judging.judged, strict=True):
             found.setdefault(case, {})[judging.annotator] = judgement
     return found
 
 
-def _shown(case: Case, control: bool) -> ShownCase:
-    return ShownCase(case.prefix, case.residual, case.feedforward, case.output, case.gold, control)
+def _case_line(case: Case, control: bool) -> CaseLine:
+    return CaseLine(case.prefix, case.residual, case.feedforward, case.output, case.gold, control)
 
 
 def _judgement(case: Case) -> Judgement:

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
-from ffmem.annotations.cases import CaseSheet, Judgement, Judging, ShownCase
+from ffmem.annotations.cases import CaseAnswer, CaseLine, CaseSheet, Judgement
 from ffmem.annotations.revisions import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES, Revisions
-from ffmem.annotations.sheets import Said, Saying, Sheet, ShownPrefix
+from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetAnswer, SheetPrefix
 from ffmem.errors import StoreError
 from ffmem.locations import location
 
@@ -34,7 +34,7 @@ class Annotations:
         try:
             engine = create_engine(where, connect_args=options)
             if where.startswith("sqlite"):
-                event.listen(engine, "connect", _written_through)
+                event.listen(engine, "connect", _write_through)
             with engine.begin() as connection:
                 TABLES.create_all(connection)
         except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
@@ -53,7 +53,7 @@ class Annotations:
         """The names of all sheets, or of one scan's, in order."""
         return self._answers.names(scan)
 
-    def kept(self, sheets: Sequence[Sheet]) -> list[Sheet]:
+    def add_and_get_sheets(self, sheets: Sequence[Sheet]) -> list[Sheet]:
         """Add the sheets that are not there yet; all of them, as the database has them.
 
         A control sheet drawn with other options has other prefixes; the one given out first stays.
@@ -70,28 +70,28 @@ class Annotations:
         """One sheet, or None where there is none of this name."""
         return next((_sheet(row) for row in self._answers.sheets(name)), None)
 
-    def answered(self, scan: str) -> dict[str, set[str]]:
+    def sheets_by_annotator(self, scan: str) -> dict[str, set[str]]:
         """Which sheets of a scan each annotator has answered."""
-        return self._answers.answered(scan)
+        return self._answers.sheets_by_annotator(scan)
 
-    def answer(self, sheet: Sheet, annotator: str, said: Sequence[Said]) -> bool:
+    def answer(self, sheet: Sheet, annotator: str, said: Sequence[PatternAnswer]) -> bool:
         """Save an answer as the annotator's newest; False where it is the one already there."""
         text = json.dumps([asdict(each) for each in said], ensure_ascii=False)
         return self._answers.save(sheet.name, annotator, text)
 
-    def sayings(self, scan: str | None = None, key: str | None = None) -> list[Saying]:
+    def answers(self, scan: str | None = None, key: str | None = None) -> list[SheetAnswer]:
         """What every annotator last said of every sheet, by sheet and annotator.
 
         With `scan`, or `key` too, only of the sheets of that scan, or of that key of it.
         """
         return [
-            Saying(_sheet(row), str(row["annotator"]), _said(row["said"]))
+            SheetAnswer(_sheet(row), str(row["annotator"]), _parse_answers(row["said"]))
             for row in self._answers.newest(scan=scan, key=key)
         ]
 
-    def history(self, sheet: str, annotator: str) -> list[tuple[Said, ...]]:
+    def history(self, sheet: str, annotator: str) -> list[tuple[PatternAnswer, ...]]:
         """Everything an annotator ever said of a sheet, oldest first."""
-        return [_said(text) for text in self._answers.history(sheet, annotator)]
+        return [_parse_answers(text) for text in self._answers.history(sheet, annotator)]
 
     def add_case_sheets(self, sheets: Sequence[CaseSheet]) -> int:
         """Add the sheets of cases that are not there yet; how many that were."""
@@ -105,10 +105,10 @@ class Annotations:
         """Save a judgement a case as the annotator's newest; False where that is there already."""
         return self._judgements.save(sheet.name, annotator, json.dumps(list(judged)))
 
-    def judgings(self, scan: str | None = None) -> list[Judging]:
+    def case_answers(self, scan: str | None = None) -> list[CaseAnswer]:
         """What everybody last judged the cases of every sheet, or of one scan's, to be."""
         return [
-            Judging(_case_sheet(row), str(row["annotator"]), tuple(json.loads(row["said"])))
+            CaseAnswer(_case_sheet(row), str(row["annotator"]), tuple(json.loads(row["said"])))
             for row in self._judgements.newest(scan=scan)
         ]
 
@@ -117,7 +117,7 @@ class Annotations:
         self._engine.dispose()
 
 
-def _written_through(connection: Any, _record: object) -> None:
+def _write_through(connection: Any, _record: object) -> None:
     """What was saved is on the disk before it is said to be saved; people may read meanwhile."""
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
@@ -136,13 +136,14 @@ def _sheet_row(sheet: Sheet) -> dict[str, Any]:
 
 
 def _sheet(row: Any) -> Sheet:
-    shown = tuple(ShownPrefix(before, last) for before, last in json.loads(row["prefixes"]))
+    shown = tuple(SheetPrefix(before, last) for before, last in json.loads(row["prefixes"]))
     return Sheet(row["name"], row["scan"], row["layer"], row["key"], row["control"], shown)
 
 
-def _said(text: str) -> tuple[Said, ...]:
+def _parse_answers(text: str) -> tuple[PatternAnswer, ...]:
     return tuple(
-        Said(each["description"], each["kind"], tuple(each["ranks"])) for each in json.loads(text)
+        PatternAnswer(each["description"], each["kind"], tuple(each["ranks"]))
+        for each in json.loads(text)
     )
 
 
@@ -152,5 +153,5 @@ def _case_sheet_row(sheet: CaseSheet) -> dict[str, Any]:
 
 
 def _case_sheet(row: Any) -> CaseSheet:
-    shown = tuple(ShownCase(**case) for case in json.loads(row["cases"]))
+    shown = tuple(CaseLine(**case) for case in json.loads(row["cases"]))
     return CaseSheet(row["name"], row["scan"], shown)

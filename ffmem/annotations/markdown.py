@@ -6,16 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ffmem.annotations.cases import CaseSheet, Judgement, ShownCase
-from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
+from ffmem.annotations.cases import CaseLine, CaseSheet, Judgement
+from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import StoreError
-from ffmem.patterns.record import LEAST
+from ffmem.patterns.record import MIN_TRIGGERS
 
 BLANKS = 6  # empty patterns on a sheet; more can be added by hand
 INSTRUCTIONS = f"""\
 Each line under Prefixes is the beginning of a sentence; its last token is in **bold**.
 
-- Find what repeats: a pattern is something that at least {LEAST} of the prefixes have in common.
+- Find what repeats: a pattern is something that at least {MIN_TRIGGERS} of the prefixes have in\
+ common.
 - Describe each pattern in a few words.
 - Class: `shallow` for what can be seen on the surface (the same last word, a recurring phrase),
   `semantic` for a shared meaning or topic.
@@ -38,7 +39,7 @@ def sheet_text(sheet: Sheet) -> str:
     return "\n".join(lines)
 
 
-def _line(prefix: ShownPrefix) -> str:
+def _line(prefix: SheetPrefix) -> str:
     last = prefix.last.strip()
     gap = " " if prefix.last[:1].isspace() else ""
     return " ".join(f"{prefix.before}{gap}**{last or '␣'}**".split())
@@ -50,9 +51,11 @@ class _Field:
     line: int
 
 
-def filled_sheet(text: str, file: str, sheets: Mapping[str, Sheet]) -> tuple[Sheet, list[Said]]:
+def parse_sheet(
+    text: str, file: str, sheets: Mapping[str, Sheet]
+) -> tuple[Sheet, list[PatternAnswer]]:
     """The sheet that a file is, and what is said on it; refuses what is half said."""
-    place = FilledFile.of(text, file)
+    place = SheetFile.of(text, file)
     lines = place.lines
     sheet = _which(place, sheets)
     headings = {
@@ -66,19 +69,19 @@ def filled_sheet(text: str, file: str, sheets: Mapping[str, Sheet]) -> tuple[She
     start, end = headings["prefixes"], headings["patterns"]
     _check_prefixes(place, start, end, sheet)
     none, blocks = _blocks(place, end)
-    said = [_pattern(block, len(sheet.prefixes), place) for block in blocks if _begun(block)]
+    said = [_pattern(block, len(sheet.prefixes), place) for block in blocks if _has_content(block)]
     _check_whole(none, blocks, said, place)
     return sheet, said
 
 
-def untouched(text: str) -> bool:
+def is_blank_sheet(text: str) -> bool:
     """Whether nobody has begun a sheet: no tick, no field."""
     lines = text.splitlines()
     ticked = any((tick := _NONE.search(line)) and tick[1].strip() for line in lines)
     return not ticked and not any((f := _FIELD.match(line)) and f[2].strip() for line in lines)
 
 
-def _which(place: FilledFile, sheets: Mapping[str, Sheet]) -> Sheet:
+def _which(place: SheetFile, sheets: Mapping[str, Sheet]) -> Sheet:
     for number, line in enumerate(place.lines, 1):
         found = re.match(r"#\s*Sheet\s+(\w+)", line)
         if found:
@@ -88,7 +91,7 @@ def _which(place: FilledFile, sheets: Mapping[str, Sheet]) -> Sheet:
     raise place.wrong(1, "the heading ‘# Sheet NAME’ is gone; put it back")
 
 
-def _check_prefixes(place: FilledFile, start: int, end: int, sheet: Sheet) -> None:
+def _check_prefixes(place: SheetFile, start: int, end: int, sheet: Sheet) -> None:
     """Refuse a sheet whose prefixes were altered; wrapped lines and spaces do not matter."""
     expected = [letters(f"{n}.{_line(p)}") for n, p in enumerate(sheet.prefixes, 1)]
     rest, line = "".join(expected), start + 1
@@ -101,7 +104,7 @@ def _check_prefixes(place: FilledFile, start: int, end: int, sheet: Sheet) -> No
         raise place.wrong(line, "some prefixes after this line are gone; put them back")
 
 
-def _blocks(place: FilledFile, start: int) -> tuple[tuple[bool, int], list[dict[str, _Field]]]:
+def _blocks(place: SheetFile, start: int) -> tuple[tuple[bool, int], list[dict[str, _Field]]]:
     """The tick for no pattern with its line, and the fields of every pattern."""
     none, blocks, open_field = (False, start), list[dict[str, _Field]](), None
     for number, line in enumerate(place.lines[start:], start + 1):
@@ -122,11 +125,11 @@ def _blocks(place: FilledFile, start: int) -> tuple[tuple[bool, int], list[dict[
     return none, blocks
 
 
-def _begun(block: dict[str, _Field]) -> bool:
+def _has_content(block: dict[str, _Field]) -> bool:
     return any(field.text for field in block.values())
 
 
-def _pattern(block: dict[str, _Field], prefixes: int, place: FilledFile) -> Said:
+def _pattern(block: dict[str, _Field], prefixes: int, place: SheetFile) -> PatternAnswer:
     line = min(field.line for field in block.values())
     for name in FIELDS:
         if name not in block:
@@ -140,10 +143,10 @@ def _pattern(block: dict[str, _Field], prefixes: int, place: FilledFile) -> Said
             f"the class is {kind!r}; write shallow or semantic, and for both make two patterns",
         )
     ranks = _ranks(block["Prefixes"], prefixes, place)
-    return Said(" ".join(block["Description"].text.split()), kind, ranks)  # type: ignore[arg-type]
+    return PatternAnswer(" ".join(block["Description"].text.split()), kind, ranks)  # type: ignore[arg-type]
 
 
-def _ranks(field: _Field, prefixes: int, place: FilledFile) -> tuple[int, ...]:
+def _ranks(field: _Field, prefixes: int, place: SheetFile) -> tuple[int, ...]:
     found: list[int] = []
     for part in re.split(r"[,;\s]+", re.sub(r"\s*[-–]\s*", "-", field.text).strip(" .,;")):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
@@ -156,24 +159,27 @@ def _ranks(field: _Field, prefixes: int, place: FilledFile) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         twice = next(rank for rank in found if found.count(rank) > 1)
         raise place.wrong(field.line, f"prefix {twice} is named twice; name it once")
-    if len(found) < LEAST:
+    if len(found) < MIN_TRIGGERS:
         raise place.wrong(
             field.line,
-            f"a pattern needs {LEAST} prefixes and this has {len(found)}; "
+            f"a pattern needs {MIN_TRIGGERS} prefixes and this has {len(found)}; "
             "name more or clear the pattern",
         )
     return tuple(sorted(found))
 
 
 def _check_whole(
-    none: tuple[bool, int], blocks: list[dict[str, _Field]], said: list[Said], place: FilledFile
+    none: tuple[bool, int],
+    blocks: list[dict[str, _Field]],
+    said: list[PatternAnswer],
+    place: SheetFile,
 ) -> None:
     ticked, line = none
     if ticked and said:
         raise place.wrong(line, "no pattern is ticked, yet patterns follow; clear one or the other")
     if not ticked and not said:
         raise place.wrong(line, "nothing is filled in; describe a pattern, or tick that none is")
-    begun = [block for block in blocks if _begun(block)]
+    begun = [block for block in blocks if _has_content(block)]
     for number, each in enumerate(said):
         if any(each.description.lower() == other.description.lower() for other in said[:number]):
             again = begun[number]["Description"].line
@@ -181,14 +187,14 @@ def _check_whole(
 
 
 @dataclass(frozen=True)
-class FilledFile:
+class SheetFile:
     """A file that somebody filled in."""
 
     name: str
     lines: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str, name: str) -> FilledFile:
+    def of(cls, text: str, name: str) -> SheetFile:
         """The lines of a text, whatever editor it comes from."""
         return cls(name, tuple(text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")))
 
@@ -220,11 +226,17 @@ def case_sheet_text(sheet: CaseSheet) -> str:
     """The sheet to fill in."""
     lines = [f"# Cases {sheet.name}", "", CASE_INSTRUCTIONS]
     for number, case in enumerate(sheet.cases, 1):
-        lines += [f"### {number}", "", *(f"- {line}" for line in _fixed(case)), "- Judgement: ", ""]
+        lines += [
+            f"### {number}",
+            "",
+            *(f"- {line}" for line in _case_heading(case)),
+            "- Judgement: ",
+            "",
+        ]
     return "\n".join(lines)
 
 
-def _fixed(case: ShownCase) -> list[str]:
+def _case_heading(case: CaseLine) -> list[str]:
     return [
         f"Text: {' '.join(case.prefix.split())}",
         f"Before: **{_token(case.old)}**",
@@ -243,16 +255,16 @@ def is_case_sheet(text: str) -> bool:
     return any(_HEADING.match(line) for line in text.removeprefix("\ufeff").splitlines())
 
 
-def cases_untouched(text: str) -> bool:
+def is_blank_case_sheet(text: str) -> bool:
     """Whether nobody has begun a sheet of cases."""
     return not any((f := _JUDGEMENT.match(line)) and f[1].strip() for line in text.splitlines())
 
 
-def filled_cases(
+def parse_case_sheet(
     text: str, file: str, sheets: Mapping[str, CaseSheet]
 ) -> tuple[CaseSheet, list[Judgement]]:
     """The sheet that a file is, and a judgement a case; refuses what is half said."""
-    place = FilledFile.of(text, file)
+    place = SheetFile.of(text, file)
     sheet = _case_sheet_of(place, sheets)
     starts = [
         (at, int(found[1]))
@@ -267,12 +279,12 @@ def filled_cases(
             )
     ends = [line - 1 for line, _ in starts[1:]] + [len(place.lines)]
     return sheet, [
-        _judged(place, start, end, case)
+        _judgement(place, start, end, case)
         for (start, _), end, case in zip(starts, ends, sheet.cases, strict=True)
     ]
 
 
-def _case_sheet_of(place: FilledFile, sheets: Mapping[str, CaseSheet]) -> CaseSheet:
+def _case_sheet_of(place: SheetFile, sheets: Mapping[str, CaseSheet]) -> CaseSheet:
     for number, line in enumerate(place.lines, 1):
         if found := _HEADING.match(line):
             if found[1] not in sheets:
@@ -281,7 +293,7 @@ def _case_sheet_of(place: FilledFile, sheets: Mapping[str, CaseSheet]) -> CaseSh
     raise place.wrong(1, "the heading ‘# Cases NAME’ is gone; put it back")
 
 
-def _judged(place: FilledFile, start: int, end: int, case: ShownCase) -> Judgement:
+def _judgement(place: SheetFile, start: int, end: int, case: CaseLine) -> Judgement:
     """What is said of the case on the lines behind `start`."""
     said = list[tuple[int, str]]()
     shown = list[tuple[int, str]]()
@@ -291,7 +303,7 @@ def _judged(place: FilledFile, start: int, end: int, case: ShownCase) -> Judgeme
             said.append((number, found[1].strip(" \t`*_.").lower()))
         else:
             shown.append((number, letters(re.sub(r"^\s*[-*+]\s", "", line))))
-    _check_shown(place, start, shown, case)
+    _check_case_text(place, start, shown, case)
     if not said:
         raise place.wrong(start, "this case has no line ‘Judgement:’; add it")
     if len(said) > 1:
@@ -304,11 +316,11 @@ def _judged(place: FilledFile, start: int, end: int, case: ShownCase) -> Judgeme
     return judgement  # type: ignore[return-value]
 
 
-def _check_shown(
-    place: FilledFile, start: int, shown: list[tuple[int, str]], case: ShownCase
+def _check_case_text(
+    place: SheetFile, start: int, shown: list[tuple[int, str]], case: CaseLine
 ) -> None:
     """Refuse a case that was altered; wrapped lines and spaces do not matter."""
-    rest = "".join(letters(line) for line in _fixed(case))
+    rest = "".join(letters(line) for line in _case_heading(case))
     for number, found in shown:
         if not rest.startswith(found):
             raise place.wrong(number, "this is not what was given out; put it back")

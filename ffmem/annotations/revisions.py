@@ -150,7 +150,7 @@ class Revisions:
         with self._engine.connect() as connection:
             return [row._mapping for row in connection.execute(question).all()]
 
-    def answered(self, scan: str) -> dict[str, set[str]]:
+    def sheets_by_annotator(self, scan: str) -> dict[str, set[str]]:
         """Which sheets of a scan each annotator has answered."""
         said = self._answers.c
         question = (

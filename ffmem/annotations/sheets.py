@@ -7,18 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
-from ffmem.analyses.random_keys import drawn_keys
+from ffmem.analyses.random_keys import random_keys
 from ffmem.errors import StoreError
 from ffmem.patterns.analysis import POOL, PURPOSE
 from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefixes, trigger_prefixes
-from ffmem.patterns.record import LEAST, SHOWN, AnnotatedKey, Kind, Label, Pattern, trigger_labels
+from ffmem.patterns.record import (
+    MIN_TRIGGERS,
+    TRIGGERS_SHOWN,
+    KeyPatterns,
+    Kind,
+    Label,
+    Pattern,
+    trigger_labels,
+)
 from ffmem.store.scan_store import ScanStore
 
 CHOSEN = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
 
 
 @dataclass(frozen=True)
-class ShownPrefix:
+class SheetPrefix:
     """One line of a sheet: the text before the last token, and that token."""
 
     before: str
@@ -34,16 +42,16 @@ class Sheet:
     layer: int
     key: str | None  # the address, or None for a control key
     control: str | None  # "random" or "matched", or None for a real key
-    prefixes: tuple[ShownPrefix, ...]
+    prefixes: tuple[SheetPrefix, ...]
 
     @property
-    def chosen(self) -> bool:
+    def by_choice(self) -> bool:
         """Whether its key was picked, not drawn: then it is no part of a study of random keys."""
         return self.name.startswith(CHOSEN)
 
 
 @dataclass(frozen=True)
-class Said:
+class PatternAnswer:
     """One pattern as an annotator gave it."""
 
     description: str
@@ -52,12 +60,12 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Saying:
+class SheetAnswer:
     """All that one annotator last said of one sheet; no pattern is an answer too."""
 
     sheet: Sheet
     annotator: str
-    said: tuple[Said, ...]
+    said: tuple[PatternAnswer, ...]
 
     @property
     def labels(self) -> list[Label]:
@@ -65,12 +73,12 @@ class Saying:
         stand_in = Address(max(self.sheet.layer, 1), 0)
         return trigger_labels(self.patterns(stand_in), len(self.sheet.prefixes))
 
-    def annotated(self) -> AnnotatedKey:
+    def key_patterns(self) -> KeyPatterns:
         """The same for Fig 2; only for sheets of real keys."""
         if self.sheet.key is None:
             raise ValueError(f"sheet {self.sheet.name} is a control, no key")
         key = Address.parse(self.sheet.key)
-        return AnnotatedKey(key, len(self.sheet.prefixes), tuple(self.patterns(key)))
+        return KeyPatterns(key, len(self.sheet.prefixes), tuple(self.patterns(key)))
 
     def patterns(self, key: Address) -> list[Pattern]:
         """What was said, as patterns of a key."""
@@ -80,12 +88,12 @@ class Saying:
         ]
 
 
-def as_said(patterns: Sequence[Pattern]) -> tuple[Said, ...]:
+def to_answers(patterns: Sequence[Pattern]) -> tuple[PatternAnswer, ...]:
     """Patterns of a program as an annotator's answer."""
-    return tuple(Said(found.description, found.kind, found.ranks) for found in patterns)
+    return tuple(PatternAnswer(found.description, found.kind, found.ranks) for found in patterns)
 
 
-def shown_prefixes(
+def sheet_prefixes(
     store: ScanStore, sheets: Sequence[Sheet], seed: int = 0
 ) -> dict[str, list[Prefix]]:
     """The prefixes of every sheet that was drawn from this scan, by the sheet's name, in order.
@@ -96,7 +104,7 @@ def shown_prefixes(
     controls = {sheet.name: _texts(sheet) for sheet in mine if sheet.key is None}
     wanted = {text for texts in controls.values() for text in texts}
     known = {prefix.text: prefix for prefix in random_prefixes(store, POOL, seed)}
-    known |= _searched(store, wanted - known.keys())
+    known |= _find_prefixes(store, wanted - known.keys())
     return {
         sheet.name: _triggers(store, sheet.key)
         if sheet.key is not None
@@ -110,15 +118,15 @@ def _texts(sheet: Sheet) -> list[str]:
 
 
 def _triggers(store: ScanStore, key: str) -> list[Prefix]:
-    return [prefix for prefix, _ in trigger_prefixes(store, Address.parse(key))[:SHOWN]]
+    return [prefix for prefix, _ in trigger_prefixes(store, Address.parse(key))[:TRIGGERS_SHOWN]]
 
 
-def _searched(store: ScanStore, wanted: set[str]) -> dict[str, Prefix]:
+def _find_prefixes(store: ScanStore, wanted: set[str]) -> dict[str, Prefix]:
     """Prefixes by their text, among all that were kept."""
     found: dict[str, Prefix] = {}
-    for row in range(len(store.kept) if wanted else 0):
-        text, start = store.kept.sentence(row), int(store.kept.starts[row])
-        ends = store.kept.token_ends[start : int(store.kept.starts[row + 1])]
+    for row in range(len(store.sentences) if wanted else 0):
+        text, start = store.sentences.sentence(row), int(store.sentences.starts[row])
+        ends = store.sentences.token_ends[start : int(store.sentences.starts[row + 1])]
         for position, end in enumerate(ends, 1):
             if (prefix := text[: int(end)]) in wanted and prefix not in found:
                 found[prefix] = prefix_at(store, row, position)
@@ -131,52 +139,54 @@ def _searched(store: ScanStore, wanted: set[str]) -> dict[str, Prefix]:
     return found
 
 
-def drawn_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int = 0) -> list[Sheet]:
+def draw_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int = 0) -> list[Sheet]:
     """Sheets for `keys` random keys a layer and `controls` control keys of each kind a layer.
 
     The keys are those that `ffmem patterns` draws with the same seed, so that annotators can be
     compared. Keys with fewer than three triggers have no patterns and no sheet. Sheets come in
     the order of their names, which is random.
     """
-    pseudo = PseudoKeys(random_prefixes(store, POOL, seed), seed + 1, SHOWN)
+    pseudo = PseudoKeys(random_prefixes(store, POOL, seed), seed + 1, TRIGGERS_SHOWN)
     digest = store.manifest.key.digest
     found: list[Sheet] = []
-    for layer, drawn in drawn_keys(store, keys, seed, PURPOSE).items():
+    for layer, drawn in random_keys(store, keys, seed, PURPOSE).items():
         alive = [
             (key, triggers)
             for key in drawn
-            if len(triggers := [p for p, _ in trigger_prefixes(store, key)][:SHOWN]) >= LEAST
+            if len(triggers := [p for p, _ in trigger_prefixes(store, key)][:TRIGGERS_SHOWN])
+            >= MIN_TRIGGERS
         ]
         for key, triggers in alive:
             name = _blind(digest, seed, str(key))
-            found.append(Sheet(name, digest, layer, str(key), None, _shown(triggers)))
+            found.append(Sheet(name, digest, layer, str(key), None, _to_sheet_prefixes(triggers)))
         for turn in range(controls if alive else 0):
-            matched = pseudo.matched(layer, alive[turn % len(alive)][1])
+            matched = pseudo.of_matching_frequency(layer, alive[turn % len(alive)][1])
             for control in (pseudo.random(layer), matched):
                 name = _blind(digest, seed, f"{control.kind} {layer} {turn}")
-                shown = _shown(list(control.shown))
+                shown = _to_sheet_prefixes(list(control.shown))
                 found.append(Sheet(name, digest, layer, None, control.kind, shown))
     return sorted(found, key=lambda sheet: sheet.name)
 
 
-def chosen_sheet(store: ScanStore, key: Address) -> Sheet:
+def sheet_of_key(store: ScanStore, key: Address) -> Sheet:
     """A sheet for one key that somebody has picked; refuses a key with too few triggers."""
-    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)][:SHOWN]
-    if len(triggers) < LEAST:
+    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)][:TRIGGERS_SHOWN]
+    if len(triggers) < MIN_TRIGGERS:
         raise StoreError(
-            f"{key} has {len(triggers)} triggers, and a pattern needs {LEAST}; choose another key"
+            f"{key} has {len(triggers)} triggers, and a pattern needs {MIN_TRIGGERS}; "
+            "choose another key"
         )
     digest = store.manifest.key.digest
     name = CHOSEN + _blind(digest, 0, str(key))
-    return Sheet(name, digest, key.layer, str(key), None, _shown(triggers))
+    return Sheet(name, digest, key.layer, str(key), None, _to_sheet_prefixes(triggers))
 
 
 def _blind(digest: str, seed: int, what: str) -> str:
     return hashlib.sha256(f"{digest} {seed} {what}".encode()).hexdigest()[:8]
 
 
-def _shown(prefixes: list[Prefix]) -> tuple[ShownPrefix, ...]:
+def _to_sheet_prefixes(prefixes: list[Prefix]) -> tuple[SheetPrefix, ...]:
     return tuple(
-        ShownPrefix(prefix.text[: len(prefix.text) - len(prefix.last)], prefix.last)
+        SheetPrefix(prefix.text[: len(prefix.text) - len(prefix.last)], prefix.last)
         for prefix in prefixes
     )

@@ -24,7 +24,7 @@ from ffmem.cli.commands.show import show
 from ffmem.cli.commands.study import study
 from ffmem.cli.commands.verify import verify
 from ffmem.errors import FfmemError
-from ffmem.os_errors import is_text, sentence, shortened
+from ffmem.os_errors import is_text, sentence, shorten
 from ffmem.version import VERSION
 
 STOPPED = 130  # the exit code that shells know: ended by Ctrl-C
@@ -89,7 +89,7 @@ def run(words: list[str]) -> int:
     """Run the command that these words name; its exit code."""
     for word in words:
         if not is_text(word):
-            raise FfmemError(f"{shortened(word)} is not UTF-8 text; write it as UTF-8")
+            raise FfmemError(f"{shorten(word)} is not UTF-8 text; write it as UTF-8")
     try:
         code = ffmem(words, prog_name="ffmem", standalone_mode=False)
     except SystemExit as end:

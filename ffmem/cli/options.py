@@ -12,7 +12,7 @@ import click
 
 from ffmem.errors import FfmemError, StoreError
 from ffmem.locations import location
-from ffmem.os_errors import shortened
+from ffmem.os_errors import shorten
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
@@ -106,7 +106,7 @@ def cluster_of(options: dict[str, Any]) -> Cluster | None:
     return None if address is None else Cluster(address or None, **wanted)
 
 
-def loaded(name: str, options: ModelOptions) -> LanguageModel:
+def load_model(name: str, options: ModelOptions) -> LanguageModel:
     """Load the model a command was asked for."""
     from ffmem.models.loading import load  # here, not above: --help must not wait for torch
 
@@ -142,7 +142,7 @@ def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def opened(folder: Path, database: str | None) -> Annotations:
+def open_database(folder: Path, database: str | None) -> Annotations:
     """The database of a scan's annotations."""
     from ffmem.annotations.database import Annotations
     from ffmem.store.scan_store import ScanStore
@@ -168,7 +168,7 @@ class Whole(click.ParamType[int]):
         except ValueError:
             number = self.least - 1
         if not self.least <= number <= self.most:
-            shown = shortened(str(value))
+            shown = shorten(str(value))
             wanted = f"write a whole number from {self.least} to {self.most}"
             self.fail(f"{shown!r} is not one it can take; {wanted}.", param, ctx)
         return number
@@ -188,7 +188,7 @@ class Positive(click.ParamType[float]):
         except ValueError:
             number = math.nan
         if not 0 < number < math.inf:
-            shown = shortened(str(value))
+            shown = shorten(str(value))
             self.fail(f"{shown!r} is not one it can take; write a number above 0.", param, ctx)
         return number
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffmem.store.folder import write_whole
-from ffmem.store.result_files import Record, place_for, result_path, write_record
+from ffmem.store.result_files import ResultFile, place_for, result_path, write_result
 
 if TYPE_CHECKING:
     import altair
@@ -22,7 +22,7 @@ def save_numbers(
 ) -> Path:
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
     path = result_path(folder, name)
-    write_record(path, Record(name, made_from or {}, 0.0, result))
+    write_result(path, ResultFile(name, made_from or {}, 0.0, result))
     return path
 
 
@@ -64,7 +64,7 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     """Each claim, its number in the paper and here, the control, and whether it holds."""
     from rich.table import Table
 
-    from ffmem.report.verdicts import shown
+    from ffmem.report.verdicts import interval_text
 
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for name, ratio in (("claim", 5), ("paper", 3), ("here (95 %)", 4), ("control", 4)):
@@ -74,11 +74,13 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
         found = verdict.finding
         control = ""
         if found and found.control:
-            control = f"{shown(found.control, verdict.unit, interval=False)} {found.against}"
+            control = (
+                f"{interval_text(found.control, verdict.unit, interval=False)} {found.against}"
+            )
         table.add_row(
             verdict.says,
             verdict.paper,
-            shown(found.number, verdict.unit) if found else "–",
+            interval_text(found.number, verdict.unit) if found else "–",
             control,
             f"[{STYLES[verdict.word]}]{verdict.word}[/]",
         )

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from ffmem.store.checkpoint import Progress
     from ffmem.studies.estimates import Estimate
-    from ffmem.studies.runner import Event
+    from ffmem.studies.runner import AnalysisEvent
     from ffmem.workflows import Watches
 if TYPE_CHECKING:
-    from ffmem.studies.runner import Event
+    from ffmem.studies.runner import AnalysisEvent
 
 
-def as_time(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A length of time as a person says it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -39,20 +39,22 @@ def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
 
     from ffmem.workflows import Watches
 
-    class Left(ProgressColumn):
+    class TimeLeft(ProgressColumn):
         def render(self, task: Task) -> Text:
             if task.finished:
                 return Text(task.fields["note"])
             left = task.fields["estimate"] - (task.elapsed or 0.0)
-            return Text(f"about {as_time(left)} left" if left > 0 else "nearly done", style="dim")
+            return Text(
+                f"about {duration_text(left)} left" if left > 0 else "nearly done", style="dim"
+            )
 
     columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<12}"))
-    with Lines(*columns, TimeElapsedColumn(), Left(), console=console) as lines:
-        told = _Told(lines, estimate, plain=not console.is_terminal)
+    with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console) as lines:
+        told = _EventLines(lines, estimate, plain=not console.is_terminal)
         yield Watches(told.batch, told.stage)
 
 
-class _Told:
+class _EventLines:
     """Turns what a study tells into lines."""
 
     def __init__(self, lines: Lines, estimate: Estimate, plain: bool) -> None:
@@ -74,7 +76,7 @@ class _Told:
         note = f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s"
         self.lines.update(task, estimate=ends, note=note)
 
-    def stage(self, event: Event) -> None:
+    def stage(self, event: AnalysisEvent) -> None:
         """A stage begins or ends; by then the scan has ended."""
         if "scan" in self.tasks:
             self.lines.update(self.tasks["scan"], completed=1.0)
@@ -87,21 +89,21 @@ class _Told:
             print_event(event)
 
 
-def say_plan(console: Console, what: str, estimate: Estimate) -> None:
+def print_plan(console: Console, what: str, estimate: Estimate) -> None:
     """What will be done, how long it may take, and how much memory it needs."""
     tokens = estimate.text.tokens
     text = "text of unknown length" if tokens is None else f"about {tokens:,} tokens of text"
-    parts = ", ".join(f"{name} {as_time(took)}" for name, took in estimate.seconds.items())
+    parts = ", ".join(f"{name} {duration_text(took)}" for name, took in estimate.seconds.items())
     console.print(
         f"{what}, {text}\n"
         f"needs about {estimate.memory / 2**30:.1f} GiB of memory and "
-        f"{'more than ' if tokens is None else ''}{as_time(estimate.total)}: {parts}",
+        f"{'more than ' if tokens is None else ''}{duration_text(estimate.total)}: {parts}",
         highlight=False,
         soft_wrap=True,
     )
 
 
-def say_failures(events: list[Event], folder: object) -> None:
+def print_failures(events: list[AnalysisEvent], folder: object) -> None:
     """What to do about stages that failed."""
     failed = [event.stage for event in events if event.state == "failed"]
     if failed:
@@ -112,7 +114,7 @@ def say_failures(events: list[Event], folder: object) -> None:
         )
 
 
-def print_event(event: Event) -> None:
+def print_event(event: AnalysisEvent) -> None:
     """One line when a stage ends; a failure goes to standard error with what to do."""
     if event.state == "made":
         click.echo(f"{event.stage:<12} {event.seconds:7.1f} s{place_note(event)}")
@@ -122,7 +124,7 @@ def print_event(event: Event) -> None:
         click.echo(f"ffmem: {event.stage} failed: {event.reason}", err=True)
 
 
-def place_note(event: Event) -> str:
+def place_note(event: AnalysisEvent) -> str:
     """Where a result of other settings is: this one, or the one whose place it took."""
     if event.beside is not None:
         return f"  -> {event.beside}, because the study's own result has other settings"
@@ -131,6 +133,6 @@ def place_note(event: Event) -> str:
     return ""
 
 
-def exit_code(events: Sequence[Event]) -> int:
+def exit_code(events: Sequence[AnalysisEvent]) -> int:
     """2 where a stage failed, else 0."""
     return 2 if any(event.state == "failed" for event in events) else 0

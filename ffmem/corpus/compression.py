@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from ffmem.errors import CorpusError
 from ffmem.locations import is_remote
-from ffmem.os_errors import refusals, shortened
+from ffmem.os_errors import refusals, shorten
 
 COMPRESSED = (".gz", ".xz", ".zst")
 
@@ -71,7 +71,7 @@ class Meter:
         return min(self.read / self.total, 1.0) if self.total else None
 
 
-class _Metered(io.FileIO):
+class _MeteredFile(io.FileIO):
     """A file that tells a meter what is read from it."""
 
     def __init__(self, path: Path, meter: Meter) -> None:
@@ -106,10 +106,10 @@ class _MeteredRemote(io.RawIOBase):
 
 
 def _raw(path: Path, meter: Meter) -> io.RawIOBase:
-    return _MeteredRemote(path, meter) if is_remote(path) else _Metered(path, meter)
+    return _MeteredRemote(path, meter) if is_remote(path) else _MeteredFile(path, meter)
 
 
-def _decompressed(path: Path, raw: IO[bytes]) -> Any:
+def _decompress(path: Path, raw: IO[bytes]) -> Any:
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
     if path.suffix == ".xz":
@@ -130,13 +130,13 @@ def _damage() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def opened(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
+def open_file(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
     try:
         with (
-            refusals(f"{shortened(str(path))} cannot be read", CorpusError),
+            refusals(f"{shorten(str(path))} cannot be read", CorpusError),
             io.BufferedReader(_raw(path, meter or Meter()), 1 << 16) as raw,
-            _decompressed(path, raw) as file,
+            _decompress(path, raw) as file,
         ):
             yield file
     except _damage() as error:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
-from ffmem.corpus.compression import COMPRESSED, Meter, opened
+from ffmem.corpus.compression import COMPRESSED, Meter, open_file
 from ffmem.errors import CorpusError
 from ffmem.locations import is_remote
 
@@ -33,7 +33,7 @@ def file_documents(
         if meter is not None:
             meter.read += path.stat().st_size
         return
-    with opened(path, meter) as file:
+    with open_file(path, meter) as file:
         if has_columns(path):
             yield from json_rows(text_lines(file, str(path), errors), str(path), column, errors)
         else:
@@ -76,7 +76,7 @@ def json_rows(
             raise CorpusError(f"{where} is JSON but not an object; write one object a line")
         if column not in row:
             raise missing_column(where, column, list(row))
-        text = checked_text(row[column], where, column)
+        text = row_text(row[column], where, column)
         if text:
             yield without_surrogates(text, where, errors)
 
@@ -87,7 +87,7 @@ def missing_column(where: str, column: str, columns: list[str]) -> CorpusError:
     return CorpusError(f"{where} has no column {column!r} (there are: {known}); pass `--column`")
 
 
-def checked_text(value: Any, where: str, column: str) -> str:
+def row_text(value: Any, where: str, column: str) -> str:
     """A row's text, empty when it is null or blank."""
     if value is None:
         return ""
@@ -138,6 +138,6 @@ def _parquet_rows(path: Path, column: str) -> Iterator[str]:
         batches = table.iter_batches(batch_size=1024, columns=[column])
         while (batch := _from_arrow(path, lambda: next(batches, None))) is not None:
             for value in batch.column(0).to_pylist():
-                text = checked_text(value, str(path), column)
+                text = row_text(value, str(path), column)
                 if text:
                     yield text

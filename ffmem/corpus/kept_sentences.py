@@ -77,7 +77,7 @@ class KeptSentences:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[KeptSentences]) -> KeptSentences:
+    def join(cls, parts: Sequence[KeptSentences]) -> KeptSentences:
         """The sentences of all parts, which share none, in order of their numbers."""
         if not parts:
             return cls.empty()

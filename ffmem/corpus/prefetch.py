@@ -11,7 +11,7 @@ _POLL = 0.05  # seconds between looks at whether the reader has stopped
 _PATIENCE = 1.0  # seconds that a reader who stops early waits for the thread
 
 
-def prefetched(iterator: Iterator[Item], depth: int = 2) -> Iterator[Item]:
+def prefetch(iterator: Iterator[Item], depth: int = 2) -> Iterator[Item]:
     """The same items in the same order, up to `depth` of them made ahead of the reader.
 
     An exception reaches the reader at the item where it happened. When the reader stops early

@@ -135,7 +135,7 @@ def _end(text: str, start: int, found: re.Match[str]) -> int | None:
     return found.end()
 
 
-def rule(text: str) -> list[Span]:
+def split_by_rule(text: str) -> list[Span]:
     """The sentences of a text by the rule above, as character spans without outer white space."""
     spans: list[Span] = []
     start = position = 0
@@ -148,10 +148,10 @@ def rule(text: str) -> list[Span]:
             spans.append((start, end))
             start = end
     spans.append((start, len(text)))
-    return trimmed(text, spans)
+    return trim(text, spans)
 
 
-def trimmed(text: str, spans: Iterable[Span]) -> list[Span]:
+def trim(text: str, spans: Iterable[Span]) -> list[Span]:
     """The spans without the white space at either end of each; empty ones are left out."""
     kept = []
     for start, end in spans:

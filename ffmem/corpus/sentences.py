@@ -11,9 +11,9 @@ from ffmem.corpus.compression import Meter
 from ffmem.corpus.places import POSITIONS, ROWS, sentence_number
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import Source, documents
-from ffmem.corpus.splitters import DEFAULT, splitter_named
+from ffmem.corpus.splitters import DEFAULT, splitter
 from ffmem.corpus.token_offsets import tokens_and_ends
-from ffmem.corpus.wikitext import detokenised, is_heading
+from ffmem.corpus.wikitext import detokenise, is_heading
 from ffmem.errors import CorpusError
 
 
@@ -27,7 +27,7 @@ class SentenceSettings:
     wikitext_detok: bool = False  # undo WikiText's tokenised form first
 
     def __post_init__(self) -> None:
-        splitter_named(self.splitter)
+        splitter(self.splitter)
         if not 1 <= self.max_tokens < POSITIONS:
             raise CorpusError(
                 f"max_tokens is {self.max_tokens}; choose a number from 1 to {POSITIONS - 1}"
@@ -62,7 +62,7 @@ class Sentences:
         return np.diff(self.starts)
 
     @classmethod
-    def joined(cls, parts: "Sequence[Sentences]") -> "Sentences":
+    def join(cls, parts: "Sequence[Sentences]") -> "Sentences":
         """The sentences of all parts, one after the other."""
         if len(parts) == 1:
             return parts[0]
@@ -143,14 +143,14 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
 
 def sentence_texts(documents: Sequence[str], settings: SentenceSettings) -> list[str]:
     """The sentences of some documents, in order, none of them blank."""
-    split = splitter_named(settings.splitter)
+    split = splitter(settings.splitter)
     found: list[str] = []
     for document in documents:
         text = document
         if settings.drop_headings:
             text = "\n".join(line for line in text.split("\n") if not is_heading(line))
         if settings.wikitext_detok:
-            text = detokenised(text)
+            text = detokenise(text)
         found += [text[start:end] for start, end in split(text)]
     return found
 
@@ -199,7 +199,7 @@ def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class CorpusRequest:
     """Which text becomes which sentences, from which shard on; plain enough for any process."""
 
     source: Source
@@ -208,14 +208,16 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Tokenised:
+class TokenisedShard:
     """One shard's sentences, and the share of the corpus up to its end if that is known."""
 
     sentences: Sentences
     share: float | None
 
 
-def tokenised(reading: Reading, tokenizer: Any, turn: int = 0, of: int = 1) -> Iterator[Tokenised]:
+def tokenise_corpus(
+    reading: CorpusRequest, tokenizer: Any, turn: int = 0, of: int = 1
+) -> Iterator[TokenisedShard]:
     """The shards in order; with `of` > 1 only every so-manieth, those whose turn it is.
 
     All of the text is read in any case, but only the wanted shards are split and tokenised, which
@@ -224,4 +226,4 @@ def tokenised(reading: Reading, tokenizer: Any, turn: int = 0, of: int = 1) -> I
     meter = Meter()
     for shard in shards(documents(reading.source, meter)):
         if shard.number >= reading.first and (shard.number - reading.first) % of == turn:
-            yield Tokenised(tokenise(shard, tokenizer, reading.settings), meter.share)
+            yield TokenisedShard(tokenise(shard, tokenizer, reading.settings), meter.share)

@@ -16,15 +16,15 @@ from typing import Any, Literal
 from ffmem.corpus.compression import COMPRESSED, Meter
 from ffmem.corpus.file_formats import (
     JSON_LINES,
-    checked_text,
     file_documents,
     has_columns,
     missing_column,
+    row_text,
     text_lines,
 )
 from ffmem.errors import CorpusError
 from ffmem.locations import is_remote, is_url, location
-from ffmem.os_errors import refusals, shortened
+from ffmem.os_errors import refusals, shorten
 
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
@@ -95,7 +95,7 @@ def digest(source: Source) -> str:
 def _edges(path: Path) -> bytes:
     """The first and the last MiB of a file, or all of one that is smaller."""
     with (
-        refusals(f"{shortened(str(path))} cannot be read", CorpusError),
+        refusals(f"{shorten(str(path))} cannot be read", CorpusError),
         path.open("rb") as file,
     ):
         first = file.read(_EDGE)
@@ -209,7 +209,7 @@ def _dataset_rows(source: Source, rows: Any) -> Iterator[str]:
             return
         if source.column not in row:
             raise missing_column(source.path, source.column, list(row))
-        text = checked_text(row[source.column], source.path, source.column)
+        text = row_text(row[source.column], source.path, source.column)
         if text:
             yield text
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from ffmem.corpus.sentence_rule import Span, rule, trimmed
+from ffmem.corpus.sentence_rule import Span, split_by_rule, trim
 from ffmem.errors import CorpusError
 
 Splitter = Callable[[str], list[Span]]
@@ -12,18 +12,18 @@ DEFAULT = "rule"
 RULE_VERSION = 1  # raised whenever `rule` would cut any text differently
 
 
-def line(text: str) -> list[Span]:
+def split_lines(text: str) -> list[Span]:
     """Each line that is not empty."""
     ends = [found.start() for found in re.finditer("\n", text)] + [len(text)]
-    return trimmed(text, zip([0, *ends], ends, strict=False))
+    return trim(text, zip([0, *ends], ends, strict=False))
 
 
-def none(text: str) -> list[Span]:
+def keep_whole(text: str) -> list[Span]:
     """The document as it is, but for the white space around it."""
-    return trimmed(text, [(0, len(text))])
+    return trim(text, [(0, len(text))])
 
 
-def sentencex(text: str) -> list[Span]:
+def split_by_sentencex(text: str) -> list[Span]:
     """By the library sentencex: many languages, but it cuts WikiText's `2 @.@ 5` in two."""
     try:
         from sentencex import get_sentence_boundaries
@@ -33,18 +33,18 @@ def sentencex(text: str) -> list[Span]:
             "run `pip install sentencex` or choose the splitter 'rule'"
         ) from error
     ends = [found["end_index"] for found in get_sentence_boundaries("en", text)] + [len(text)]
-    return trimmed(text, zip([0, *ends], ends, strict=False))
+    return trim(text, zip([0, *ends], ends, strict=False))
 
 
 SPLITTERS: dict[str, Splitter] = {
-    "rule": rule,
-    "line": line,
-    "none": none,
-    "sentencex": sentencex,
+    "rule": split_by_rule,
+    "line": split_lines,
+    "none": keep_whole,
+    "sentencex": split_by_sentencex,
 }
 
 
-def splitter_named(name: str) -> Splitter:
+def splitter(name: str) -> Splitter:
     """The splitter of that name."""
     if name not in SPLITTERS:
         raise CorpusError(f"no splitter {name!r}; choose one of {', '.join(SPLITTERS)}")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import IO, Any
 
-from ffmem.corpus.sentences import Reading, Tokenised, backend_of, tokenised
+from ffmem.corpus.sentences import CorpusRequest, TokenisedShard, backend_of, tokenise_corpus
 from ffmem.corpus.sources import is_stream
 from ffmem.errors import CorpusError
 
@@ -23,10 +23,15 @@ CORES = 4  # for each of them: the tokenizer has threads of its own
 BUFFER = 1 << 20
 
 # Not multiprocessing: it would run the user's script again in the new process.
-COMMAND = [sys.executable, "-P", "-c", "from ffmem.corpus.tokeniser_pool import answer; answer()"]
+COMMAND = [
+    sys.executable,
+    "-P",
+    "-c",
+    "from ffmem.corpus.tokeniser_pool import serve_shards; serve_shards()",
+]
 
 
-def can_be_apart(reading: Reading, tokenizer: Any) -> bool:
+def can_tokenise_elsewhere(reading: CorpusRequest, tokenizer: Any) -> bool:
     """Whether other processes can read this: not a stream, nor with a tokenizer in Python."""
     if is_stream(reading.source):
         return False
@@ -37,9 +42,9 @@ def can_be_apart(reading: Reading, tokenizer: Any) -> bool:
     return True
 
 
-def tokenised_apart(
-    reading: Reading, tokenizer: Any, processes: int | None = None
-) -> Iterator[Tokenised]:
+def tokenise_in_processes(
+    reading: CorpusRequest, tokenizer: Any, processes: int | None = None
+) -> Iterator[TokenisedShard]:
     """What `tokenised` gives, in the same order, made by other processes."""
     count = processes or max(1, min(MOST, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
@@ -80,7 +85,7 @@ class _Worker:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def next(self) -> Tokenised | None:
+    def next(self) -> TokenisedShard | None:
         """The next shard, or None after the last; trouble over there is raised here."""
         try:
             found = pickle.load(self._process.stdout)  # type: ignore[arg-type]
@@ -94,7 +99,7 @@ class _Worker:
         return found
 
 
-def answer() -> None:
+def serve_shards() -> None:
     """What such a process does: read the question, write one shard after the other."""
     from tokenizers import Tokenizer  # slow to import, and only needed here
 
@@ -102,7 +107,7 @@ def answer() -> None:
     with os.fdopen(os.dup(1), "wb", BUFFER) as out:
         os.dup2(2, 1)  # whatever prints must not end up among the shards
         try:
-            for found in tokenised(reading, Tokenizer.from_str(text), turn, count):
+            for found in tokenise_corpus(reading, Tokenizer.from_str(text), turn, count):
                 _write(found, out)
             _write(None, out)
         except BrokenPipeError:

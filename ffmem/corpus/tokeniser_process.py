@@ -21,11 +21,11 @@ COMMAND = [
     sys.executable,
     "-P",
     "-c",
-    "from ffmem.corpus.tokeniser_process import answer; answer()",
+    "from ffmem.corpus.tokeniser_process import serve_requests; serve_requests()",
 ]
 
 
-class Beside:
+class TokeniserProcess:
     """Tokenises as `tokenise` does; may be asked by several threads, one after the other.
 
     The process ends when this one does, because nobody writes to it any more.
@@ -70,7 +70,7 @@ class Beside:
         self._process.stdin.flush()
 
 
-def answer() -> None:
+def serve_requests() -> None:
     """What such a process does until nobody asks any more."""
     from tokenizers import Tokenizer  # slow to import, and only needed here
 

@@ -17,7 +17,7 @@ def is_heading(line: str) -> bool:
     return found is not None and len(found[1]) == len(found[2])
 
 
-def detokenised(text: str) -> str:
+def detokenise(text: str) -> str:
     """The text as it was printed: @-@ @,@ @.@ undone, no space before punctuation, quotes closed.
 
     A quote without a partner and `<unk>` stay as they are. Text that was never tokenised comes

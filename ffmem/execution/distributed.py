@@ -11,24 +11,32 @@ from itertools import pairwise
 from typing import Any
 
 from ffmem.corpus.compression import Meter
-from ffmem.corpus.prefetch import prefetched
+from ffmem.corpus.prefetch import prefetch
 from ffmem.corpus.sentences import SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import digest, documents, is_stream
 from ffmem.errors import ScanError
 from ffmem.execution.ledger import Ledger
-from ffmem.execution.messages import Brief, Describe, Finish, Merge, ModelChoice, ModelFacts, Read
-from ffmem.execution.plan import ScanPlan, refuse_unfinished
+from ffmem.execution.messages import (
+    Describe,
+    Finish,
+    Merge,
+    ModelChoice,
+    ModelFacts,
+    Read,
+    WorkerConfig,
+)
+from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
 from ffmem.execution.single_process import Watch, refuse_too_many
 from ffmem.execution.worker import ScanWorker
-from ffmem.scaleout.executor import Done, Executor, Hire, Job, Make
-from ffmem.store.folder import ScanFolder, remove_folder
+from ffmem.scaleout.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
+from ffmem.store.folder import StudyFolder, remove_folder
 
-Staff = Callable[[Hire], AbstractContextManager[Executor]]
+ExecutorFactory = Callable[[WorkerFactories], AbstractContextManager[Executor]]
 PATIENCE = 30.0  # seconds that workers get after Ctrl-C to end their shards and save
 
 
-class Text:
+class ShardJobs:
     """The shards that are still to be read, as jobs; knows how much there was when all are made."""
 
     def __init__(self, plan: ScanPlan, facts: ModelFacts, ledger: Ledger) -> None:
@@ -72,12 +80,12 @@ class Text:
 
 
 @dataclass
-class Spread:
+class DistributedScan:
     """A scan under way on several workers."""
 
     model: ModelChoice
     plan: ScanPlan
-    folder: ScanFolder
+    folder: StudyFolder
     watch: Watch
 
     def __post_init__(self) -> None:
@@ -90,7 +98,7 @@ class Spread:
         self._ledger = Ledger.open(self.folder)
         self._began = time.monotonic() - self._ledger.seconds
 
-    def run(self, staff: Staff, wanted: Callable[[ModelFacts], bool]) -> None:
+    def run(self, staff: ExecutorFactory, wanted: Callable[[ModelFacts], bool]) -> None:
         """Scan and write the store, if the model is `wanted`."""
         with staff(self._hire) as executor:
             facts: ModelFacts = only_answer(executor, Describe())
@@ -98,7 +106,7 @@ class Spread:
                 return
             if self._ledger.digest is not None:
                 digest, key = self._ledger.digest, self._ledger.key
-                refuse_unfinished(self.folder.root, digest, key, facts.key)
+                refuse_other_checkpoint(self.folder.root, digest, key, facts.key)
             self._read(executor, facts)
             part = self._merge(executor)
             only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))
@@ -108,24 +116,26 @@ class Spread:
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def _hire(self, worker: int) -> Make:
+    def _hire(self, worker: int) -> WorkerFactory:
         name, begins_with = self._ledger.hire(worker)
         plan, folder = self.plan, self.folder
         return partial(
             ScanWorker,
-            Brief(self.model, plan, self._digest, folder, worker, name, begins_with, self._seconds),
+            WorkerConfig(
+                self.model, plan, self._digest, folder, worker, name, begins_with, self._seconds
+            ),
         )
 
     def _read(self, executor: Executor, facts: ModelFacts) -> None:
-        text = Text(self.plan, facts, self._ledger)
+        text = ShardJobs(self.plan, facts, self._ledger)
         try:
-            self._follow(executor.run(prefetched(text.jobs())), text)
+            self._follow(executor.run(prefetch(text.jobs())), text)
         except KeyboardInterrupt:
             self._follow(executor.run((), PATIENCE), text)
             raise
         self._ledger.check_whole(text.shards)
 
-    def _follow(self, answers: Iterator[Done], text: Text) -> None:
+    def _follow(self, answers: Iterator[JobAnswer], text: ShardJobs) -> None:
         for done in answers:
             self._ledger.acknowledge(done.report)
             if done.report.read:

@@ -16,11 +16,11 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import ScanState
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.checkpoint import Progress
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_writer import (
     write_endings,
-    write_kept,
+    write_sentences,
     write_state,
     write_table,
     write_vocabulary,
@@ -31,7 +31,7 @@ ENDS = 20  # tokens kept at either end of every value's ranking
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedScan:
     """All that was found, with all of the corpus read."""
 
     key: ScanKey
@@ -41,21 +41,21 @@ class Finished:
     progress: Progress
 
 
-def write_store(model: LanguageModel, found: Finished, folder: ScanFolder) -> None:
+def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) -> None:
     """Write the store; the manifest last, so that a folder which has one is complete."""
     state = found.state
     files = {
         **write_state(folder, state),
-        **write_kept(folder, found.kept),
+        **write_sentences(folder, found.kept),
         **write_endings(folder, state, found.kept),
-        **write_vocabulary(folder, [model.token(token) for token in range(model.words)]),
+        **write_vocabulary(folder, [model.token_text(token) for token in range(model.vocab_size)]),
         **write_table(folder, "values", value_columns(model, sorted(state)), 8192),
     }
     manifest = Manifest(
         key=found.key,
         layers=[(number, model.layer(number).memories) for number in sorted(state)],
         signed=found.settings.signed,
-        counts=counts_of(found),
+        counts=scan_counts(found),
         seconds=round(found.progress.seconds, 3),
         versions=versions(),
         files=files,
@@ -63,7 +63,7 @@ def write_store(model: LanguageModel, found: Finished, folder: ScanFolder) -> No
     manifest.write(folder)
 
 
-def counts_of(found: Finished) -> dict[str, int]:
+def scan_counts(found: FinishedScan) -> dict[str, int]:
     """How much was read, kept, and never filled."""
     layers = list(found.state.values())
     return {
@@ -74,7 +74,7 @@ def counts_of(found: Finished) -> dict[str, int]:
         "sentences_cut": found.progress.cut,
         "dead": sum(int((layer.tallies.fires == 0).sum()) for layer in layers),
         "unfilled": sum(
-            int((layer.triggers.filled < found.settings.top).sum()) for layer in layers
+            int((layer.triggers.slot_counts < found.settings.top).sum()) for layer in layers
         ),
     }
 

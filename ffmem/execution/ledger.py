@@ -6,9 +6,9 @@ import uuid
 from dataclasses import dataclass, field
 
 from ffmem.errors import StoreError
-from ffmem.execution.messages import Report
+from ffmem.execution.messages import WorkerReport
 from ffmem.store.checkpoint import Progress, ShardCounts, read_notes
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import ScanKey
 
 
@@ -21,7 +21,7 @@ class Ledger:
     parts that share no shard, the largest first.
     """
 
-    folder: ScanFolder
+    folder: StudyFolder
     digest: str | None = None  # of the scan's key
     key: ScanKey | None = None
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class Ledger:
     _names: int = 0
 
     @classmethod
-    def open(cls, folder: ScanFolder) -> Ledger:
+    def open(cls, folder: StudyFolder) -> Ledger:
         """The ledger of a scan that was begun before, or of a new one."""
         ledger = cls(folder)
         files = sorted(folder.parts.glob("*.safetensors")) if folder.parts.exists() else []
@@ -42,7 +42,7 @@ class Ledger:
                 raise StoreError(
                     f"{folder.parts} holds parts of two scans; delete it to start again"
                 )
-            if ledger.saved.isdisjoint(notes.shards):
+            if ledger.safe_shards.isdisjoint(notes.shards):
                 ledger.digest, ledger.key = notes.digest, notes.key
                 ledger.seconds = max(ledger.seconds, notes.progress.seconds)
                 ledger.parts[name] = notes.shards
@@ -52,7 +52,7 @@ class Ledger:
         return ledger
 
     @property
-    def saved(self) -> set[int]:
+    def safe_shards(self) -> set[int]:
         """The shards that need not be read again."""
         return {shard for shards in self.parts.values() for shard in shards}
 
@@ -77,7 +77,7 @@ class Ledger:
         self._names += 1
         return f"{self._run}-{self._names}"
 
-    def acknowledge(self, report: Report) -> None:
+    def acknowledge(self, report: WorkerReport) -> None:
         """Take note of what a worker did; a part that it saved counts in place of its last one."""
         self.read |= report.read
         if report.part is None or report.shards is None:

@@ -9,9 +9,9 @@ from ffmem.corpus.shards import Shard
 from ffmem.execution.plan import ScanPlan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scaleout.executor import Means
+from ffmem.scaleout.executor import Resources
 from ffmem.store.checkpoint import Progress, ShardCounts
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import ScanKey
 
 
@@ -32,7 +32,7 @@ class ModelChoice:
         dtype = str(model.dtype).removeprefix("torch.")
         return cls(model.name, model.revision, dtype, trust_remote_code=own_code)
 
-    def load(self, means: Means) -> LanguageModel:
+    def load(self, means: Resources) -> LanguageModel:
         """Load the model on what a worker has: its GPU, all of its GPUs, or the CPU."""
         device = self.device
         if device == "auto" and means.cpus is not None:
@@ -47,13 +47,13 @@ class ModelChoice:
 
 
 @dataclass(frozen=True)
-class Brief:
+class WorkerConfig:
     """What a worker is told when it is made."""
 
     model: ModelChoice
     plan: ScanPlan
     corpus_digest: str
-    folder: ScanFolder
+    folder: StudyFolder
     worker: int
     name: str  # of its files; no other worker has it
     begins_with: str | None = None  # the part that it takes over
@@ -71,7 +71,7 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class Report:
+class WorkerReport:
     """What a worker did: shards it read, and the part that it saved, if it did."""
 
     worker: int

@@ -36,7 +36,7 @@ def token_budget(model: LanguageModel, plan: ScanPlan) -> int:
 
 def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:
     """The plan's settings with no sentence longer than the model can read."""
-    room = model.longest - (0 if model.bos is None else 1)
+    room = model.context_length - (0 if model.bos is None else 1)
     return replace(plan.sentences, max_tokens=min(plan.sentences.max_tokens, room))
 
 
@@ -49,7 +49,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
         model={
             "name": model.name,
             "revision": model.revision,
-            "type": model.kind,
+            "type": model.architecture,
             "dtype": str(model.dtype).removeprefix("torch."),
             "weights": weights_digest(model.model),
             "tokenizer": tokenizer_digest(model.tokenizer),
@@ -77,7 +77,7 @@ def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
     return asdict(settings) | ({} if version == 1 else {"splitter_version": version})
 
 
-def refuse_unfinished(root: Path, digest: str, key: ScanKey | None, wanted: ScanKey) -> None:
+def refuse_other_checkpoint(root: Path, digest: str, key: ScanKey | None, wanted: ScanKey) -> None:
     """Never go on with an unfinished scan of another key.
 
     `key` is None where only its digest was saved.

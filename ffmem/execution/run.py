@@ -6,30 +6,38 @@ from functools import partial
 from pathlib import Path
 
 from ffmem.errors import ScanError, StoreError
-from ffmem.execution.distributed import Spread, Staff
+from ffmem.execution.distributed import DistributedScan, ExecutorFactory
 from ffmem.execution.finish import write_store
 from ffmem.execution.messages import ModelChoice, ModelFacts
 from ffmem.execution.plan import (
     ScanPlan,
-    refuse_unfinished,
+    refuse_other_checkpoint,
     scan_key,
     sentence_settings,
     token_budget,
 )
-from ffmem.execution.single_process import ScanRun, Watch, fresh, work
+from ffmem.execution.single_process import ScanRun, Watch, background_shards, new_checkpoint
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.scaleout.executor import Cluster
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import load_checkpoint
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import ScanKey, read_manifest
 from ffmem.store.scan_store import ScanStore
 
-__all__ = ["Cluster", "ModelChoice", "ScanPlan", "Watch", "scan", "scan_on", "sentence_settings"]
+__all__ = [
+    "Cluster",
+    "ModelChoice",
+    "ScanPlan",
+    "Watch",
+    "run_scan",
+    "run_scan_on_ray",
+    "sentence_settings",
+]
 
 
-def scan(
+def run_scan(
     model: LanguageModel,
     plan: ScanPlan,
     out: Path,
@@ -44,10 +52,10 @@ def scan(
     the workers load the model again by its name; to have it nowhere else, see `scan_on`.
     """
     if cluster is not None:
-        return scan_on(cluster, ModelChoice.of(model), plan, out, watch)
-    folder, key = ScanFolder(location(out)), scan_key(model, plan)
+        return run_scan_on_ray(cluster, ModelChoice.of(model), plan, out, watch)
+    folder, key = StudyFolder(location(out)), scan_key(model, plan)
     if folder.manifest.exists():
-        refuse_another(folder, read_manifest(folder).key, key)
+        refuse_other_scan(folder, read_manifest(folder).key, key)
         return ScanStore.open(out)
     if folder.parts.exists():
         raise StoreError(
@@ -56,20 +64,20 @@ def scan(
         )
     start = load_checkpoint(folder)
     if start is not None:
-        refuse_unfinished(out, start.digest, start.key, key)
+        refuse_other_checkpoint(out, start.digest, start.key, key)
     with Scanner(model, plan.settings, plan.layers) as scanner:
-        run = ScanRun(scanner, folder, key, start or fresh(key, token_budget(model, plan)))
+        run = ScanRun(scanner, folder, key, start or new_checkpoint(key, token_budget(model, plan)))
         try:
-            run.read(work(model, plan, run.progress), watch)
+            run.read(background_shards(model, plan, run.progress), watch)
         except KeyboardInterrupt:
             run.save()
             raise
-        write_store(model, run.finished(), folder)
+        write_store(model, run.finish(), folder)
     folder.checkpoint.unlink(missing_ok=True)
     return ScanStore.open(out)
 
 
-def scan_on(
+def run_scan_on_ray(
     cluster: Cluster,
     model: ModelChoice,
     plan: ScanPlan,
@@ -86,35 +94,35 @@ def scan_on(
         from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
     except ImportError as error:
         raise ScanError("a scan on Ray needs a package: run `pip install 'ffmem[ray]'`") from error
-    return scan_by(partial(RayExecutor, cluster), model, plan, out, watch)
+    return run_scan_by(partial(RayExecutor, cluster), model, plan, out, watch)
 
 
-def scan_by(
-    staff: Staff,
+def run_scan_by(
+    staff: ExecutorFactory,
     model: ModelChoice,
     plan: ScanPlan,
     out: Path,
     watch: Watch = lambda _progress, _share: None,
 ) -> ScanStore:
     """The scan by workers of any kind."""
-    folder = ScanFolder(location(out))
+    folder = StudyFolder(location(out))
     if folder.checkpoint.exists():
         raise StoreError(
             f"{out} holds a scan that one process began; let it finish there (without --ray), or "
             "choose another folder"
         )
 
-    def wanted(facts: ModelFacts) -> bool:
+    def is_missing(facts: ModelFacts) -> bool:
         if not folder.manifest.exists():
             return True
-        refuse_another(folder, read_manifest(folder).key, facts.key)
+        refuse_other_scan(folder, read_manifest(folder).key, facts.key)
         return False
 
-    Spread(model, plan, folder, watch).run(staff, wanted)
+    DistributedScan(model, plan, folder, watch).run(staff, is_missing)
     return ScanStore.open(out)
 
 
-def refuse_another(folder: ScanFolder, found: ScanKey, wanted: ScanKey) -> None:
+def refuse_other_scan(folder: StudyFolder, found: ScanKey, wanted: ScanKey) -> None:
     """Never write one scan over another."""
     if found.digest != wanted.digest:
         where = ", ".join(found.differences(wanted)) or "something"

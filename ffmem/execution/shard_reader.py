@@ -21,7 +21,7 @@ FEW = 4  # pieces of work whose whole text is held before any of it is dropped
 
 
 @dataclass(frozen=True)
-class Work:
+class ReadyShards:
     """One shard, or some in a row, ready to be read."""
 
     sentences: Sentences
@@ -35,7 +35,7 @@ def shard_batches(model: LanguageModel, sentences: Sentences, budget: int) -> li
     return list(batches(sentences, model.bos, model.bos or 0, budget))
 
 
-class Reader:
+class ShardReader:
     """A scanner that reads shard after shard, and the sentences that its state points at."""
 
     def __init__(self, scanner: Scanner, state: ScanState, kept: KeptSentences) -> None:
@@ -44,7 +44,7 @@ class Reader:
             scanner.resume(state)
         self._recent: list[Sentences] = []
 
-    def read(self, work: Work) -> Iterator[Batch]:
+    def read(self, work: ReadyShards) -> Iterator[Batch]:
         """Read a shard; gives each batch when it has been read."""
         self._recent.append(work.sentences)
         for batch in work.batches:
@@ -68,16 +68,16 @@ class Reader:
         The latest shard stays at hand: the rest of it may still be read.
         """
         state = self.scanner.state()
-        wanted = sentences_in(state)
+        wanted = sentence_numbers(state)
         kept = self.kept.only(wanted)
         new = np.setdiff1d(wanted, kept.numbers, assume_unique=True)
         read = [KeptSentences.of(sentences).only(new) for sentences in self._recent]
-        self.kept = KeptSentences.joined([kept, *read])
+        self.kept = KeptSentences.join([kept, *read])
         self._recent = self._recent[-1:]
         return state
 
 
-def sentences_in(state: ScanState) -> NDArray[np.int64]:
+def sentence_numbers(state: ScanState) -> NDArray[np.int64]:
     """The numbers of all sentences that a state points at, in order, each once."""
     found: list[NDArray[np.int64]] = []
     for layer in state.values():

@@ -12,17 +12,17 @@ from itertools import islice
 
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.corpus.prefetch import prefetched
-from ffmem.corpus.sentences import Reading, Sentences, Tokenised, tokenised
-from ffmem.corpus.tokeniser_pool import can_be_apart, tokenised_apart
+from ffmem.corpus.prefetch import prefetch
+from ffmem.corpus.sentences import CorpusRequest, Sentences, TokenisedShard, tokenise_corpus
+from ffmem.corpus.tokeniser_pool import can_tokenise_elsewhere, tokenise_in_processes
 from ffmem.errors import ScanError
-from ffmem.execution.finish import Finished
+from ffmem.execution.finish import FinishedScan
 from ffmem.execution.plan import ScanPlan, sentence_settings
-from ffmem.execution.shard_reader import Reader, Work, shard_batches
+from ffmem.execution.shard_reader import ReadyShards, ShardReader, shard_batches
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import Checkpoint, Progress, save_checkpoint
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import ScanKey
 
 MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
@@ -36,14 +36,14 @@ class ScanRun:
     """A scan under way: reads, and saves itself now and then so that it can be resumed."""
 
     def __init__(
-        self, scanner: Scanner, folder: ScanFolder, key: ScanKey, start: Checkpoint
+        self, scanner: Scanner, folder: StudyFolder, key: ScanKey, start: Checkpoint
     ) -> None:
         self.folder, self.key, self.progress = folder, key, start.progress
-        self._reader = Reader(scanner, start.state, start.kept)
+        self._reader = ShardReader(scanner, start.state, start.kept)
         self._began = time.monotonic() - start.progress.seconds
         self._next_save = time.monotonic() + SAVE_EVERY
 
-    def read(self, shards_of_work: Iterator[Work], watch: Watch) -> None:
+    def read(self, shards_of_work: Iterator[ReadyShards], watch: Watch) -> None:
         """Read all the work there is."""
         for shard in shards_of_work:
             batches = self._reader.read(shard)
@@ -51,7 +51,7 @@ class ScanRun:
                 watch(self.progress, shard.share)
                 if time.monotonic() > self._next_save:
                     self.save()
-            with held_interrupts():
+            with delay_interrupts():
                 self._advance(
                     shards=shard.shards, batches=-self.progress.batches, cut=shard.sentences.cut
                 )
@@ -59,7 +59,7 @@ class ScanRun:
 
     def _read_one(self, batches: Iterator[Batch]) -> bool:
         """Read one batch and count it, both or neither; False after the last."""
-        with held_interrupts():
+        with delay_interrupts():
             batch = next(batches, None)
             if batch is None:
                 return False
@@ -75,16 +75,16 @@ class ScanRun:
     def save(self) -> None:
         """Write a checkpoint that holds all that was read so far."""
         began = time.monotonic()
-        with held_interrupts():
+        with delay_interrupts():
             state = self._reader.snapshot()
             found = Checkpoint.of(self.key, self.progress, state, self._reader.kept)
             save_checkpoint(self.folder.checkpoint, found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
-    def finished(self) -> Finished:
+    def finish(self) -> FinishedScan:
         """What was found, once all is read."""
         state, settings = self._reader.snapshot(), self._reader.scanner.settings
-        return Finished(self.key, settings, state, self._reader.kept, self.progress)
+        return FinishedScan(self.key, settings, state, self._reader.kept, self.progress)
 
 
 def pause_after(save_seconds: float) -> float:
@@ -92,51 +92,55 @@ def pause_after(save_seconds: float) -> float:
     return max(SAVE_EVERY, SAVE_SHARE * save_seconds)
 
 
-def fresh(key: ScanKey, budget: int) -> Checkpoint:
+def new_checkpoint(key: ScanKey, budget: int) -> Checkpoint:
     """Where a scan starts."""
-    return Checkpoint.of(key, at_start(budget), {}, KeptSentences.empty())
+    return Checkpoint.of(key, start_progress(budget), {}, KeptSentences.empty())
 
 
-def at_start(budget: int) -> Progress:
+def start_progress(budget: int) -> Progress:
     """Nothing read, and how batches will be made."""
     return Progress(budget=budget, together=max(1, budget // SHARD_SHARE))
 
 
-def work(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
+def background_shards(
+    model: LanguageModel, plan: ScanPlan, done: Progress
+) -> Iterator[ReadyShards]:
     """What is not done yet of the corpus, in order, made ready in the background."""
-    return prefetched(made_ready(model, plan, done))
+    return prefetch(ready_shards(model, plan, done))
 
 
-def shards_left(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Tokenised]:
+def remaining_shards(
+    model: LanguageModel, plan: ScanPlan, done: Progress
+) -> Iterator[TokenisedShard]:
     """The tokenised shards that are not done yet; for a GPU, from processes of their own."""
-    reading = Reading(plan.source, sentence_settings(model, plan), done.shards)
-    if model.device.type == "cuda" and can_be_apart(reading, model.tokenizer):
-        return tokenised_apart(reading, model.tokenizer)
-    return tokenised(reading, model.tokenizer)
+    reading = CorpusRequest(plan.source, sentence_settings(model, plan), done.shards)
+    if model.device.type == "cuda" and can_tokenise_elsewhere(reading, model.tokenizer):
+        return tokenise_in_processes(reading, model.tokenizer)
+    return tokenise_corpus(reading, model.tokenizer)
 
 
-def made_ready(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[Work]:
+def ready_shards(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[ReadyShards]:
     """Split, tokenise and batch what is left of the corpus, some shards at a time."""
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
     if left is not None and left <= 0:
         return
-    shards, first = shards_left(model, plan, done), done.shards
-    while group := list(islice(shards, together(first, done))):
+    shards, first = remaining_shards(model, plan, done), done.shards
+    while group := list(islice(shards, shards_per_batch(first, done))):
         refuse_too_many(first + len(group) - 1)
-        sentences, share = Sentences.joined([s.sentences for s in group]), group[-1].share
+        sentences, share = Sentences.join([s.sentences for s in group]), group[-1].share
         if plan.max_sentences is not None and left is not None:
             sentences = sentences.first(left)
             left -= len(sentences)
             share = max(share or 0.0, 1 - left / plan.max_sentences)
         ready = shard_batches(model, sentences, done.budget)
         read = done.batches if first == done.shards else 0
-        yield Work(sentences, ready[read:], share, len(group))
+        yield ReadyShards(sentences, ready[read:], share, len(group))
         first += len(group)
         if left is not None and left <= 0:
             return
 
 
-def together(first: int, done: Progress) -> int:
+def shards_per_batch(first: int, done: Progress) -> int:
     """How many shards, from this one on, batches are made of.
 
     Large batches need many sentences, to fill the last of each width and to find others of the
@@ -152,7 +156,7 @@ def refuse_too_many(shard: int) -> None:
 
 
 @contextmanager
-def held_interrupts() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Ctrl-C while this lasts is raised at its end.
 
     A batch that some layers have seen and others have not, or that was read but not counted, would

@@ -14,15 +14,29 @@ import torch
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
-from ffmem.corpus.tokeniser_process import Beside
+from ffmem.corpus.tokeniser_process import TokeniserProcess
 from ffmem.errors import StoreError
-from ffmem.execution.finish import Finished, write_store
-from ffmem.execution.messages import Brief, Describe, Finish, Merge, ModelFacts, Read, Report
-from ffmem.execution.plan import refuse_unfinished, scan_key, sentence_settings, token_budget
-from ffmem.execution.shard_reader import HELD_SHARDS, Reader, Work, sentences_in, shard_batches
+from ffmem.execution.finish import FinishedScan, write_store
+from ffmem.execution.messages import (
+    Describe,
+    Finish,
+    Merge,
+    ModelFacts,
+    Read,
+    WorkerConfig,
+    WorkerReport,
+)
+from ffmem.execution.plan import refuse_other_checkpoint, scan_key, sentence_settings, token_budget
+from ffmem.execution.shard_reader import (
+    HELD_SHARDS,
+    ReadyShards,
+    ShardReader,
+    sentence_numbers,
+    shard_batches,
+)
 from ffmem.execution.single_process import pause_after
 from ffmem.models.language_model import LanguageModel
-from ffmem.scaleout.executor import Done, Means
+from ffmem.scaleout.executor import JobAnswer, Resources
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import (
     Checkpoint,
@@ -41,7 +55,7 @@ class ScanWorker:
     other is read.
     """
 
-    def __init__(self, brief: Brief, means: Means) -> None:
+    def __init__(self, brief: WorkerConfig, means: Resources) -> None:
         self._brief, self._means = brief, means
         self._use_threads()
         self._model = brief.model.load(means)
@@ -52,7 +66,7 @@ class ScanWorker:
         start = self._beginning()
         self._budget = start.progress.budget
         scanner = Scanner(self._model, self._plan.settings, self._plan.layers).__enter__()
-        self._reader = Reader(scanner, start.state, start.kept)
+        self._reader = ShardReader(scanner, start.state, start.kept)
         self._shards = dict(start.shards)
         self._unsaved: list[int] = []
         self._serial = 0
@@ -72,30 +86,30 @@ class ScanWorker:
             progress = Progress(budget=token_budget(self._model, self._plan))
             return Checkpoint.of(self.key, progress, {}, KeptSentences.empty())
         found = read_checkpoint(self._brief.folder.part(name))
-        refuse_unfinished(self._brief.folder.root, found.digest, found.key, self.key)
+        refuse_other_checkpoint(self._brief.folder.root, found.digest, found.key, self.key)
         return found
 
-    def do(self, job: Describe | Read | Merge | Finish) -> Done:
+    def do(self, job: Describe | Read | Merge | Finish) -> JobAnswer:
         """Do a job."""
         self._use_threads()
         match job:
             case Read():
                 return self._read(job)
             case Merge():
-                return Done((job.number,), self._merge(job))
+                return JobAnswer((job.number,), self._merge(job))
             case Finish():
                 self._finish(job)
-                return Done((job.number,))
+                return JobAnswer((job.number,))
             case Describe():
-                return Done((job.number,), self._described())
+                return JobAnswer((job.number,), self._describe())
 
-    def settle(self) -> Done:
+    def settle(self) -> JobAnswer:
         """Save what is not saved."""
         self._use_threads()
         with self._turn:
-            return self._saved({})
+            return self._save({})
 
-    def _described(self) -> ModelFacts:
+    def _describe(self) -> ModelFacts:
         layers = self._plan.layers
         return ModelFacts(
             self.key,
@@ -104,11 +118,11 @@ class ScanWorker:
             len(self._model.layers if layers is None else layers),
         )
 
-    def _read(self, job: Read) -> Done:
+    def _read(self, job: Read) -> JobAnswer:
         sentences = self._tokenise(job.shard)
         if job.sentences is not None:
             sentences = sentences.first(job.sentences)
-        work = Work(sentences, shard_batches(self._model, sentences, self._budget))
+        work = ReadyShards(sentences, shard_batches(self._model, sentences, self._budget))
         with self._turn:
             for _ in self._reader.read(work):
                 pass
@@ -117,12 +131,12 @@ class ScanWorker:
             self._unsaved.append(job.number)
             due = time.monotonic() > self._next_save or len(self._unsaved) >= HELD_SHARDS
             report = {job.number: counts}
-            return self._saved(report) if due else Done((), self._report(report))
+            return self._save(report) if due else JobAnswer((), self._report(report))
 
-    def _saved(self, read: dict[int, ShardCounts]) -> Done:
+    def _save(self, read: dict[int, ShardCounts]) -> JobAnswer:
         """Save, and say which shards are safe from now on."""
         if not self._unsaved:
-            return Done((), self._report(read))
+            return JobAnswer((), self._report(read))
         began = time.monotonic()
         self._serial += 1
         name = f"{self._brief.name}-{self._serial}"
@@ -139,24 +153,24 @@ class ScanWorker:
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
         settled, self._unsaved = tuple(self._unsaved), []
         report = self._report(read)
-        return Done(
+        return JobAnswer(
             settled,
             replace(report, part=name, serial=self._serial, shards=dict(self._shards)),
         )
 
-    def _report(self, read: dict[int, ShardCounts]) -> Report:
-        return Report(self._brief.worker, os.getpid(), read)
+    def _report(self, read: dict[int, ShardCounts]) -> WorkerReport:
+        return WorkerReport(self._brief.worker, os.getpid(), read)
 
     def _merge(self, job: Merge) -> Merge:
         one, other = (read_checkpoint(self._brief.folder.part(name)) for name in job.parts)
-        save_checkpoint(self._brief.folder.part(job.into), merged_parts(one, other))
+        save_checkpoint(self._brief.folder.part(job.into), merge_parts(one, other))
         return job
 
     def _finish(self, job: Finish) -> None:
         found = read_checkpoint(self._brief.folder.part(job.part))
         write_store(
             self._model,
-            Finished(self.key, self._plan.settings, found.state, found.kept, job.progress),
+            FinishedScan(self.key, self._plan.settings, found.state, found.kept, job.progress),
             self._brief.folder,
         )
 
@@ -165,17 +179,17 @@ def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Sha
     """What makes sentences of a shard: for a GPU, a process that does not hold up its feeding."""
     if model.device.type == "cuda":
         with suppress(Exception):  # a tokenizer that cannot be written down stays in this process
-            return Beside(model.tokenizer, settings).tokenise
+            return TokeniserProcess(model.tokenizer, settings).tokenise
     return lambda shard: tokenise(shard, model.tokenizer, settings)
 
 
-def merged_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
+def merge_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
     """What one worker would have saved after reading the shards of both."""
     both = set(one.shards) & set(other.shards)
     if both or one.digest != other.digest:
         raise StoreError(f"two parts of the scan share shard {min(both, default=-1)}; scan again")
     state = {number: one.state[number].merge(other.state[number]) for number in one.state}
-    kept = KeptSentences.joined([one.kept, other.kept]).only(sentences_in(state))
+    kept = KeptSentences.join([one.kept, other.kept]).only(sentence_numbers(state))
     seconds = max(one.progress.seconds, other.progress.seconds)
     progress = replace(one.progress, shards=len(one.shards) + len(other.shards), seconds=seconds)
     shards = {**one.shards, **other.shards}

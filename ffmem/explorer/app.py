@@ -7,8 +7,8 @@ from types import ModuleType
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
-from ffmem.explorer.context import Explored
-from ffmem.explorer.error_pages import DOCUMENTED, answer_failures
+from ffmem.explorer.context import StudyContext
+from ffmem.explorer.error_pages import DOCUMENTED, install_error_pages
 from ffmem.explorer.methods import HeadAsGet
 from ffmem.explorer.pages import (
     annotate,
@@ -39,7 +39,7 @@ PAGES: tuple[ModuleType, ...] = (
 )
 
 
-def create_app(explored: Explored, token: str | None = None) -> FastAPI:
+def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
     """The whole explorer for one study. With a `token`, whoever does not bring it sees nothing."""
     app = FastAPI(
         title="ffmem explorer",
@@ -56,7 +56,7 @@ def create_app(explored: Explored, token: str | None = None) -> FastAPI:
     for part in PAGES:
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    answer_failures(app)
+    install_error_pages(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, token=token)
     return app

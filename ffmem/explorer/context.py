@@ -12,22 +12,22 @@ from fastapi import Depends, Request
 
 from ffmem.annotations.database import Annotations
 from ffmem.explorer.live_model import LiveModel
-from ffmem.explorer.queries.trigger_agreement import agreements
-from ffmem.store.lookup import Found, Lookup
+from ffmem.explorer.queries.trigger_agreement import agreement_table
+from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import Study, open_study
 
 
 @dataclass(frozen=True, eq=False)
-class Explored:
+class StudyContext:
     """One study, opened for reading by many requests at once."""
 
     study: Study
-    lookup: Lookup
+    lookup: MemoryIndex
     live: LiveModel
     database: str | None = None  # of annotations; None is a file in the study's folder
     others: tuple[Study, ...] = ()  # to compare with
-    firing: dict[str, Found] = field(default_factory=dict, repr=False)  # on phrases asked before
+    firing: dict[str, Matches] = field(default_factory=dict, repr=False)  # on phrases asked before
 
     @property
     def store(self) -> ScanStore:
@@ -45,7 +45,7 @@ class Explored:
         return self.folder.resolve().name
 
     @property
-    def is_annotated(self) -> bool:
+    def has_annotations(self) -> bool:
         """Whether there is a database of annotations to ask."""
         return self.database is not None or self._annotations_file.exists()
 
@@ -59,29 +59,29 @@ class Explored:
         return self.folder / "annotations.sqlite"
 
 
-def explore(
+def open_context(
     folder: str | Path,
     model: str | None = None,
     watch: Callable[[str], None] = lambda _part: None,
     database: str | None = None,
     others: Sequence[str | Path] = (),
-) -> Explored:
+) -> StudyContext:
     """Open a study; its quick tables are made if they are not there yet, and `watch` hears of it.
 
     `model` is loaded when first needed; None takes the model that the scan names. `database` is
     that of annotations; `others` are studies to compare with.
     """
     study, beside = open_study(folder), tuple(map(open_study, others))
-    lookup = Lookup.open(study.store, watch)
+    lookup = MemoryIndex.open(study.store, watch)
     lookup.warm()
-    agreements(study.folder, lookup.cells)  # read once, before the first page waits for it
-    return Explored(study, lookup, LiveModel(study.store, model), database, beside)
+    agreement_table(study.folder, lookup.cells)  # read once, before the first page waits for it
+    return StudyContext(study, lookup, LiveModel(study.store, model), database, beside)
 
 
-async def explored_of(request: Request) -> Explored:
+async def study_context(request: Request) -> StudyContext:
     """The study that the running app shows."""
-    found: Explored = request.app.state.explored
+    found: StudyContext = request.app.state.explored
     return found
 
 
-TheStudy = Annotated[Explored, Depends(explored_of)]
+TheStudy = Annotated[StudyContext, Depends(study_context)]

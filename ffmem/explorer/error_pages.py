@@ -41,7 +41,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def answer_failures(app: FastAPI) -> None:
+def install_error_pages(app: FastAPI) -> None:
     """Turn errors that a user can mend into answers; anything else stays a bug (500)."""
 
     @app.exception_handler(FfmemError)
@@ -53,21 +53,21 @@ def answer_failures(app: FastAPI) -> None:
                 status = 503
             case _:
                 status = 400
-        return failure(request, status, str(error))
+        return error_response(request, status, str(error))
 
     for kind in (ValueError, LookupError, ArithmeticError):  # what code raises at broken numbers
         app.add_exception_handler(kind, perhaps_damage)
 
     @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Response:
+    async def refusal(request: Request, error: HTTPException) -> Response:
         path = brief(request.scope["path"])
         if error.status_code == 405:
             allowed = ", ".join(allowed_methods(app, request.scope))
             message = f"{path} does not answer {request.method}, only {allowed}"
-            return failure(request, 405, message, {"Allow": allowed})
+            return error_response(request, 405, message, {"Allow": allowed})
         missing = error.status_code == 404 and error.detail == "Not Found"
         message = f"there is nothing at {path}" if missing else str(error.detail)
-        return failure(request, error.status_code, message, error.headers)
+        return error_response(request, error.status_code, message, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(request: Request, error: RequestValidationError) -> Response:
@@ -75,7 +75,7 @@ def answer_failures(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"][1:]) or "request"
         wrong = first["type"] == "string_pattern_mismatch"  # no person reads patterns
         message = f"{brief(first['input'])} is not valid here" if wrong else first["msg"]
-        return failure(request, 422, f"{where}: {message}")
+        return error_response(request, 422, f"{where}: {message}")
 
 
 def brief(text: str) -> str:
@@ -88,10 +88,10 @@ async def perhaps_damage(request: Request, error: Exception) -> Response:
     found = await run_in_threadpool(first_damage, request.app.state.explored.folder)
     if found is None:
         raise error
-    return failure(request, 400, found)
+    return error_response(request, 400, found)
 
 
-def failure(
+def error_response(
     request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """One sentence, in the form that the asker reads."""

@@ -13,23 +13,23 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from ffmem.explorer.queries.memory import Bar, ShownToken, ShownTrigger
+from ffmem.explorer.queries.memory import Bar, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question
 
 
-def shown_token(text: str) -> str:
+def visible_token(text: str) -> str:
     """A token with its spaces and control characters visible."""
     return repr(text)[1:-1].replace(" ", "·") or "∅"
 
 
-def shown_number(value: float) -> str:
+def short_number(value: float) -> str:
     """A number with as many digits as one reads."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
 
 
-def known(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """A number that JSON can carry; None where it is none, or without end."""
     return value if math.isfinite(value) else None
 
@@ -37,7 +37,7 @@ def known(value: float) -> float | None:
 KEPT = 65_536  # pieces of tokens, which come again and again
 
 
-def trigger_items(triggers: Iterable[ShownTrigger]) -> Markup:
+def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
     """Triggers as items of a list: what was read, its last token, the next one, the rest."""
     return Markup(
         "\n".join(
@@ -50,7 +50,7 @@ def trigger_items(triggers: Iterable[ShownTrigger]) -> Markup:
     )
 
 
-def token_items(tokens: Iterable[ShownToken], by: str) -> Markup:
+def token_items(tokens: Iterable[TokenView], by: str) -> Markup:
     """Tokens as items of a list, each with a link to the memories that push it the same way."""
     return Markup(
         "\n".join(
@@ -68,20 +68,20 @@ def hit_rows(found: Answer) -> Markup:
 
 def _hit_row(hit: Hit) -> str:
     tokens = "".join(f'<span class="token">{_token_text(text)}</span>' for text in hit.promotes)
-    score = "" if hit.score is None else f'<td class="n">{shown_number(hit.score)}</td>'
+    score = "" if hit.score is None else f'<td class="n">{short_number(hit.score)}</td>'
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
     address = escape(hit.address)
     return (
         f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
         f'<td class="few">{tokens}</td>{score}<td class="n">{hit.fires:,}</td>'
-        f'<td class="n">{shown_number(hit.mean)}</td><td class="n">{shown_number(hit.largest)}</td>'
+        f'<td class="n">{short_number(hit.mean)}</td><td class="n">{short_number(hit.largest)}</td>'
         f'<td class="n">{100 * hit.probability:.3g} %</td><td class="n">{agreement}</td></tr>'
     )
 
 
 @lru_cache(maxsize=KEPT)
 def _token_text(text: str) -> str:
-    return escape(shown_token(text))
+    return escape(visible_token(text))
 
 
 @lru_cache(maxsize=KEPT)

@@ -38,7 +38,7 @@ class LiveModel:
         self._model: LanguageModel | None = None
 
     @property
-    def loaded(self) -> bool:
+    def ready(self) -> bool:
         """Whether the first question has been asked."""
         return self._model is not None
 
@@ -61,14 +61,14 @@ class LiveModel:
             self._waiting -= 1
 
     def _late(self) -> str:
-        if not self.loaded:
+        if not self.ready:
             return f"{self.name} is still being loaded; ask again in a minute"
         return f"the model has not answered within {self._patience:g} seconds; ask for less"
 
     def _run(self, question: Callable[[LanguageModel], Answer], deadline: float) -> Answer:
         if self._model is None:
             self._model = self._load()
-        with stopped_at(self._model, deadline, self._late()):
+        with stop_at_deadline(self._model, deadline, self._late()):
             return question(self._model)
 
     def _load(self) -> LanguageModel:
@@ -87,7 +87,7 @@ class LiveModel:
 
 
 @contextmanager
-def stopped_at(model: LanguageModel, deadline: float, message: str) -> Iterator[None]:
+def stop_at_deadline(model: LanguageModel, deadline: float, message: str) -> Iterator[None]:
     """Let no block of the model begin after the deadline; hooks are gone on exit."""
 
     def look_at_the_clock(*_: object) -> None:

@@ -24,32 +24,32 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 
 SIZE = struct.Struct("<I")  # comes before every page: how many bytes it has
 Making = Callable[..., str]  # a page's text from the app, its path, and what it is about
 
 
-async def made(request: Request, making: Making, *about: Any) -> HTMLResponse:
+async def render_page(request: Request, making: Making, *about: Any) -> HTMLResponse:
     """A page, made by the helper or here; `about` must survive pickling."""
     app, path = request.app, request.scope["path"]
-    explored: Explored = app.state.explored
-    helper: Helper | None = app.state.helper
+    explored: StudyContext = app.state.explored
+    helper: PageProcess | None = app.state.helper
     if helper is not None and explored.database is None:  # another machine's would hold it up
         page = await helper.ask(making, path, about)
         if page:
             return HTMLResponse(page)
-    if explored.is_annotated:
+    if explored.has_annotations:
         return HTMLResponse(await run_in_threadpool(making, app, path, *about))
     return HTMLResponse(making(app, path, *about))
 
 
-def can_help() -> bool:
+def can_fork() -> bool:
     """Whether a process can be copied here, and has a core to run on."""
     return sys.platform == "linux" and (os.cpu_count() or 1) > 1
 
 
-class Helper:
+class PageProcess:
     """The second process as seen from the first; to be asked from one event loop only."""
 
     def __init__(self, app: FastAPI, door: socket.socket) -> None:

@@ -57,7 +57,7 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, with_headers(send))
             return
-        await self.app(scope, limited(receive), with_headers(send))
+        await self.app(scope, limit_body(receive), with_headers(send))
 
     def refusal(self, request: Request) -> Response | None:
         """Why this request is not let through, or None."""
@@ -75,7 +75,7 @@ class Guard:
     def unknown(self, request: Request, token: str) -> Response | None:
         """Ask for the token; a link that carries it leaves it in a cookie."""
         offered = request.query_params.get("token")
-        if offered is not None and request.method == "GET" and same(offered, token):
+        if offered is not None and request.method == "GET" and constant_time_equal(offered, token):
             pairs = request.query_params.multi_items()
             rest = [pair for pair in pairs if pair[0] != "token"]
             path = "/" + quote(request.scope["path"].lstrip("/"))  # never //elsewhere
@@ -83,15 +83,15 @@ class Guard:
             answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and same(bearer, token):
+        if scheme.lower() == "bearer" and constant_time_equal(bearer, token):
             return None
-        if same(request.cookies.get(COOKIE, ""), token):
+        if constant_time_equal(request.cookies.get(COOKIE, ""), token):
             return None
         text = "a token is needed: open the address that `ffmem explore` printed"
         return PlainTextResponse(text, 401, {"WWW-Authenticate": "Bearer"})
 
 
-def same(offered: str, token: str) -> bool:
+def constant_time_equal(offered: str, token: str) -> bool:
     """Compare in a time that tells nothing."""
     return hmac.compare_digest(offered.encode(), token.encode())
 
@@ -123,11 +123,11 @@ def too_long(headers: Headers) -> bool:
     return LENGTH.fullmatch(length) is None or int(length) > LONGEST_BODY
 
 
-def limited(receive: Receive) -> Receive:
+def limit_body(receive: Receive) -> Receive:
     """The same body, cut off where it grows past the limit (a chunked one announces no length)."""
     read = 0
 
-    async def counted() -> Message:
+    async def receive_up_to_limit() -> Message:
         nonlocal read
         message = await receive()
         read += len(message.get("body", b""))
@@ -135,7 +135,7 @@ def limited(receive: Receive) -> Receive:
             return {"type": "http.disconnect"}
         return message
 
-    return counted
+    return receive_up_to_limit
 
 
 def with_headers(send: Send) -> Send:

@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from ffmem.errors import ListenError
-from ffmem.explorer.page_process import Helper, can_help
+from ffmem.explorer.page_process import PageProcess, can_fork
 from ffmem.explorer.security import LOOPBACK
-from ffmem.os_errors import shortened
+from ffmem.os_errors import shorten
 
 GARBAGE = 50_000  # objects made before cycles among them are looked for
 BACKLOG = 2048  # connections that may wait to be taken
@@ -24,7 +24,7 @@ SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """Where the explorer listens; a `token` is needed anywhere but on loopback."""
 
     host: str = "127.0.0.1"
@@ -32,7 +32,7 @@ class Place:
     token: str | None = None
 
     @classmethod
-    def chosen(cls, host: str, port: int, token: str | None) -> Place:
+    def with_token(cls, host: str, port: int, token: str | None) -> ListenAddress:
         """Make a token where one is needed and none was given."""
         needed = host not in LOOPBACK and token is None
         return cls(host, port, secrets.token_urlsafe(24) if needed else token)
@@ -53,11 +53,11 @@ def is_host(text: str) -> bool:
         return False
 
 
-def listen(place: Place) -> tuple[Place, socket.socket]:
+def listen(place: ListenAddress) -> tuple[ListenAddress, socket.socket]:
     """Listen there; returns the place again, with the port that was found where 0 was asked for."""
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     if not is_host(place.host):
-        raise ListenError(f"{shortened(place.host)!r} is not a host; write a name or an IP address")
+        raise ListenError(f"{shorten(place.host)!r} is not a host; write a name or an IP address")
     try:
         door = socket.create_server((place.host, place.port), family=family, backlog=BACKLOG)
     except OSError as error:
@@ -70,7 +70,11 @@ def listen(place: Place) -> tuple[Place, socket.socket]:
 
 
 def serve(
-    app: FastAPI, place: Place, door: socket.socket, ready: Callable[[], None], browser: bool = True
+    app: FastAPI,
+    place: ListenAddress,
+    door: socket.socket,
+    ready: Callable[[], None],
+    browser: bool = True,
 ) -> None:
     """Serve until interrupted; `ready` is called when the first request can be answered."""
     config = uvicorn.Config(
@@ -96,6 +100,6 @@ def serve(
     gc.collect()
     gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
     gc.set_threshold(GARBAGE)  # pages leave next to no cycles, so look for them rarely
-    if can_help():
-        app.state.helper = Helper(app, door)
+    if can_fork():
+        app.state.helper = PageProcess(app, door)
     Server(config).run([door])

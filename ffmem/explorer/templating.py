@@ -13,11 +13,11 @@ from ffmem.explorer.html_fragments import (
     bars,
     hit_rows,
     link,
-    shown_number,
-    shown_token,
+    short_number,
     stripes,
     token_items,
     trigger_items,
+    visible_token,
 )
 from ffmem.version import VERSION
 
@@ -39,7 +39,7 @@ def templates(navigation: list[Link]) -> Environment:
     environment.globals.update(navigation=navigation, version=VERSION)
     for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
         environment.globals[made.__name__] = made
-    environment.filters.update(token=shown_token, number=shown_number)
+    environment.filters.update(token=visible_token, number=short_number)
     for name in environment.list_templates():
         environment.get_template(name)  # read now, so that no page waits for it
     return environment
@@ -47,10 +47,12 @@ def templates(navigation: list[Link]) -> Environment:
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """A template, filled, as an answer."""
-    return HTMLResponse(filled(request.app, request.scope["path"], template, **values), status)
+    return HTMLResponse(
+        fill_template(request.app, request.scope["path"], template, **values), status
+    )
 
 
-def filled(app: FastAPI, path: str, template: str, **values: Any) -> str:
+def fill_template(app: FastAPI, path: str, template: str, **values: Any) -> str:
     """A template, filled; `path` is the page's own."""
     environment: Environment = app.state.templates
     study = app.state.explored.name

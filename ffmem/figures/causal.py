@@ -70,5 +70,5 @@ def effect_chart(result: Causal, measure: str) -> Any:
         f"{first.memories} random memories a layer, {first.triggers} triggers in all; the "
         f"{result.tokens} top tokens of each value. Bands: 95 % bootstrap over memories."
     )
-    chart = style.sized(alt.layer(band, lines))
-    return style.captioned(chart, "What does one memory change?", caption)
+    chart = style.with_size(alt.layer(band, lines))
+    return style.with_caption(chart, "What does one memory change?", caption)

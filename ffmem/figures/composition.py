@@ -60,12 +60,12 @@ def active_chart(result: Composition) -> Any:
             ),
         )
     )
-    chart = style.sized(alt.layer(style.box(data, x, "% of the layer's memories"), lines))
+    chart = style.with_size(alt.layer(style.box(data, x, "% of the layer's memories"), lines))
     caption = (
         f"Memories with a coefficient above zero over {result.prefixes:,} validation prefixes "
         "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
     )
-    return style.captioned(chart, "How many memories are at work?", caption)
+    return style.with_caption(chart, "How many memories are at work?", caption)
 
 
 SERIES = {
@@ -111,8 +111,8 @@ def zero_agreement_chart(result: Composition) -> Any:
         "(figure 8), or of the block's output o. 95 % Wilson intervals. "
         f"{result.prefixes:,} validation prefixes."
     )
-    chart = style.sized(alt.layer(bars, error, lines))
-    return style.captioned(chart, "Does any memory say what the layer says?", caption)
+    chart = style.with_size(alt.layer(bars, error, lines))
+    return style.with_caption(chart, "Does any memory say what the layer says?", caption)
 
 
 def cases_chart(result: Composition) -> Any:
@@ -152,5 +152,5 @@ def cases_chart(result: Composition) -> Any:
         "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
         "list of function words. Grey: the same shares over all cases, agreeing or not."
     )
-    chart = style.sized(alt.layer(bars, error), width=360, height=160)
-    return style.captioned(chart, "When does one memory agree with its layer?", caption)
+    chart = style.with_size(alt.layer(bars, error), width=360, height=160)
+    return style.with_caption(chart, "When does one memory agree with its layer?", caption)

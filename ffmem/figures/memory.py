@@ -57,9 +57,9 @@ def memory_chart(
         "Left: the strongest triggers, the last token read in blue, the token that followed in "
         "green. Right: the tokens that the value pushes most."
     )
-    return style.captioned(alt.hconcat(key, value, spacing=30), f"Memory {address}", caption, 3)
+    return style.with_caption(alt.hconcat(key, value, spacing=30), f"Memory {address}", caption, 3)
 
 
 def _panel(chart: Any, width: int, rows: int, title: str) -> Any:
     heading = alt.TitleParams(title, anchor="start", color=style.INK, fontSize=12)
-    return style.sized(chart, width, LINE * rows).properties(title=heading)
+    return style.with_size(chart, width, LINE * rows).properties(title=heading)

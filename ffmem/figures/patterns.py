@@ -8,11 +8,11 @@ from typing import Any
 import altair as alt
 
 from ffmem.figures import style
-from ffmem.patterns.analysis import ControlRate, PatternStudy
+from ffmem.patterns.analysis import ControlRate, PatternResults
 from ffmem.patterns.record import LABELS, Summary
 
 
-def charts(result: PatternStudy) -> dict[str, Any]:
+def charts(result: PatternResults) -> dict[str, Any]:
     """Every figure of this analysis by its file name."""
     return {"patterns": patterns_chart(result.summary, result.controls)}
 
@@ -51,7 +51,7 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
         )
     )
     title = "What the triggers of a key share"
-    return style.captioned(style.sized(chart), title, caption(summary, controls))
+    return style.with_caption(style.with_size(chart), title, caption(summary, controls))
 
 
 def caption(summary: Summary, controls: Sequence[ControlRate]) -> str:

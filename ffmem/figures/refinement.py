@@ -17,7 +17,7 @@ COLOURS = (style.BLUE, style.ORANGE, style.GREY)
 def charts(result: Refinement) -> dict[str, Any]:
     """Every figure of this analysis by its file name."""
     return {
-        "refinement-settled": settled_chart(result),
+        "refinement-settled": final_token_chart(result),
         "refinement-probability": probability_chart(result),
         "refinement-winners": winners_chart(result),
         "refinement-veto": veto_chart(result),
@@ -30,7 +30,7 @@ def _conventions(result: Refinement) -> list[str]:
     return [rows.convention for rows in result.conventions]
 
 
-def settled_chart(result: Refinement) -> Any:
+def final_token_chart(result: Refinement) -> Any:
     """Figure 9: bars with intervals, the shuffled control as a line."""
     names = ("own final token", "another prefix's")
     rows: list[Row] = [
@@ -63,7 +63,7 @@ def settled_chart(result: Refinement) -> Any:
         "token of another prefix."
     )
     panels = style.by_group(chart, "convention", groups)
-    return style.captioned(panels, "When is the prediction settled?", caption, len(groups))
+    return style.with_caption(panels, "When is the prediction settled?", caption, len(groups))
 
 
 def probability_chart(result: Refinement) -> Any:
@@ -92,7 +92,7 @@ def probability_chart(result: Refinement) -> Any:
         "(figure 10): median, quartiles, 5 to 95 %; the line is the mean."
     )
     panels = style.by_group(chart, "convention", groups)
-    return style.captioned(panels, "How sure is the residual?", caption, len(groups))
+    return style.with_caption(panels, "How sure is the residual?", caption, len(groups))
 
 
 def winners_chart(result: Refinement) -> Any:
@@ -132,7 +132,7 @@ def winners_chart(result: Refinement) -> Any:
         "that is counted as composition."
     )
     panels = style.by_group(chart, "convention", groups)
-    return style.captioned(panels, "Who decides at each layer?", caption, len(groups))
+    return style.with_caption(panels, "Who decides at each layer?", caption, len(groups))
 
 
 def veto_chart(result: Refinement) -> Any:
@@ -163,17 +163,17 @@ def veto_chart(result: Refinement) -> Any:
         lines = data.mark_line(point=True).encode(
             x=x, y=style.percent(field, title, domain=[0, 1]), color=colour
         )
-        return style.sized(lines, width=300)
+        return style.with_size(lines, width=300)
 
     pushed = panel("share", "layer pushes it down (logit below 0)")
     band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
-    pushed = style.sized(alt.layer(band, pushed), width=300)
+    pushed = style.with_size(alt.layer(band, pushed), width=300)
     chart = alt.hconcat(pushed, panel("median_rank", "median rank under y (100 % is the bottom)"))
     caption = (
         "The residual's top token under the layer's own output y. If layers changed predictions by "
         "veto, replaced tokens would stand at the bottom of y. Grey: tokens that stay."
     )
-    return style.captioned(chart, "Is the old prediction vetoed?", caption, 2)
+    return style.with_caption(chart, "Is the old prediction vetoed?", caption, 2)
 
 
 def logit_chart(result: Refinement) -> Any:
@@ -196,8 +196,8 @@ def logit_chart(result: Refinement) -> Any:
         "Where a layer changes the top token: how much the logits of the old and of the new one "
         "move. A veto lowers the old token; a vote raises the new one. Grey: tokens that stay."
     )
-    chart = style.sized(alt.layer(zero, band, lines))
-    return style.captioned(chart, "Does the old token fall or the new one rise?", caption)
+    chart = style.with_size(alt.layer(zero, band, lines))
+    return style.with_caption(chart, "Does the old token fall or the new one rise?", caption)
 
 
 def entropy_chart(result: Refinement) -> Any:
@@ -216,9 +216,11 @@ def entropy_chart(result: Refinement) -> Any:
     data = style.base(rows)
     x = alt.X("tokens:N", title="tokens of the prefix", sort=None, axis=alt.Axis(labelAngle=0))
     most = math.log(result.vocabulary)
-    chart = style.sized(style.box(data, x, "entropy of the next token (nats)", domain=[0, most]))
+    chart = style.with_size(
+        style.box(data, x, "entropy of the next token (nats)", domain=[0, most])
+    )
     caption = (
         f"Entropy of the model's distribution over {result.prefixes:,} validation prefixes: "
         f"median, quartiles, 5 to 95 %. The axis ends at the largest there can be, {most:.1f}."
     )
-    return style.captioned(chart, "How sure is the model?", caption)
+    return style.with_caption(chart, "How sure is the model?", caption)

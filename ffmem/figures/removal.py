@@ -46,7 +46,7 @@ def removal_chart(result: Removal) -> Any:
         tooltip=["layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"],
     )
     title = "What a key loses with a token of its trigger"
-    return style.captioned(style.sized(alt.layer(band, line)), title, caption(result))
+    return style.with_caption(style.with_size(alt.layer(band, line)), title, caption(result))
 
 
 def caption(result: Removal) -> str:

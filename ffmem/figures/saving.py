@@ -14,7 +14,7 @@ import vl_convert
 
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
-from ffmem.store.digests import write_noted
+from ffmem.store.digests import write_and_note
 
 
 def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
@@ -36,7 +36,7 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     written = []
     for ending, content in contents.items():
         path = folder / f"{name}.{ending}"
-        write_noted(path, partial(Path.write_bytes, data=content))
+        write_and_note(path, partial(Path.write_bytes, data=content))
         written.append(path)
     return written
 

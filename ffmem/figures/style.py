@@ -82,7 +82,7 @@ def quantile_fields(quantiles: Sequence[float]) -> Row:
     return dict(zip(("q05", "q25", "q50", "q75", "q95"), quantiles, strict=True))
 
 
-def sized(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
+def with_size(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
     """The size of one panel."""
     return chart.properties(width=width, height=height)
 
@@ -90,18 +90,18 @@ def sized(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
 def by_group(chart: Any, field: str, groups: Sequence[str]) -> Any:
     """One panel a group; a single group needs no panel."""
     if len(groups) < 2:
-        return sized(chart)
+        return with_size(chart)
     header = alt.Header(title=None, labelColor=INK, labelFontSize=12)
-    panel = sized(chart, width=WIDTH * 2 // 3)
+    panel = with_size(chart, width=WIDTH * 2 // 3)
     return panel.facet(facet=alt.Facet(f"{field}:N", header=header, sort=list(groups)), columns=3)
 
 
-def captioned(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
+def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
     """Say above the figure what it shows and what it is held against."""
     wide = LINE * (WIDTH if panels == 1 else WIDTH * 2 // 3 * min(panels, 3)) // 100
     heading = alt.TitleParams(
         title,
-        subtitle=wrapped(caption, wide),
+        subtitle=wrap_text(caption, wide),
         anchor="start",
         color=INK,
         subtitleColor=INK,
@@ -125,7 +125,7 @@ def captioned(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
     )
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """The text in lines of about so many characters."""
     lines = [""]
     for word in text.split():

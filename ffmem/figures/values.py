@@ -71,7 +71,7 @@ def agreement_chart(result: Values) -> Any:
         f"agrees in {1 / result.vocabulary:.4%}."
     )
     chart = style.by_group(alt.layer(bars, error, lines), "cells", groups)
-    return style.captioned(chart, "Do values predict the next token?", caption, len(groups))
+    return style.with_caption(chart, "Do values predict the next token?", caption, len(groups))
 
 
 def ranks_chart(result: Values) -> Any:
@@ -99,7 +99,7 @@ def ranks_chart(result: Values) -> Any:
         "token, median and quartiles."
     )
     chart = style.by_group(alt.layer(band, median, own), "cells", groups)
-    return style.captioned(chart, "How far down is the next token?", caption, len(groups))
+    return style.with_caption(chart, "How far down is the next token?", caption, len(groups))
 
 
 def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:
@@ -136,7 +136,7 @@ def probability_chart(result: Values) -> Any:
     counts = middle.mark_text(dy=-8, color=style.INK, fontSize=9).encode(
         x="middle:Q", y="high:Q", text=alt.Text("n:Q", format=",")
     )
-    equal = style.sized(alt.layer(bars, error, counts), width=300)
+    equal = style.with_size(alt.layer(bars, error, counts), width=300)
     many = data.transform_filter(alt.datum.kind == "quantiles")
     place = alt.X("bin:O", title="twentieth by maximal probability", axis=alt.Axis(labelAngle=0))
     low = style.percent("share", "agreement")
@@ -145,13 +145,13 @@ def probability_chart(result: Values) -> Any:
         many.mark_rule(color=style.INK).encode(x=place, y="low:Q", y2="high:Q"),
         many.mark_tick(color=style.CONTROL, thickness=2).encode(x=place, y="shuffled:Q"),
     )
-    chart = alt.hconcat(equal, style.sized(alt.layer(*parts), width=300))
+    chart = alt.hconcat(equal, style.with_size(alt.layer(*parts), width=300))
     caption = (
         "Agreement of all layers' cells by the probability of the value's top token (figure 6). "
         "Left: ten bins of equal width, cells in each written above. Right: twenty bins of equally "
         "many cells. Rules: 95 % Wilson; grey ticks: keys shuffled."
     )
-    return style.captioned(chart, "Are sure values right?", caption, 2)
+    return style.with_caption(chart, "Are sure values right?", caption, 2)
 
 
 def predictive_chart(result: Values) -> Any:
@@ -183,5 +183,5 @@ def predictive_chart(result: Values) -> Any:
         f"The {found.largest.n} values with the largest maximal probability of all "
         f"{result.counts['cells']:,} cells, and as many random ones."
     )
-    chart = style.sized(alt.layer(bars, text), width=360, height=200)
-    return style.captioned(chart, "Predictive values", caption)
+    chart = style.with_size(alt.layer(bars, text), width=360, height=200)
+    return style.with_caption(chart, "Predictive values", caption)

@@ -17,7 +17,7 @@ from ffmem.address import Address
 from ffmem.errors import ModelError
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import cell_address
-from ffmem.memories.recording import LayerReading
+from ffmem.memories.recording import LayerRecord
 from ffmem.memories.value_vectors import norm_after
 from ffmem.models.feedforward import LinearPart
 from ffmem.models.language_model import LanguageModel
@@ -79,10 +79,10 @@ class Contributions:
 
 @torch.no_grad()
 def contributions(
-    model: LanguageModel, readings: Sequence[LayerReading], token: int, count: int = 10
+    model: LanguageModel, readings: Sequence[LayerRecord], token: int, count: int = 10
 ) -> Contributions:
     """Split a token's logit at one place, read as `look` reads it; `count` memories a layer."""
-    model.check_tokens(torch.tensor([token]), model.words)
+    model.check_tokens(torch.tensor([token]), model.vocab_size)
     last = readings[-1].o[0]
     towards, constant = direction(model, last, token)
     uncapped = replace(model, head=replace(model.head, softcap=None))
@@ -105,7 +105,7 @@ def contributions(
     )
 
 
-def layer_contributions(reading: LayerReading, towards: Tensor, count: int) -> LayerContributions:
+def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> LayerContributions:
     """One layer's terms along a direction [width]; `rest` is what the sum over memories misses."""
     layer, m = reading.layer, reading.m[0].float()
     of_sum, constant = before_norm(reading, towards * layer.scale)
@@ -132,7 +132,7 @@ def layer_contributions(reading: LayerReading, towards: Tensor, count: int) -> L
     )
 
 
-def before_norm(reading: LayerReading, towards: Tensor) -> tuple[Tensor, float]:
+def before_norm(reading: LayerRecord, towards: Tensor) -> tuple[Tensor, float]:
     """The direction before the norm that a layer's sum passes, and what the norm's shift adds."""
     norm = norm_after(reading.layer)
     if norm is None:

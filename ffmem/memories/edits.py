@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ffmem.address import Address
 from ffmem.errors import AddressError, EditError
 from ffmem.models.language_model import LanguageModel
-from ffmem.os_errors import shortened
+from ffmem.os_errors import shorten
 
 ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
 NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?\s*"
@@ -45,7 +45,7 @@ class Edit:
             if found:
                 return cls(_address(name, text), action, _number(amount, text))  # type: ignore[arg-type]
         raise EditError(
-            f"{shortened(text)!r} is not an edit; write an address and a number, as in L7.1034=0 "
+            f"{shorten(text)!r} is not an edit; write an address and a number, as in L7.1034=0 "
             "or L7.1034*2"
         )
 
@@ -55,12 +55,12 @@ class Edit:
     def apply(self, m: Tensor) -> Tensor:
         """The new coefficients of this memory for the old ones, in any shape."""
         if not self.address.sign:
-            return self._changed(m)
+            return self._change(m)
         if self.address.sign == "+":
-            return self._changed(m.clamp(min=0)) + m.clamp(max=0)
-        return m.clamp(min=0) - self._changed((-m).clamp(min=0))
+            return self._change(m.clamp(min=0)) + m.clamp(max=0)
+        return m.clamp(min=0) - self._change((-m).clamp(min=0))
 
-    def _changed(self, m: Tensor) -> Tensor:
+    def _change(self, m: Tensor) -> Tensor:
         return torch.full_like(m, self.amount) if self.action == "set" else m * self.amount
 
 
@@ -68,14 +68,14 @@ def _address(name: str, text: str) -> Address:
     try:
         return Address.parse(name)
     except AddressError as error:
-        raise EditError(f"in the edit {shortened(text)!r}: {error}") from None
+        raise EditError(f"in the edit {shorten(text)!r}: {error}") from None
 
 
 def _number(amount: str, text: str) -> float:
     number = float(amount) if re.fullmatch(NUMBER, amount) else math.nan
     if not math.isfinite(number):
         raise EditError(
-            f"in the edit {shortened(text)!r}, {shortened(amount)!r} is not a number; write it as "
+            f"in the edit {shorten(text)!r}, {shorten(amount)!r} is not a number; write it as "
             "in L7.1034=0"
         )
     return number
@@ -99,12 +99,14 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
     """
     parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
     for edit in parsed:
-        model.check(edit.address)
+        model.layer_of(edit.address)
         _check_amount(model, edit)
-    seen = _TokensSeen()
+    seen = _ColumnTracker()
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
     with ExitStack() as hooks:
-        hooks.callback(model.stack.register_forward_pre_hook(seen.note, with_kwargs=True).remove)
+        hooks.callback(
+            model.block_stack.register_forward_pre_hook(seen.note, with_kwargs=True).remove
+        )
         for number, group in groupby(ordered, key=lambda edit: edit.address.layer):
             values = model.layer(number).value_map.module
             hooks.callback(values.register_forward_pre_hook(_changing(list(group), seen)).remove)
@@ -112,7 +114,7 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
 
 
 @dataclass
-class _TokensSeen:
+class _ColumnTracker:
     """Which columns of the whole input the running forward pass holds."""
 
     start: int = 0
@@ -126,7 +128,7 @@ class _TokensSeen:
         self.length = int(tokens.shape[1]) if tokens is not None else 0
 
 
-def _changing(edits: list[Edit], seen: _TokensSeen) -> Callable[..., tuple[Tensor, ...]]:
+def _changing(edits: list[Edit], seen: _ColumnTracker) -> Callable[..., tuple[Tensor, ...]]:
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         changed = inputs[0].clone()
         by_column = changed.view(-1, seen.length, changed.shape[-1])

@@ -76,9 +76,11 @@ def logits(
     if how == "apply":
         embedded = _through(head.chain, h.to(model.dtype))
     else:
-        embedded = _through(_linear(head.rest), _folded(head, h, how, size).to(model.dtype))
-    scores = _scores(embedded.to(head.device) * head.before, _embedding(head, lens), model.words)
-    constant = _constant(head, lens, model.words)
+        embedded = _through(_linear(head.rest), _fold(head, h, how, size).to(model.dtype))
+    scores = _scores(
+        embedded.to(head.device) * head.before, _embedding(head, lens), model.vocab_size
+    )
+    constant = _constant(head, lens, model.vocab_size)
     already = how == "apply" and head.norm is not None  # the chain has added the norm's shift
     wanted = lens.head_bias == "all" or (lens.head_bias == "r_o_only" and kind == "state")
     if constant is not None:
@@ -87,7 +89,7 @@ def logits(
     return head.finish(scores)
 
 
-def _folded(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
+def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
     if head.norm is None or how == "none":
         return h
     folded = head.norm.fold(h)
@@ -139,7 +141,7 @@ def in_chunks(
     model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER
 ) -> Iterator[tuple[slice, Tensor]]:
     """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
-    rows = max(1, CHUNK_BYTES // (4 * model.words))
+    rows = max(1, CHUNK_BYTES // (4 * model.vocab_size))
     model = model.at_hand(lens.embed)
     for start in range(0, len(h), rows):
         part = slice(start, min(start + rows, len(h)))
@@ -159,8 +161,8 @@ def ranks(scores: Tensor, tokens: Tensor) -> Tensor:
     Equal scores stand in order of their ids.
     """
     own = scores.gather(1, tokens[:, None])
-    above = _counted(scores > own)
-    tied = (_counted(scores >= own) - above > 1).nonzero().flatten()
+    above = _count_true(scores > own)
+    tied = (_count_true(scores >= own) - above > 1).nonzero().flatten()
     if len(tied):
         ids = torch.arange(scores.shape[1], device=scores.device)
         equal = scores[tied] == own[tied]
@@ -168,7 +170,7 @@ def ranks(scores: Tensor, tokens: Tensor) -> Tensor:
     return above
 
 
-def _counted(flags: Tensor) -> Tensor:
+def _count_true(flags: Tensor) -> Tensor:
     """How many of each row are true; on a CPU numpy counts twice as fast."""
     if flags.device.type == "cpu":
         return torch.from_numpy(np.count_nonzero(flags.numpy(), axis=1))
@@ -197,7 +199,7 @@ def token_ranks(
 
     `targets` is [vector] or [vector, target]. Equal scores stand in order of their ids.
     """
-    model.check_tokens(targets, model.words)
+    model.check_tokens(targets, model.vocab_size)
     found = torch.empty_like(targets)
     wide = targets.view(len(targets), -1)
     for part, scores in in_chunks(model, h, kind, lens):
@@ -211,7 +213,7 @@ def token_probabilities(
     model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
 ) -> Tensor:
     """The probability that each vector of h gives to its target [vector]."""
-    model.check_tokens(targets, model.words)
+    model.check_tokens(targets, model.vocab_size)
     found = []
     for part, scores in in_chunks(model, h, kind, lens):
         own = scores.gather(1, targets[part, None].to(scores.device)).squeeze(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ffmem.address import Address, Sign
 from ffmem.errors import FfmemError
 from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
-from ffmem.memories.recording import LayerReading, read
+from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.generation import continuation
@@ -19,29 +19,29 @@ from ffmem.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
-class PromptView:
+class PromptExplanation:
     """One place of a text: `position` tokens have been read, `distribution` is over the next."""
 
     position: int
     prefix: str
     steps: tuple[Step, ...]
     distribution: Tensor = field(repr=False)  # [token], adds up to one
-    readings: tuple[LayerReading, ...] = field(repr=False)  # h, r, a, m, y, o here: [1, ...] each
+    readings: tuple[LayerRecord, ...] = field(repr=False)  # h, r, a, m, y, o here: [1, ...] each
 
     def likeliest(self, count: int) -> list[int]:
         """The most probable next tokens, best first."""
         return self.distribution.topk(min(count, len(self.distribution))).indices.tolist()
 
-    def divergence_from(self, other: PromptView) -> float:
+    def divergence_from(self, other: PromptExplanation) -> float:
         """KL(this || other) in nats: how far the next-token distribution has moved."""
         tiny = torch.finfo(torch.float32).tiny
         mine, theirs = self.distribution.clamp(min=tiny), other.distribution.clamp(min=tiny)
         return float((mine * (mine / theirs).log()).sum())
 
 
-def look(
+def explain_prompt(
     model: LanguageModel, text: str, position: int | None = None, strongest: int = 3
-) -> PromptView:
+) -> PromptExplanation:
     """Read `model` after the first `position` tokens of `text`; None means after all of them.
 
     Positions count from 1, negative ones from the end. Under `edited` this shows the edit.
@@ -55,14 +55,14 @@ def look(
             f"the text has positions 1 to {length}, not {position}; choose one of them"
         )
     column = wanted - 1 + lead
-    readings = read(model, tokens, "hramyo", at=torch.tensor([column]))
+    readings = record(model, tokens, "hramyo", at=torch.tensor([column]))
     final = logits(model, readings[-1].o[0], "state")
     if not final.isfinite().all():
         raise FfmemError(
             f"what {model.name} predicts here is not finite; where a coefficient is edited, choose "
             "a smaller number, else a wider --dtype"
         )
-    return PromptView(
+    return PromptExplanation(
         position=wanted,
         prefix=""
         if model.tokenizer is None
@@ -73,14 +73,14 @@ def look(
     )
 
 
-def continued(model: LanguageModel, text: str, position: int, count: int) -> str:
+def continue_text(model: LanguageModel, text: str, position: int, count: int) -> str:
     """What the model writes after the first `position` tokens of `text`, the likeliest each time.
 
     At most `count` tokens; under `edited` this is the edited model's.
     """
     lead = 0 if model.bos is None else 1
     tokens = model.encode(text)[:, : position + lead]
-    room = model.longest - tokens.shape[1]
+    room = model.context_length - tokens.shape[1]
     if min(count, room) < 1 or model.tokenizer is None:
         return ""
     pad = model.tokenizer.eos_token_id
@@ -122,9 +122,7 @@ def winner(residual: int, feedforward: int, output: int) -> Winner:
 
 
 @torch.no_grad()
-def step_at(
-    model: LanguageModel, reading: LayerReading, strongest: int, lens: Lens = PAPER
-) -> Step:
+def step_at(model: LanguageModel, reading: LayerRecord, strongest: int, lens: Lens = PAPER) -> Step:
     """Describe one layer of a reading with quantities r, a, m, y, o at one place: [1, ...] each."""
     layer = reading.layer
     tops = {
@@ -138,9 +136,9 @@ def step_at(
     fired = (reading.a if layer.gated else reading.m)[0] > 0
     return Step(
         layer=layer.number,
-        residual=model.token(tops["r"]),
-        feedforward=model.token(tops["y"]),
-        output=model.token(tops["o"]),
+        residual=model.token_text(tops["r"]),
+        feedforward=model.token_text(tops["y"]),
+        output=model.token_text(tops["o"]),
         winner=winner(tops["r"], tops["y"], tops["o"]),
         active=int(fired.sum()),
         strongest=strong_memories(model, reading, reading.m[0], strongest, lens),
@@ -148,7 +146,7 @@ def step_at(
 
 
 def strong_memories(
-    model: LanguageModel, reading: LayerReading, m: Tensor, count: int, lens: Lens = PAPER
+    model: LanguageModel, reading: LayerRecord, m: Tensor, count: int, lens: Lens = PAPER
 ) -> tuple[StrongMemory, ...]:
     """The memories of one layer that add most for coefficients m [memory], strongest first."""
     layer = reading.layer
@@ -164,7 +162,7 @@ def strong_memories(
             address=cell_address(layer, index, float(m[index])),
             coefficient=float(m[index]),
             strength=float(strength[index]),
-            tokens=tuple(model.token(token) for token in row),
+            tokens=tuple(model.token_text(token) for token in row),
         )
         for index, row in zip(chosen, tokens, strict=True)
     )

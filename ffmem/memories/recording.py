@@ -31,7 +31,7 @@ Place = tuple[nn.Module, str]  # a module, and "in" or "out"
 
 
 @dataclass(frozen=True)
-class LayerReading:
+class LayerRecord:
     """One layer's quantities, each [batch, position, ...], or [batch, ...] at chosen positions."""
 
     layer: FeedForward
@@ -117,14 +117,14 @@ def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
 
 
 @contextmanager
-def tapped(
+def record_forward(
     layers: Sequence[FeedForward], quantities: str, keep: Callable[[Tensor], Tensor]
-) -> Iterator[tuple[LayerReading, ...]]:
+) -> Iterator[tuple[LayerRecord, ...]]:
     """Fill one reading a layer during the next forward pass; every hook is gone on exit.
 
     `keep` gets each tensor as the module saw it and returns what is kept: a copy, or less.
     """
-    readings = tuple(LayerReading(layer, {}) for layer in layers)
+    readings = tuple(LayerRecord(layer, {}) for layer in layers)
     with ExitStack() as hooks:
         for reading in readings:
             for name, (module, side) in places_for(reading.layer, quantities).items():
@@ -135,7 +135,7 @@ def tapped(
 def _tap(
     module: nn.Module,
     side: str,
-    into: tuple[LayerReading, str],
+    into: tuple[LayerRecord, str],
     keep: Callable[[Tensor], Tensor],
 ) -> torch.utils.hooks.RemovableHandle:
     reading, name = into
@@ -162,7 +162,7 @@ class _Enough(Exception):  # noqa: N818 - no error
 
 
 @contextmanager
-def stopped_after(layer: FeedForward) -> Iterator[None]:
+def stop_after(layer: FeedForward) -> Iterator[None]:
     """End the forward pass inside once `layer`'s block is done: later layers are never run."""
 
     def stop(_module: nn.Module, _args: Any, _output: Any) -> None:
@@ -178,9 +178,9 @@ def stopped_after(layer: FeedForward) -> Iterator[None]:
 
 
 @torch.no_grad()
-def read(
+def record(
     model: LanguageModel, text: str | Tensor, quantities: str = "rxamyo", at: Tensor | None = None
-) -> tuple[LayerReading, ...]:
+) -> tuple[LayerRecord, ...]:
     """Run the model once over `text` (or token ids [batch, position]) and read every layer.
 
     Column 0 is the BOS where the model has one. `at` [batch] keeps one column of each row only,
@@ -201,6 +201,6 @@ def read(
         chosen = torch.arange(rows, device=tensor.device)
         return tensor[chosen, at.to(tensor.device)].clone()
 
-    with tapped(model.layers, quantities, keep) as readings:
+    with record_forward(model.layers, quantities, keep) as readings:
         model.model.base_model(input_ids=tokens, use_cache=False)
     return readings

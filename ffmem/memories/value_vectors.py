@@ -44,7 +44,7 @@ def value_tokens(
     The `-` cell of a gated memory pushes against its value.
     """
     address = Address.parse(address) if isinstance(address, str) else address
-    value = value_vectors(model.check(address), [address.index])
+    value = value_vectors(model.layer_of(address), [address.index])
     return top_tokens(model, -value if address.sign == "-" else value, "piece", k, lens)
 
 

@@ -25,7 +25,7 @@ NAMES = (
 )
 
 
-def activated(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
+def candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
     """Every reading of `a` through an activation: the usual ones, then the block's own modules."""
     for name in NAMES:
         yield name, ACT2FN[name](a)
@@ -51,6 +51,9 @@ def activation_name(
     combine: Callable[[Tensor], Tensor] = (
         (lambda act: act) if beside is None else (lambda act: act * beside)
     )
-    errors = [(relative_error(combine(act), m), name) for name, act in activated(a, trace, block)]
+    errors = [
+        (relative_error(combine(act), m), name)
+        for name, act in candidate_activations(a, trace, block)
+    ]
     error, name = min(errors, key=lambda pair: pair[0])
     return name, error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockPlace:
     """A block that has a feed-forward layer, and the numbers with which it adds the layer's sum."""
 
     number: int
@@ -34,7 +34,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class LayerFit:
     """One layer's quantities on the traced run, and how well they fit together."""
 
     layer: FeedForward
@@ -76,7 +76,7 @@ def has_feedforward(block: str, family: Family, run: Trace) -> bool:
     return all(f"{block}.{path.partition('[')[0]}" in run.outputs for path in paths)
 
 
-def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[Sighting]:
+def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[LayerFit]:
     """Every feed-forward layer that `family` describes in `model`, numbered from 1."""
     try:
         blocks = model.get_submodule(family.blocks)
@@ -91,8 +91,8 @@ def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[Sighti
     for number, (index, block) in enumerate(numbered, start=1):
         scale = number_of(model, block, family.scale)
         output_scale = number_of(model, block, family.output)
-        place = Place(number, index, block, scale, output_scale)
-        seen.append(sight(place, family, run))
+        place = BlockPlace(number, index, block, scale, output_scale)
+        seen.append(fit_layer(place, family, run))
     return seen
 
 
@@ -104,7 +104,7 @@ def number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> flo
     return float(getattr(config, name, None) or getattr(block, name))
 
 
-def sight(place: Place, family: Family, run: Trace) -> Sighting:
+def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
     """One block's feed-forward layer, with its form and activation measured on the run."""
     block, name = place.block, f"{family.blocks}.{place.block_index}"
     for path in filter(None, (family.gate, family.after)):
@@ -132,7 +132,7 @@ def sight(place: Place, family: Family, run: Trace) -> Sighting:
         activation=activation,
         output_scale=place.output_scale,
     )
-    return Sighting(layer, form_error, activation_error)
+    return LayerFit(layer, form_error, activation_error)
 
 
 def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tensor:
@@ -140,7 +140,7 @@ def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tenso
     return part.of(run.outputs[f"{block}.{path.partition('[')[0]}"], dim=-1)
 
 
-def block_form(block: str, family: Family, run: Trace, place: Place) -> tuple[Form, float]:
+def block_form(block: str, family: Family, run: Trace, place: BlockPlace) -> tuple[Form, float]:
     """The form under which r + y = o, and the relative error that is left."""
     if run.calls.get(f"{block}.{family.values}", 0) != 1:
         raise ModelError(

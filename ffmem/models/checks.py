@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError
-from ffmem.models.block_forms import Sighting
+from ffmem.models.block_forms import LayerFit
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.trace import Trace, relative_error
@@ -50,7 +50,7 @@ def largest_error(dtype: torch.dtype) -> float:
     return EXACT if dtype in (torch.float32, torch.float64) else ROUNDED
 
 
-def refuse_reading_ahead(run: Trace, name: str) -> None:
+def refuse_non_causal(run: Trace, name: str) -> None:
     """Refuse an encoder before anything else, since nothing later can explain it better."""
     error = causal_error(run)
     if not error <= largest_error(run.logits.dtype):
@@ -62,7 +62,7 @@ def causal_error(run: Trace) -> float:
     return relative_error(run.logits[1, :-1], run.logits[0, :-1])
 
 
-def identity_of(run: Trace, seen: Sequence[Sighting], family: Family, head: Head) -> Identity:
+def measure_identity(run: Trace, seen: Sequence[LayerFit], family: Family, head: Head) -> Identity:
     """Measure all five equations on a traced run."""
     return Identity(
         memories=max(memory_error(run, sighting.layer, family) for sighting in seen),

@@ -175,7 +175,7 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
     }
     for output, whole in output_scales(module).items():
         for scale, number in scales(model, module).items():
-            for after, given in added(fits, y.reshape(shape)):
+            for after, given in residual_additions(fits, y.reshape(shape)):
                 row = Family(
                     "", maps.keys, maps.values, None, None, maps.gate, after, scale, output
                 )
@@ -185,12 +185,12 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
                     y=number * given,
                     output=run.outputs[block] / whole,
                 )
-                for found in placed(row, around, fits):
+                for found in families_with_surroundings(row, around, fits):
                     return found
     return None
 
 
-def placed(
+def families_with_surroundings(
     row: Family, around: _Around, fits: Mapping[str, tuple[Tensor, Tensor]]
 ) -> Iterator[Family]:
     """The row with norm or attention filled in, for each form that holds, the usual ones first."""
@@ -208,7 +208,7 @@ def placed(
             yield replace(row, norm=path)
 
 
-def added(
+def residual_additions(
     fits: Mapping[str, tuple[Tensor, Tensor]], y: Tensor
 ) -> Iterator[tuple[str | None, Tensor]]:
     """What the layer may add to the residual: the values' sum, or that behind a further module."""

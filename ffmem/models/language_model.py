@@ -35,7 +35,7 @@ class LanguageModel:
     revision: str | None = None
 
     @property
-    def kind(self) -> str:
+    def architecture(self) -> str:
         """The architecture, as transformers names it."""
         return str(self.model.config.model_type)
 
@@ -55,7 +55,7 @@ class LanguageModel:
         return self.layers[0].dtype
 
     @property
-    def width(self) -> int:
+    def hidden_size(self) -> int:
         """Numbers in one state of the residual stream."""
         return self.layers[0].width
 
@@ -70,13 +70,13 @@ class LanguageModel:
         return any(layer.gated for layer in self.layers)
 
     @property
-    def words(self) -> int:
+    def vocab_size(self) -> int:
         """Tokens that may be predicted: rows of the embedding that the tokenizer knows."""
         known = self.head.vocabulary if self.tokenizer is None else len(self.tokenizer)
         return min(known, self.head.vocabulary)
 
     @property
-    def longest(self) -> int:
+    def context_length(self) -> int:
         """Tokens that fit into one input, the leading one included."""
         config = self.model.config.get_text_config()
         for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
@@ -93,12 +93,12 @@ class LanguageModel:
         return self.tokenizer.eos_token_id if first is None else first
 
     @property
-    def unknown(self) -> int | None:
+    def unk(self) -> int | None:
         """The token that stands for words outside the vocabulary, where there is one."""
         return None if self.tokenizer is None else self.tokenizer.unk_token_id
 
     @property
-    def stack(self) -> nn.Module:
+    def block_stack(self) -> nn.Module:
         """The module that runs the blocks one after the other: tokens in, last state out."""
         block = self.layers[0].block
         return next(
@@ -115,7 +115,7 @@ class LanguageModel:
             )
         return self.layers[number - 1]
 
-    def check(self, address: Address) -> FeedForward:
+    def layer_of(self, address: Address) -> FeedForward:
         """The layer an address lies in; refuses an address outside the model."""
         layer = self.layer(address.layer)
         if address.index >= layer.memories:
@@ -149,10 +149,10 @@ class LanguageModel:
         lead = [] if self.bos is None else [self.bos]
         if not lead + ids:
             raise ModelError(f"there is nothing to read in {text!r}; give at least one token")
-        if len(lead + ids) > self.longest:
+        if len(lead + ids) > self.context_length:
             raise ModelError(
                 f"the text has {len(ids):,} tokens and {self.name} reads at most "
-                f"{self.longest - len(lead):,}; shorten it"
+                f"{self.context_length - len(lead):,}; shorten it"
             )
         return torch.tensor([lead + ids], device=self.device)
 
@@ -166,12 +166,12 @@ class LanguageModel:
             )
 
     @cached_property
-    def texts(self) -> tuple[str, ...]:
+    def token_texts(self) -> tuple[str, ...]:
         """Every token that may be predicted as text; made once, which takes a while for many."""
         if self.tokenizer is None:
-            return tuple(self.token(index) for index in range(self.words))
-        return tuple(self.tokenizer.batch_decode([[index] for index in range(self.words)]))
+            return tuple(self.token_text(index) for index in range(self.vocab_size))
+        return tuple(self.tokenizer.batch_decode([[index] for index in range(self.vocab_size)]))
 
-    def token(self, index: int) -> str:
+    def token_text(self, index: int) -> str:
         """A token as the text it stands for."""
         return f"<{index}>" if self.tokenizer is None else self.tokenizer.decode([index])

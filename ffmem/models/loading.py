@@ -14,9 +14,9 @@ from ffmem import demo
 from ffmem.errors import ModelError
 from ffmem.locations import is_url, location
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.pypi_models import WHEELS, cached_file
+from ffmem.models.pypi_models import WHEELS, cache_path
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from ffmem.os_errors import refusals
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def load(
         device=device,
         trust_remote_code=trust_remote_code,
     )
-    return see(model, tokenizer, name, commit)
+    return wrap(model, tokenizer, name, commit)
 
 
 def checkpoint(
@@ -64,8 +64,8 @@ def checkpoint(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None, str | None]:
     """Model, tokenizer and revision as transformers loads them, whatever its layers are."""
     quiet_transformers()
-    where = chosen_device(device)
-    kind = chosen_dtype(dtype, where)
+    where = resolve_device(device)
+    kind = resolve_dtype(dtype, where)
     if name.startswith("tiny:"):
         toy = tiny_model(name.removeprefix("tiny:")).to(where)
         return toy if kind is None else toy.to(kind), tiny_tokenizer(), None
@@ -79,7 +79,7 @@ def checkpoint(
     return whole, tokenizer, commit or revision
 
 
-def chosen_device(device: str) -> torch.device:
+def resolve_device(device: str) -> torch.device:
     """The device to run on; refuses one that is not there."""
     if device in ("auto", "all"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -93,7 +93,7 @@ def chosen_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def chosen_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
+def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     """The precision asked for; None leaves the checkpoint's own."""
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else None
@@ -107,7 +107,7 @@ def locate(name: str) -> tuple[str, dict[str, Any]]:
     if name == "demo":
         return str(demo.MODEL), {}
     if name in WHEELS:
-        file = cached_file(name)
+        file = cache_path(name)
         if not file.exists():
             raise ModelError(
                 f"{name} is not on this machine yet; run `ffmem models get {name}` once"
@@ -164,7 +164,7 @@ def through_transformers(
             )
             tokenizer = tokenizer_at(source, options)
     except Exception as error:  # whatever a broken checkpoint makes transformers raise
-        raise ModelError(why_not(name, source, error)) from error
+        raise ModelError(loading_error(name, source, error)) from error
     missing = sorted(info["missing_keys"])
     if missing:
         raise ModelError(
@@ -185,7 +185,7 @@ def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBas
     return AutoTokenizer.from_pretrained(source, **about_text)
 
 
-def why_not(name: str, source: str, error: Exception) -> str:
+def loading_error(name: str, source: str, error: Exception) -> str:
     """One sentence for what went wrong while transformers loaded a checkpoint."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     if Path(source).is_dir():

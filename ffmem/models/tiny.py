@@ -115,12 +115,12 @@ def tiny_model(kind: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
             f"transformers knows no causal language model of type {kind!r}; "
             "`ffmem models` lists the types"
         )
-    special = merged(SPECIAL.get(kind, {}), changes)
-    config = CONFIG_MAPPING[kind](**merged(small_values(CONFIG_MAPPING[kind]()), special))
+    special = merge_settings(SPECIAL.get(kind, {}), changes)
+    config = CONFIG_MAPPING[kind](**merge_settings(small_values(CONFIG_MAPPING[kind]()), special))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config)
-        shake(model)
+        randomise(model)
     return model.eval()
 
 
@@ -135,17 +135,17 @@ def small_values(config: PretrainedConfig) -> dict[str, Any]:
     return values
 
 
-def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def merge_settings(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Both, the second winning; dicts inside them are merged in the same way."""
     both = {**one, **other}
     for name in one.keys() & other.keys():
         if isinstance(one[name], dict) and isinstance(other[name], dict):
-            both[name] = merged(one[name], other[name])
+            both[name] = merge_settings(one[name], other[name])
     return both
 
 
 @torch.no_grad()
-def shake(model: nn.Module) -> None:
+def randomise(model: nn.Module) -> None:
     """Give every parameter a size at which mistakes show: maps ~ 1/sqrt(inputs), gains near 1."""
     for parameter in model.parameters():
         if parameter.ndim >= 2:

@@ -109,7 +109,7 @@ class Head:
 
     def finish(self, logits: Tensor) -> Tensor:
         """The model's own monotone last steps: scale, soft cap."""
-        return capped(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
+        return apply_softcap(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
 
 
 def _embedding(module: nn.Module) -> Tensor:
@@ -118,7 +118,7 @@ def _embedding(module: nn.Module) -> Tensor:
     return weight
 
 
-def capped(logits: Tensor, cap: float | None) -> Tensor:
+def apply_softcap(logits: Tensor, cap: float | None) -> Tensor:
     """Logits pressed softly into -cap to cap, or as they are where there is no cap."""
     return logits if cap is None else cap * (logits / cap).tanh()
 
@@ -201,7 +201,7 @@ def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
         if name == "linear":
             continue
         activation: nn.Module = ACT2FN[name]
-        if any(close(activation(state), seen) for seen in readers):
+        if any(nearly_equal(activation(state), seen) for seen in readers):
             return activation
     return None
 
@@ -220,14 +220,14 @@ def last_steps(
         goal = logits.double()
         if cap is not None:
             goal = cap * (goal / cap).clamp(-1 + 1e-9, 1 - 1e-9).atanh()
-        scale = known_number(config, least_squares(embedded.double(), goal), embedded.dtype)
-        error = relative_error(capped(embedded.double() * scale, cap), logits)
+        scale = config_number(config, least_squares(embedded.double(), goal), embedded.dtype)
+        error = relative_error(apply_softcap(embedded.double() * scale, cap), logits)
         found.append((error, scale, cap))
     _, scale, cap = min(found, key=lambda candidate: candidate[0])
     return scale, cap
 
 
-def known_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> float:
+def config_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> float:
     """The config's number (or one over it) that a measured factor stands for, if there is one."""
     numbers = [v for v in config.to_dict().values() if isinstance(v, int | float) and v]
     known = [1.0, *numbers, *(1 / number for number in numbers)]
@@ -235,7 +235,7 @@ def known_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> 
     return float(best) if abs(best - found) <= 10 * rounding(dtype) * abs(found) else found
 
 
-def close(one: Tensor, other: Tensor) -> bool:
+def nearly_equal(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors of a run are the same but for rounding."""
     return one.equal(other) or relative_error(one, other) < rounding(one.dtype)
 

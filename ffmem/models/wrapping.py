@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ffmem.errors import ModelError
 from ffmem.models.block_forms import layers_of
-from ffmem.models.checks import identity_of, last_state, refuse_reading_ahead
+from ffmem.models.checks import last_state, measure_identity, refuse_non_causal
 from ffmem.models.device_placement import device_of
 from ffmem.models.discovery import family_by_structure
 from ffmem.models.families import FAMILIES, Family
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def see(
+def wrap(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None = None,
     name: str | None = None,
@@ -39,7 +39,7 @@ def see(
     embedding = model.get_input_embeddings()
     tokens = probe_tokens(embedding.weight.shape[0], device_of(embedding))
     run = run_on_text(model, tokens, name)
-    refuse_reading_ahead(run, name)
+    refuse_non_causal(run, name)
     family, known_by = family_for(model, kind, run, name)
     try:
         seen = layers_of(model, family, run)
@@ -48,7 +48,7 @@ def see(
     if not seen:
         raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
     head = head_of(model, name, run, last_state(run, family.blocks))
-    identity = identity_of(run, seen, family, head)
+    identity = measure_identity(run, seen, family, head)
     identity.check(name, seen[0].layer.dtype)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)

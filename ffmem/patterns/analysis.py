@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
-from ffmem.analyses.random_keys import drawn_keys
+from ffmem.analyses.random_keys import random_keys
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
-from ffmem.patterns.clusters import Embedding, Meanings
-from ffmem.patterns.held_out import HeldOut, Trial, held_out
+from ffmem.patterns.clusters import ClusterFinder, Embedding
+from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
 from ffmem.patterns.prefixes import (
     Prefix,
     PseudoKey,
@@ -18,7 +18,14 @@ from ffmem.patterns.prefixes import (
     random_prefixes,
     trigger_prefixes,
 )
-from ffmem.patterns.record import SHOWN, AnnotatedKey, Pattern, Summary, summary, trigger_labels
+from ffmem.patterns.record import (
+    TRIGGERS_SHOWN,
+    KeyPatterns,
+    Pattern,
+    Summary,
+    summarise_patterns,
+    trigger_labels,
+)
 from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator
 from ffmem.patterns.surface_rules import Background
 from ffmem.store.scan_store import ScanStore
@@ -40,12 +47,12 @@ class ControlRate:
 
 
 @dataclass(frozen=True)
-class PatternStudy:
+class PatternResults:
     """Fig 2 by the rule annotator, with what its word is worth."""
 
     summary: Summary
     controls: tuple[ControlRate, ...]
-    held_out: tuple[HeldOut, ...]
+    held_out: tuple[HeldOutScore, ...]
     records: tuple[Pattern, ...]
     drawn: dict[int, tuple[str, ...]]
     dead: int  # drawn keys that nothing in the corpus fires
@@ -59,48 +66,51 @@ def rule_annotator(
     """The rule annotator, calibrated on this scan's own text, and pseudo-keys to test it with."""
     counted = random_prefixes(store, COUNTED, seed)
     pool = counted[:POOL]
-    if len({prefix.sentence for prefix in pool}) < 2 * SHOWN:
+    if len({prefix.sentence for prefix in pool}) < 2 * TRIGGERS_SHOWN:
         raise StoreError(
-            f"{store.folder.root} keeps fewer than {2 * SHOWN} sentences of two tokens, too few to "
-            "tell patterns from chance; scan more text"
+            f"{store.folder.root} keeps fewer than {2 * TRIGGERS_SHOWN} sentences of two tokens, "
+            "too few to tell patterns from chance; scan more text"
         )
     background = Background.of(counted)
-    pseudo = PseudoKeys(pool, seed, SHOWN)
+    pseudo = PseudoKeys(pool, seed, TRIGGERS_SHOWN)
     each = -(-CALIBRATION // len(store.memories))
-    layers = drawn_keys(store, each, seed, "calibration").values()
+    layers = random_keys(store, each, seed, "calibration").values()
     keys = [key for layer in layers for key in layer]
-    matched = [pseudo.matched(key.layer, _triggers(store, key)).shown for key in keys[:CALIBRATION]]
+    matched = [
+        pseudo.of_matching_frequency(key.layer, _triggers(store, key)).shown
+        for key in keys[:CALIBRATION]
+    ]
     calibration = [pseudo.random(0).shown for _ in range(CALIBRATION)] + matched
-    meanings = Meanings.calibrated(embed(background), background, pool, calibration)
+    meanings = ClusterFinder.calibrate(embed(background), background, pool, calibration)
     return RuleAnnotator(background, meanings), pseudo
 
 
-def pattern_study(
+def patterns_by_rule(
     store: ScanStore, embed: Callable[[Background], Embedding], keys: int = 10, seed: int = 0
-) -> PatternStudy:
+) -> PatternResults:
     """Annotate `keys` random keys a layer, and as many control keys of each kind, by rule."""
     annotator, pseudo = rule_annotator(store, embed, seed)
-    drawn = drawn_keys(store, keys, seed, PURPOSE)
-    annotated: list[AnnotatedKey] = []
+    drawn = random_keys(store, keys, seed, PURPOSE)
+    annotated: list[KeyPatterns] = []
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
     for key in (key for layer in drawn.values() for key in layer):
-        shown = _triggers(store, key)[:SHOWN]
+        shown = _triggers(store, key)[:TRIGGERS_SHOWN]
         rules = annotator.rules(key, shown)
         patterns = tuple(rule.pattern for rule in rules)
-        annotated.append(AnnotatedKey(key, len(shown), patterns))
+        annotated.append(KeyPatterns(key, len(shown), patterns))
         trials.append(key_trial(store, key, rules, pseudo))
-        controls += [pseudo.random(key.layer), pseudo.matched(key.layer, shown)]
+        controls += [pseudo.random(key.layer), pseudo.of_matching_frequency(key.layer, shown)]
     control_trials = [_control_trial(annotator, pseudo, control) for control in controls]
-    return PatternStudy(
-        summary=summary(NAME, annotated, seed),
+    return PatternResults(
+        summary=summarise_patterns(NAME, annotated, seed),
         controls=tuple(
             control_rate(kind, controls, [trial.rules for trial in control_trials])
             for kind in ("random", "matched")
         ),
         held_out=tuple(
-            held_out(annotator, trials, "keys", seed)
-            + held_out(annotator, control_trials, "controls", seed)
+            held_out_scores(annotator, trials, "keys", seed)
+            + held_out_scores(annotator, control_trials, "controls", seed)
         ),
         records=tuple(pattern for key in annotated for pattern in key.patterns),
         drawn={layer: tuple(map(str, found)) for layer, found in drawn.items()},
@@ -119,8 +129,8 @@ def key_trial(store: ScanStore, key: Address, rules: Sequence[Rule], pseudo: Pse
     triggers = _triggers(store, key)
     weak = sorted(trigger_prefixes(store, key, "sample"), key=lambda found: found[1])
     near_misses = [prefix for prefix, _ in weak if prefix not in triggers]
-    held = triggers[SHOWN : 2 * SHOWN]
-    return Trial(rules, held, pseudo.random(key.layer).shown, near_misses[:SHOWN])
+    held = triggers[TRIGGERS_SHOWN : 2 * TRIGGERS_SHOWN]
+    return Trial(rules, held, pseudo.random(key.layer).shown, near_misses[:TRIGGERS_SHOWN])
 
 
 def reference_prefixes(store: ScanStore, seed: int) -> list[Prefix]:

@@ -44,7 +44,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Meanings:
+class ClusterFinder:
     """An embedding made comparable over a corpus, and the cosines that mean something in it."""
 
     embedding: Embedding = field(repr=False)
@@ -54,14 +54,14 @@ class Meanings:
     background: Background = field(repr=False)
 
     @classmethod
-    def calibrated(
+    def calibrate(
         cls,
         embedding: Embedding,
         background: Background,
         pool: Sequence[Prefix],
         keys: Sequence[Sequence[Prefix]],
         level: float = LEVEL,
-    ) -> Meanings:
+    ) -> ClusterFinder:
         """Set the nearness so that of `keys`, made of random prefixes, `level` have a cluster.
 
         The level is shared equally by the sizes of clusters.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError
-from ffmem.memories.recording import stopped_after, tapped
+from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
 from ffmem.patterns.clusters import Embedding, content_words
 from ffmem.patterns.prefixes import Prefix
@@ -45,9 +45,11 @@ class WordStates:
         order = sorted(longest.values(), key=lambda prefix: len(prefix.ids))
         for start in range(0, len(order), BATCH):
             self._read(order[start : start + BATCH])
-        return torch.stack([self._known(*pair) for pair in zip(prefixes, removed, strict=True)])
+        return torch.stack(
+            [self._mean_state(*pair) for pair in zip(prefixes, removed, strict=True)]
+        )
 
-    def _known(self, prefix: Prefix, removed: frozenset[int]) -> Tensor:
+    def _mean_state(self, prefix: Prefix, removed: frozenset[int]) -> Tensor:
         """The mean, worked out once: random prefixes come up again and again."""
         place = (prefix.sentence, len(prefix.ids), removed)
         if place not in self._means:
@@ -61,8 +63,8 @@ class WordStates:
         tokens = torch.zeros(len(batch), width, dtype=torch.long)
         for row, prefix in enumerate(batch):
             tokens[row, : len(bos) + len(prefix.ids)] = torch.tensor([*bos, *prefix.ids])
-        keep = tapped([self.layer], "o", lambda state: state.clone())
-        with keep as (reading,), stopped_after(self.layer):
+        keep = record_forward([self.layer], "o", lambda state: state.clone())
+        with keep as (reading,), stop_after(self.layer):
             self.model.model.base_model(input_ids=tokens.to(self.model.device), use_cache=False)
         states = reading.o.reshape(*tokens.shape, -1).float().cpu()
         for prefix, state in zip(batch, states, strict=True):

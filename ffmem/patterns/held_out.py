@@ -30,7 +30,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutScore:
     """How well patterns of one class predict; each number counts patterns or keys alike.
 
     `on` says whose patterns they are: real keys' or control keys'. Precision and recall pool all
@@ -55,9 +55,9 @@ class _Outcome:
     auc: float
 
 
-def held_out(
+def held_out_scores(
     annotator: RuleAnnotator, trials: Iterable[Trial], on: str, seed: int = 0
-) -> list[HeldOut]:
+) -> list[HeldOutScore]:
     """Score the patterns of some keys by class and by what they are told from."""
     outcomes: dict[tuple[str, Against], list[_Outcome]] = {}
     for trial in trials:
@@ -74,14 +74,17 @@ def held_out(
             for rule, yes, no in zip(trial.rules, positive, negative, strict=True):
                 key = (rule.pattern.kind, against)
                 outcomes.setdefault(key, []).append(_outcome(yes[:count], no))
-            any_yes = [_covered(scores) for scores in zip(*positive, strict=True)][:count]
-            any_no = [_covered(scores) for scores in zip(*negative, strict=True)]
+            any_yes = [_coverage(scores) for scores in zip(*positive, strict=True)][:count]
+            any_no = [_coverage(scores) for scores in zip(*negative, strict=True)]
             outcomes.setdefault(("any", against), []).append(_outcome(any_yes, any_no))
     generator = torch.Generator().manual_seed(seed)
-    return [_summed(on, *key, found=outcomes[key], generator=generator) for key in sorted(outcomes)]
+    return [
+        _sum_outcomes(on, *key, found=outcomes[key], generator=generator)
+        for key in sorted(outcomes)
+    ]
 
 
-def _covered(scores: Sequence[float]) -> float:
+def _coverage(scores: Sequence[float]) -> float:
     """At least 0 where some pattern covers the prefix, and more the more do."""
     return sum(score >= 0 for score in scores) - 1.0
 
@@ -97,13 +100,13 @@ def auc(yes: Sequence[float], no: Sequence[float]) -> float:
     return float(((difference > 0) + 0.5 * (difference == 0)).mean())
 
 
-def _summed(
+def _sum_outcomes(
     on: str, kind: str, against: Against, found: list[_Outcome], generator: torch.Generator
-) -> HeldOut:
+) -> HeldOutScore:
     hits, misses, false = (
         sum(getattr(outcome, name) for outcome in found) for name in ("hits", "misses", "false")
     )
-    return HeldOut(
+    return HeldOutScore(
         on=on,
         kind=kind,
         against=against,

@@ -46,7 +46,7 @@ class Prefix:
 
 def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
     """The first `position` tokens of the kept sentence in that row."""
-    kept = store.kept
+    kept = store.sentences
     start = int(kept.starts[row])
     ends = tuple(int(end) for end in kept.token_ends[start : start + position])
     ids = tuple(int(token) for token in kept.tokens[start : start + position])
@@ -60,7 +60,7 @@ def trigger_prefixes(
     row = store.row(key)
     sentences = np.asarray(store.array(f"{kind}_sentences")[row])
     there = np.flatnonzero(sentences != NO_SENTENCE)
-    rows = np.searchsorted(np.asarray(store.kept.numbers), sentences[there])
+    rows = np.searchsorted(np.asarray(store.sentences.numbers), sentences[there])
     positions = np.asarray(store.array(f"{kind}_positions")[row])[there]
     found = np.asarray(store.array(f"{kind}_coefficients")[row])[there]
     return [
@@ -78,10 +78,10 @@ def random_prefixes(store: ScanStore, count: int, seed: int) -> list[Prefix]:
     """
     generator = np.random.default_rng([seed, 4])
     sampled = np.unique(np.asarray(store.array("sample_sentences")))
-    rows = np.flatnonzero(np.isin(store.kept.numbers, sampled[sampled != NO_SENTENCE]))
+    rows = np.flatnonzero(np.isin(store.sentences.numbers, sampled[sampled != NO_SENTENCE]))
     if len(rows) < FEW:
-        rows = np.arange(len(store.kept))
-    sizes = np.diff(np.asarray(store.kept.starts))[rows]
+        rows = np.arange(len(store.sentences))
+    sizes = np.diff(np.asarray(store.sentences.starts))[rows]
     rows, sizes = rows[sizes > 1], sizes[sizes > 1]
     places: dict[tuple[int, int], None] = {}
     rounds = 0
@@ -122,9 +122,9 @@ class PseudoKeys:
     def random(self, layer: int) -> PseudoKey:
         """Prefixes of any kind."""
         order = self._generator.permutation(len(self.pool))
-        return self._dressed("random", layer, self._distinct(order.tolist()))
+        return self._pseudo_key("random", layer, self._distinct(order.tolist()))
 
-    def matched(self, layer: int, triggers: Sequence[Prefix]) -> PseudoKey:
+    def of_matching_frequency(self, layer: int, triggers: Sequence[Prefix]) -> PseudoKey:
         """Prefixes whose last tokens are as common as those of a key's triggers.
 
         No last token comes more than twice, so that matching makes no pattern by itself.
@@ -148,7 +148,7 @@ class PseudoKeys:
             found.append(at)
             seen.add(self.pool[at].sentence)
             ends[self._ending(at)] += 1
-        return self._dressed("matched", layer, found)
+        return self._pseudo_key("matched", layer, found)
 
     def _distinct(self, order: list[int]) -> list[int]:
         found: dict[int, int] = {}
@@ -158,6 +158,6 @@ class PseudoKeys:
                 break
         return list(found.values())
 
-    def _dressed(self, kind: str, layer: int, found: list[int]) -> PseudoKey:
+    def _pseudo_key(self, kind: str, layer: int, found: list[int]) -> PseudoKey:
         chosen = [self.pool[at] for at in found]
         return PseudoKey(kind, layer, tuple(chosen[: self.shown]), tuple(chosen[self.shown :]))

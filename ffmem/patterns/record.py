@@ -10,13 +10,13 @@ from typing import Literal
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.statistics import Interval, bootstrap, pooled, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 
 Kind = Literal["shallow", "semantic"]
 Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
 LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
-SHOWN = 25  # triggers an annotator sees
-LEAST = 3  # triggers that make a pattern
+TRIGGERS_SHOWN = 25  # triggers an annotator sees
+MIN_TRIGGERS = 3  # triggers that make a pattern
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,10 @@ class Pattern:
     def __post_init__(self) -> None:
         if self.kind not in ("shallow", "semantic"):
             raise ValueError(f"the class {self.kind!r} is neither shallow nor semantic")
-        if len(set(self.ranks)) < LEAST or len(set(self.ranks)) != len(self.ranks):
-            raise ValueError(f"a pattern needs {LEAST} different triggers; this has {self.ranks}")
+        if len(set(self.ranks)) < MIN_TRIGGERS or len(set(self.ranks)) != len(self.ranks):
+            raise ValueError(
+                f"a pattern needs {MIN_TRIGGERS} different triggers; this has {self.ranks}"
+            )
         if not self.description.strip():
             raise ValueError("a pattern needs a description")
 
@@ -56,7 +58,7 @@ def trigger_labels(patterns: Sequence[Pattern], triggers: int) -> list[Label]:
 
 
 @dataclass(frozen=True)
-class AnnotatedKey:
+class KeyPatterns:
     """What one annotator found on one key, and how many triggers there were to look at."""
 
     key: Address
@@ -97,10 +99,10 @@ class Summary:
     crossover: int | None  # first layer from which on semantic leads in every layer
 
 
-def summary(annotator: str, keys: Sequence[AnnotatedKey], seed: int = 0) -> Summary:
+def summarise_patterns(annotator: str, keys: Sequence[KeyPatterns], seed: int = 0) -> Summary:
     """Fig 2 from annotated keys; keys without any trigger are left out."""
     alive = [key for key in keys if key.triggers]
-    by_layer: dict[int, list[AnnotatedKey]] = {}
+    by_layer: dict[int, list[KeyPatterns]] = {}
     for key in sorted(alive, key=lambda key: key.key):
         by_layer.setdefault(key.key.layer, []).append(key)
     generator = torch.Generator().manual_seed(seed)
@@ -118,7 +120,7 @@ def crossover(layers: Sequence[LayerPatterns]) -> int | None:
     return found
 
 
-def _layer(layer: int, keys: Sequence[AnnotatedKey], generator: torch.Generator) -> LayerPatterns:
+def _layer(layer: int, keys: Sequence[KeyPatterns], generator: torch.Generator) -> LayerPatterns:
     counts = torch.tensor([key.triggers for key in keys], dtype=torch.float64)
     tally = [Counter(key.labels) for key in keys]
     by_label: Mapping[str, torch.Tensor] = {
@@ -129,8 +131,8 @@ def _layer(layer: int, keys: Sequence[AnnotatedKey], generator: torch.Generator)
         layer=layer,
         keys=len(keys),
         triggers=int(counts.sum()),
-        shares={label: pooled(found, counts, generator) for label, found in by_label.items()},
-        covered=pooled(counts - by_label["not covered"], counts, generator),
+        shares={label: pool_by_key(found, counts, generator) for label, found in by_label.items()},
+        covered=pool_by_key(counts - by_label["not covered"], counts, generator),
         patterns_per_key=bootstrap(patterns, generator),
         with_pattern=wilson(int((patterns > 0).sum()), len(keys)),
     )

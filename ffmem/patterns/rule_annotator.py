@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.patterns.clusters import Cluster, Meanings
+from ffmem.patterns.clusters import Cluster, ClusterFinder
 from ffmem.patterns.prefixes import Prefix
-from ffmem.patterns.record import LEAST, Pattern
+from ffmem.patterns.record import MIN_TRIGGERS, Pattern
 from ffmem.patterns.surface_features import SPECIFIC, Feature, features
 from ffmem.patterns.surface_rules import Background, shared_features
 
@@ -32,7 +32,7 @@ class RuleAnnotator:
     """Finds the patterns of a key among its triggers; without `meanings` only shallow ones."""
 
     background: Background
-    meanings: Meanings | None = None
+    meanings: ClusterFinder | None = None
 
     def rules(self, key: Address, prefixes: Sequence[Prefix]) -> list[Rule]:
         """The key's patterns, shallow ones first, each as a rule for further prefixes."""
@@ -43,7 +43,7 @@ class RuleAnnotator:
         ]
         if self.meanings is None:
             return found
-        removed = self.removed(prefixes, [s.feature for s in shared])
+        removed = self.feature_words(prefixes, [s.feature for s in shared])
         return found + [
             Rule(Pattern(key, c.description, "semantic", c.ranks, NAME), None, c)
             for c in self.meanings.clusters(prefixes, removed)
@@ -61,7 +61,7 @@ class RuleAnnotator:
         having = [features(prefix).keys() for prefix in prefixes]
         vectors = None
         if self.meanings is not None and any(rule.cluster for rule in rules):
-            vectors = self.meanings.vectors(prefixes, self.removed(prefixes, shallow))
+            vectors = self.meanings.vectors(prefixes, self.feature_words(prefixes, shallow))
         found = []
         for rule in rules:
             if rule.cluster is not None and vectors is not None:
@@ -71,7 +71,7 @@ class RuleAnnotator:
                 found.append([0.0 if rule.feature in has else -1.0 for has in having])
         return found
 
-    def removed(
+    def feature_words(
         self, prefixes: Sequence[Prefix], shared: Sequence[Feature]
     ) -> list[frozenset[int]]:
         """The words of every prefix that make one of the shared features."""
@@ -82,7 +82,7 @@ class RuleAnnotator:
         return gone
 
 
-def ticked_rules(
+def rules_from_examples(
     annotator: RuleAnnotator,
     patterns: Sequence[Pattern],
     shown: Sequence[Prefix],
@@ -119,14 +119,14 @@ def _feature(pattern: Pattern, shown: Sequence[Prefix], background: Background) 
             having.setdefault(feature, set()).add(rank)
     ticked = set(pattern.ranks)
 
-    def worth(feature: Feature) -> tuple[float, int, tuple[str, ...]]:
+    def separation(feature: Feature) -> tuple[float, int, tuple[str, ...]]:
         hits = len(having[feature] & ticked)
         false = len(having[feature] - ticked) + len(shown) * background.share(feature)
         score = 2 * hits / (hits + len(ticked) + false)
         return score, SPECIFIC[feature.kind], feature.value
 
-    shared = [feature for feature, ranks in having.items() if len(ranks & ticked) >= LEAST]
-    return max(shared, key=worth, default=None)
+    shared = [feature for feature, ranks in having.items() if len(ranks & ticked) >= MIN_TRIGGERS]
+    return max(shared, key=separation, default=None)
 
 
 class _Clusters:
@@ -148,7 +148,7 @@ class _Clusters:
         if self._annotator.meanings is None:
             return None
         if self._vectors is None:
-            self._vectors = (self._made(self._shown), self._made(self._others))
+            self._vectors = (self._compute(self._shown), self._compute(self._others))
         shown, others = self._vectors
         ticked = shown[[rank - 1 for rank in pattern.ranks]]
         ticked = ticked[ticked.norm(dim=1) > 0]
@@ -159,10 +159,10 @@ class _Clusters:
         near = _parting((ticked * rest).sum(dim=1), others @ centre)
         return Cluster(centre, near, pattern.ranks, pattern.description)
 
-    def _made(self, prefixes: Sequence[Prefix]) -> Tensor:
+    def _compute(self, prefixes: Sequence[Prefix]) -> Tensor:
         meanings = self._annotator.meanings
         assert meanings is not None
-        return meanings.vectors(prefixes, self._annotator.removed(prefixes, self._gone))
+        return meanings.vectors(prefixes, self._annotator.feature_words(prefixes, self._gone))
 
 
 def _parting(yes: Tensor, no: Tensor) -> float:

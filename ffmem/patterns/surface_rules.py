@@ -41,7 +41,7 @@ class Background:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedFeature:
     """A feature, the ranks (from 1) of the triggers that have it, and its corrected p-value."""
 
     feature: Feature
@@ -51,7 +51,7 @@ class Shared:
 
 def shared_features(
     prefixes: Sequence[Prefix], background: Background, level: float = LEVEL
-) -> list[Shared]:
+) -> list[SharedFeature]:
     """The shallow patterns among some prefixes, the widest first.
 
     A feature counts if at least three prefixes have it and if, by an exact binomial test against
@@ -64,13 +64,13 @@ def shared_features(
         for feature in features(prefix):
             having.setdefault(feature, set()).add(rank)
     left = [
-        Shared(feature, tuple(sorted(ranks)), chance)
+        SharedFeature(feature, tuple(sorted(ranks)), chance)
         for feature, ranks in having.items()
         if len(ranks) >= LEAST
         and (chance := _chance(len(ranks), len(prefixes), background.share(feature)) * len(having))
         < level
     ]
-    taken: list[Shared] = []
+    taken: list[SharedFeature] = []
     while left:
         widest = max(len(found.ranks) for found in left)
         best = min(
@@ -81,7 +81,7 @@ def shared_features(
     return taken
 
 
-def _preference(found: Shared) -> tuple[int, int, float, tuple[str, ...]]:
+def _preference(found: SharedFeature) -> tuple[int, int, float, tuple[str, ...]]:
     """The most specific first, then the widest, then the least likely."""
     feature = found.feature
     return -SPECIFIC[feature.kind], -len(found.ranks), found.chance, feature.value

@@ -10,9 +10,9 @@ from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
 from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
 from ffmem.report.examples import KeyRow, key_rows, value_rows
-from ffmem.report.section_texts import SECTIONS, FigureWords, SectionWords
-from ffmem.report.verdicts import Verdict, judged
-from ffmem.store.result_files import plain
+from ffmem.report.section_texts import SECTIONS, FigureText, SectionText
+from ffmem.report.verdicts import Verdict, judge_claims
+from ffmem.store.result_files import to_plain
 from ffmem.studies.study import Study
 
 CASES = 12  # of the last layer that are printed
@@ -43,7 +43,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class StageNote:
+class AnalysisNote:
     """What an analysis was made from, for the appendix."""
 
     name: str
@@ -64,7 +64,7 @@ class Report:
     cases: tuple[Case, ...]
     settings: dict[str, str]
     left_out: dict[str, int]
-    stages: tuple[StageNote, ...]
+    stages: tuple[AnalysisNote, ...]
     failed: tuple[str, ...]
 
     @property
@@ -73,7 +73,7 @@ class Report:
         return sum(verdict.word == "holds" for verdict in self.verdicts)
 
     @property
-    def measured(self) -> int:
+    def measured_count(self) -> int:
         """Claims that were measured."""
         return sum(verdict.finding is not None for verdict in self.verdicts)
 
@@ -81,7 +81,7 @@ class Report:
 def build(study: Study) -> Report:
     """Gather the report of a study; analyses that have no result are named as missing."""
     results = {name: study.result(name) for name in study.names}
-    verdicts = judged(results)
+    verdicts = judge_claims(results)
     last = results.get("last-layer")
     return Report(
         model=Path(study.model_name).name,
@@ -92,9 +92,9 @@ def build(study: Study) -> Report:
         values=value_rows(results["values"]) if "values" in results else (),
         cases=last.cases[:CASES] if last else (),
         settings=settings(study),
-        left_out=left_out(study, results),
+        left_out=exclusions(study, results),
         stages=tuple(_note(study, name) for name in study.names),
-        failed=study.failed,
+        failed=study.failures,
     )
 
 
@@ -106,10 +106,11 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         "settings": report.settings,
         "left_out": report.left_out,
         "claims": {
-            verdict.name: {**plain(verdict), "verdict": verdict.word} for verdict in report.verdicts
+            verdict.name: {**to_plain(verdict), "verdict": verdict.word}
+            for verdict in report.verdicts
         },
-        "table_1": plain(report.keys),
-        "table_2": plain(report.values),
+        "table_1": to_plain(report.keys),
+        "table_2": to_plain(report.values),
         "results": {name: study.record(name).result for name in study.names},
     }
 
@@ -134,7 +135,7 @@ def about(study: Study) -> dict[str, str]:
 
 def settings(study: Study) -> dict[str, str]:
     """Every choice that decided the scan."""
-    key = plain(study.store.manifest.key)
+    key = to_plain(study.store.manifest.key)
     return {
         f"{part}.{name}": str(value)
         for part in ("model", "corpus", "settings")
@@ -142,7 +143,7 @@ def settings(study: Study) -> dict[str, str]:
     }
 
 
-def left_out(study: Study, results: dict[str, Any]) -> dict[str, int]:
+def exclusions(study: Study, results: dict[str, Any]) -> dict[str, int]:
     """What is dead, unfilled or skipped, by the name that a reader knows."""
     counts = study.store.manifest.counts
     found = {
@@ -161,7 +162,7 @@ def left_out(study: Study, results: dict[str, Any]) -> dict[str, int]:
     return found
 
 
-def _section(words: SectionWords, study: Study, verdicts: list[Verdict]) -> Section:
+def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Section:
     return Section(
         words.name,
         words.title,
@@ -172,7 +173,7 @@ def _section(words: SectionWords, study: Study, verdicts: list[Verdict]) -> Sect
     )
 
 
-def figure_of(words: FigureWords, study: Study) -> Figure:
+def figure_of(words: FigureText, study: Study) -> Figure:
     """One figure with its words; the heading leaves the chart for the page."""
     spec = study.chart(words.figure).to_dict()
     heading = spec.pop("title")
@@ -186,6 +187,6 @@ def figure_of(words: FigureWords, study: Study) -> Figure:
     )
 
 
-def _note(study: Study, name: str) -> StageNote:
+def _note(study: Study, name: str) -> AnalysisNote:
     record = study.record(name)
-    return StageNote(name, record.seconds, record.made_from)
+    return AnalysisNote(name, record.seconds, record.made_from)

@@ -13,9 +13,9 @@ from ffmem.figures.saving import chart_script, picture
 from ffmem.figures.style import INK
 from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
 from ffmem.report.build import about
-from ffmem.report.report_writer import rendered, write_text
-from ffmem.report.section_texts import SECTIONS, FigureWords
-from ffmem.report.verdicts import Verdict, judged
+from ffmem.report.report_writer import render, write_text
+from ffmem.report.section_texts import SECTIONS, FigureText
+from ffmem.report.verdicts import Verdict, judge_claims
 from ffmem.studies.study import Study
 
 PAGE, AXIS, LEAST = 950, 75, 200  # pixels: of a row, of what surrounds a chart, of a chart
@@ -61,7 +61,7 @@ def compare(studies: Sequence[Study]) -> Comparison:
         raise FfmemError("a comparison needs two studies; name their folders")
     labels = distinct_labels(studies)
     sides = tuple(
-        Side(label, about(study), tuple(judged({n: study.result(n) for n in study.names})))
+        Side(label, about(study), tuple(judge_claims({n: study.result(n) for n in study.names})))
         for label, study in zip(labels, studies, strict=True)
     )
     figures = [
@@ -81,7 +81,7 @@ def distinct_labels(studies: Sequence[Study]) -> list[str]:
     return [f"{name} ({study.folder.name})" for name, study in zip(names, studies, strict=True)]
 
 
-def shared_figure(words: FigureWords, studies: dict[str, Study]) -> SharedFigure:
+def shared_figure(words: FigureText, studies: dict[str, Study]) -> SharedFigure:
     """One figure of several studies on one scale, each under its study's name."""
     specs, captions, title = [], {}, ""
     for label, study in studies.items():
@@ -117,7 +117,7 @@ def write_comparison(studies: Sequence[Study], path: Path) -> Path:
     """Write the comparison as one page that opens offline."""
     comparison = compare(studies)
     pictures = {figure.name: picture(figure.spec) for figure in comparison.figures}
-    page = rendered(
+    page = render(
         "compare.html.j2", comparison=comparison, pictures=pictures, script=chart_script()
     )
     write_text(path, page)

@@ -9,7 +9,7 @@ from itertools import groupby
 from ffmem.address import Address
 from ffmem.analyses.predictive_values import ValueRow
 from ffmem.analyses.values import Values
-from ffmem.patterns.analysis import PatternStudy
+from ffmem.patterns.analysis import PatternResults
 from ffmem.patterns.record import Pattern
 from ffmem.store.scan_store import ScanStore
 
@@ -20,7 +20,7 @@ BEFORE = 70  # characters of a prefix that are shown
 
 
 @dataclass(frozen=True)
-class ShownTrigger:
+class TriggerText:
     """A trigger as it is printed: the end of what was read, its last token, and the next one."""
 
     before: str
@@ -36,10 +36,10 @@ class KeyRow:
     kinds: str
     description: str
     covers: int  # triggers
-    triggers: tuple[ShownTrigger, ...]
+    triggers: tuple[TriggerText, ...]
 
 
-def key_rows(study: PatternStudy, store: ScanStore) -> tuple[KeyRow, ...]:
+def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
     """From each part of the depth the key whose clearest pattern covers most triggers."""
     layers = sorted(store.memories)
     by_key = sorted(study.records, key=lambda pattern: (pattern.key, -len(pattern.ranks)))
@@ -68,7 +68,7 @@ def _key_row(patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
         description=first.description,
         covers=len(first.ranks),
         triggers=tuple(
-            ShownTrigger(cut(found[rank - 1].before), found[rank - 1].last, found[rank - 1].next)
+            TriggerText(cut(found[rank - 1].before), found[rank - 1].last, found[rank - 1].next)
             for rank in sorted(first.ranks)[:TRIGGERS]
         ),
     )

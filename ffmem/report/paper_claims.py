@@ -15,8 +15,8 @@ from ffmem.analyses.refinement import LayerStep, Refinement
 from ffmem.analyses.removal import Removal
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.analyses.values import LayerAgreement, LayerRanks, Values
-from ffmem.patterns.analysis import PatternStudy
-from ffmem.report.verdicts import Finding, above, claim, exactly, lower_and_upper, pooled
+from ffmem.patterns.analysis import PatternResults
+from ffmem.report.verdicts import Finding, above, claim, exact, lower_and_upper, pool_layers
 
 
 @claim(
@@ -25,7 +25,7 @@ from ffmem.report.verdicts import Finding, above, claim, exactly, lower_and_uppe
     "share",
     "at least 95 % of the keys, and at most 10 % of the control keys, have one",
 )
-def every_key_has_a_pattern(result: PatternStudy) -> Finding:
+def every_key_has_a_pattern(result: PatternResults) -> Finding:
     """Every key has a pattern that people can see in its triggers."""
     found, control = result.summary.overall.with_pattern, _false_patterns(result)
     return Finding(
@@ -43,7 +43,7 @@ def every_key_has_a_pattern(result: PatternStudy) -> Finding:
     "number",
     "the interval lies above 1, and at most 10 % of the control keys have a pattern",
 )
-def several_patterns_a_key(result: PatternStudy) -> Finding:
+def several_patterns_a_key(result: PatternResults) -> Finding:
     """A key has several patterns."""
     found = result.summary.overall.patterns_per_key
     control = _false_patterns(result)
@@ -56,11 +56,11 @@ def several_patterns_a_key(result: PatternStudy) -> Finding:
     "share",
     "at least 65 % are, and more than of the control keys’ prefixes",
 )
-def most_triggers_are_covered(result: PatternStudy) -> Finding:
+def most_triggers_are_covered(result: PatternResults) -> Finding:
     """Most triggers are covered by a pattern."""
     found = result.summary.overall.covered
     covered = [control.covered for control in result.controls]
-    control = exactly(max(covered), sum(control.false_patterns.n for control in result.controls))
+    control = exact(max(covered), sum(control.false_patterns.n for control in result.controls))
     layers = [layer.covered.estimate for layer in result.summary.layers]
     return Finding(
         found,
@@ -77,7 +77,7 @@ def most_triggers_are_covered(result: PatternStudy) -> Finding:
     "share",
     "from some layer on, semantic triggers outnumber shallow ones everywhere",
 )
-def semantic_takes_over(result: PatternStudy) -> Finding:
+def semantic_takes_over(result: PatternResults) -> Finding:
     """Lower layers are shallow, upper layers semantic."""
     layers = result.summary.layers
     found, last = result.summary.crossover, layers[-1]
@@ -86,7 +86,7 @@ def semantic_takes_over(result: PatternStudy) -> Finding:
     return Finding(semantic, control, "shallow only, last layer", found is not None, detail)
 
 
-def _false_patterns(result: PatternStudy) -> Interval:
+def _false_patterns(result: PatternResults) -> Interval:
     """Of the kinds of control keys, the one that was taken in most often."""
     return max((c.false_patterns for c in result.controls), key=lambda found: found.estimate)
 
@@ -136,8 +136,8 @@ def last_token_fades(result: Removal) -> Finding:
 def upper_values_agree(result: Values) -> Finding:
     """In upper layers a value's top token follows its key's strongest trigger."""
     lower, upper = lower_and_upper(_of_all_cells(result.agreement))
-    there, below = (pooled([layer.all for layer in part]) for part in (upper, lower))
-    chance = pooled([layer.shuffled for layer in upper])
+    there, below = (pool_layers([layer.all for layer in part]) for part in (upper, lower))
+    chance = pool_layers([layer.shuffled for layer in upper])
     best = max(upper, key=lambda layer: layer.all.estimate)
     return Finding(
         there,
@@ -159,7 +159,7 @@ def ranks_improve(result: Values) -> Finding:
     """The next token ranks higher under values of upper layers."""
     lower, upper = lower_and_upper(_of_all_ranks(result.ranks))
     there, below, chance = (
-        exactly(statistics.median(values) / result.vocabulary, sum(layer.n for layer in part))
+        exact(statistics.median(values) / result.vocabulary, sum(layer.n for layer in part))
         for part, values in (
             (upper, [layer.quantiles[2] for layer in upper]),
             (lower, [layer.quantiles[2] for layer in lower]),
@@ -232,7 +232,7 @@ def predictive_values_predict(result: Values) -> Finding:
 def many_memories_are_active(result: Composition) -> Finding:
     """Hundreds of memories are active for a prefix."""
     active = [layer.mean_active / layer.memories for layer in result.activity]
-    found = exactly(statistics.fmean(active), result.prefixes)
+    found = exact(statistics.fmean(active), result.prefixes)
     return Finding(
         found,
         None,
@@ -254,8 +254,8 @@ def activity_dips(result: Composition) -> Finding:
     lowest = min(layers, key=lambda layer: layer.mean_active / layer.memories)
     inside = layers[0].layer < lowest.layer < layers[-1].layer
     return Finding(
-        exactly(lowest.mean_active / lowest.memories, result.prefixes),
-        exactly(layers[0].mean_active / layers[0].memories, result.prefixes),
+        exact(lowest.mean_active / lowest.memories, result.prefixes),
+        exact(layers[0].mean_active / layers[0].memories, result.prefixes),
         "first layer",
         holds=inside,
         detail=f"lowest in layer {lowest.layer} of {len(layers)}",
@@ -336,7 +336,7 @@ def growth_is_late(result: Refinement) -> Finding:
     early = (lower[-1].settled.estimate - lower[0].settled.estimate) / max(len(lower) - 1, 1)
     late = (upper[-1].settled.estimate - lower[-1].settled.estimate) / len(upper)
     prefixes = upper[-1].settled.n
-    return Finding(exactly(late, prefixes), exactly(early, prefixes), "lower layers", late > early)
+    return Finding(exact(late, prefixes), exact(early, prefixes), "lower layers", late > early)
 
 
 @claim(
@@ -363,7 +363,7 @@ def residual_decides(result: Refinement) -> Finding:
     kept = [layer.residual.estimate + layer.agreement.estimate for layer in _steps(result)]
     prefixes = _steps(result)[0].residual.n
     return Finding(
-        exactly(statistics.fmean(kept), prefixes),
+        exact(statistics.fmean(kept), prefixes),
         None,
         "",
         holds=min(kept) > 0.5,
@@ -395,8 +395,8 @@ def changes_are_compositions(result: Refinement) -> Finding:
 def layers_veto(result: Refinement) -> Finding:
     """A change is a veto: the layer pushes the old token down."""
     layers = result.conventions[0].veto
-    changed = pooled([layer.old_pushed_down for layer in layers])
-    same = pooled([layer.unchanged_pushed_down for layer in layers])
+    changed = pool_layers([layer.old_pushed_down for layer in layers])
+    same = pool_layers([layer.unchanged_pushed_down for layer in layers])
     return Finding(changed, same, "tokens that stay on top", above(changed, same))
 
 
@@ -436,7 +436,7 @@ def _mean(intervals: list[Interval]) -> Interval:
     """The mean of layers that were measured apart, with the error that independence gives."""
     known = [one for one in intervals if one.n]
     if not known:
-        return exactly(float("nan"), 0)
+        return exact(float("nan"), 0)
     middle = statistics.fmean(one.estimate for one in known)
     half = sum(((one.high - one.low) / 2) ** 2 for one in known) ** 0.5 / len(known)
     return Interval(middle, middle - half, middle + half, sum(one.n for one in known))

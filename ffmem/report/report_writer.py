@@ -10,8 +10,8 @@ import jinja2
 
 from ffmem.figures.saving import chart_script, picture
 from ffmem.report.build import Report, build, numbers
-from ffmem.report.verdicts import shown
-from ffmem.store.digests import write_noted
+from ffmem.report.verdicts import interval_text
+from ffmem.store.digests import write_and_note
 from ffmem.studies.study import Study
 
 
@@ -20,7 +20,7 @@ def write_report(study: Study) -> Path:
     report = build(study)
     page = study.folder / "report.html"
     write_text(page, html(report))
-    write_text(study.folder / "report.md", rendered("report.md.j2", report=report))
+    write_text(study.folder / "report.md", render("report.md.j2", report=report))
     text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
     write_text(study.folder / "numbers.json", text)
     return page
@@ -33,10 +33,10 @@ def html(report: Report) -> str:
         for section in report.sections
         for figure in section.figures
     }
-    return rendered("report.html.j2", report=report, pictures=pictures, script=chart_script())
+    return render("report.html.j2", report=report, pictures=pictures, script=chart_script())
 
 
-def rendered(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
     """Fill a template; HTML escapes every text."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ffmem.report"),
@@ -45,11 +45,11 @@ def rendered(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shown"] = shown
+    environment.filters["shown"] = interval_text
     environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
     return environment.get_template(template).render(**values)
 
 
 def write_text(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    write_noted(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_and_note(path, lambda part: part.write_text(text, encoding="utf-8"))

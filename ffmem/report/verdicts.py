@@ -44,12 +44,12 @@ Check = Callable[[Any], Finding]
 def claim(stage: str, paper: str, unit: Unit, holds_if: str) -> Callable[[Check], Check]:
     """Make a function the judge of a claim: its docstring is the claim, its name the name."""
 
-    def kept(check: Check) -> Check:
+    def add(check: Check) -> Check:
         name, says = check.__name__.replace("_", "-"), check.__doc__ or ""
         CLAIMS.append(Claim(name, stage, says, paper, unit, holds_if, check))
         return check
 
-    return kept
+    return add
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Verdict:
         return "holds" if self.finding.holds else "does not hold"
 
 
-def judged(results: dict[str, Any]) -> list[Verdict]:
+def judge_claims(results: dict[str, Any]) -> list[Verdict]:
     """Every claim with its finding, from the results by name of analysis."""
     return [
         Verdict(
@@ -82,13 +82,13 @@ def judged(results: dict[str, Any]) -> list[Verdict]:
             claim.paper,
             claim.unit,
             claim.holds_if,
-            _checked(claim, results.get(claim.stage)),
+            _finding(claim, results.get(claim.stage)),
         )
         for claim in CLAIMS
     ]
 
 
-def _checked(claim: Claim, result: Any) -> Finding | None:
+def _finding(claim: Claim, result: Any) -> Finding | None:
     """The finding, or none where nothing was measured."""
     if result is None:
         return None
@@ -96,23 +96,23 @@ def _checked(claim: Claim, result: Any) -> Finding | None:
     return None if math.isnan(found.number.estimate) else found
 
 
-def shown(number: Interval | None, unit: Unit, interval: bool = True) -> str:
+def interval_text(number: Interval | None, unit: Unit, interval: bool = True) -> str:
     """An interval as a person reads it: `3.5 % (3.1 .. 3.9, n = 4,096)`."""
     if number is None or math.isnan(number.estimate):
         return "–"
     scale, end = (100, " %") if unit in ("share", "rank") else (1, " %" if unit == "change" else "")
-    value = f"{_written(scale * number.estimate)}{end}"
+    value = f"{_number_text(scale * number.estimate)}{end}"
     if not interval:
         return value
     ends = (
         ""
         if math.isnan(number.low)
-        else " .. ".join(_written(scale * one) for one in (number.low, number.high)) + ", "
+        else " .. ".join(_number_text(scale * one) for one in (number.low, number.high)) + ", "
     )
     return f"{value} ({ends}n\u00a0=\u00a0{number.n:,})"
 
 
-def _written(value: float) -> str:
+def _number_text(value: float) -> str:
     """More places for small numbers, so that 0.04 does not become 0.0."""
     places = 1 if abs(value) >= 1 else 2
     return f"{round(value, places) + 0.0:.{places}f}"
@@ -123,13 +123,13 @@ def above(one: Interval, other: Interval) -> bool:
     return one.low > other.high
 
 
-def pooled(intervals: Sequence[Interval]) -> Interval:
+def pool_layers(intervals: Sequence[Interval]) -> Interval:
     """Shares of several layers as one."""
     trials = sum(one.n for one in intervals)
     return wilson(round(sum(one.estimate * one.n for one in intervals if one.n)), trials)
 
 
-def exactly(value: float, n: int) -> Interval:
+def exact(value: float, n: int) -> Interval:
     """A number that was counted, not estimated from a sample of itself."""
     return Interval(value, math.nan, math.nan, n)
 

@@ -28,7 +28,7 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class JobAnswer:
     """A worker's answer: the jobs that are settled by it, and anything else it has to say."""
 
     settled: tuple[int, ...]
@@ -41,15 +41,15 @@ class Worker(Protocol):
     After an exception it is not used again, because a job may be half done in it.
     """
 
-    def do(self, job: Any) -> Done:
+    def do(self, job: Any) -> JobAnswer:
         """Do a job."""
 
-    def settle(self) -> Done:
+    def settle(self) -> JobAnswer:
         """Make safe whatever is not."""
 
 
 @dataclass(frozen=True)
-class Means:
+class Resources:
     """What a worker has to itself; no number of CPUs means that it shares those there are."""
 
     cpus: int | None = None
@@ -58,14 +58,14 @@ class Means:
 
 # Hire is called here, for each worker from number 0 on and again in the place of a lost one; what
 # it returns is called where the worker will live.
-Make = Callable[[Means], Worker]
-Hire = Callable[[int], Make]
+WorkerFactory = Callable[[Resources], Worker]
+WorkerFactories = Callable[[int], WorkerFactory]
 
 
 class Executor(Protocol):
     """Runs jobs on workers."""
 
-    def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[Done]:
+    def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[JobAnswer]:
         """Give the jobs to workers, taking them one by one as there is room; yield all answers.
 
         At the end all jobs are settled. An error is raised after what else is under way has been
@@ -73,21 +73,21 @@ class Executor(Protocol):
         """
 
 
-class Local:
+class LocalExecutor:
     """One worker in this process."""
 
-    def __init__(self, hire: Hire) -> None:
-        self._worker = hire(0)(Means())
+    def __init__(self, hire: WorkerFactories) -> None:
+        self._worker = hire(0)(Resources())
 
-    def __enter__(self) -> Local:
+    def __enter__(self) -> LocalExecutor:
         return self
 
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[Done]:
+    def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[JobAnswer]:
         """Do one job after the other."""
-        taken = Taken(jobs if patience is None else ())
+        taken = JobQueue(jobs if patience is None else ())
         while (job := taken.next()) is not None:
             yield self._worker.do(job)
         yield self._worker.settle()
@@ -95,7 +95,7 @@ class Local:
             raise taken.error
 
 
-class Taken:
+class JobQueue:
     """Jobs taken one by one; an error among them is kept for later."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
@@ -136,7 +136,7 @@ class Cluster:
                 "there must be at least one worker, and no number below 0; mend the options"
             )
 
-    def share(self, resources: Mapping[str, float]) -> tuple[int, Means]:
+    def share(self, resources: Mapping[str, float]) -> tuple[int, Resources]:
         """The number of workers, and what each has: a GPU where there are any, else CPUs."""
         all_gpus, all_cpus = resources.get("GPU", 0.0), int(resources.get("CPU", 1))
         gpus = self.gpus_per_worker
@@ -145,4 +145,4 @@ class Cluster:
         fit = int(all_gpus // gpus) if gpus else all_cpus // (self.cpus_per_worker or 1)
         workers = self.workers or max(1, fit)
         cpus = self.cpus_per_worker or max(1, all_cpus // workers)
-        return workers, Means(cpus, gpus)
+        return workers, Resources(cpus, gpus)

@@ -11,7 +11,15 @@ from types import TracebackType
 from typing import Any
 
 from ffmem.errors import FfmemError, ScanError
-from ffmem.scaleout.executor import Cluster, Done, Hire, Job, Make, Means, Taken
+from ffmem.scaleout.executor import (
+    Cluster,
+    Job,
+    JobAnswer,
+    JobQueue,
+    Resources,
+    WorkerFactories,
+    WorkerFactory,
+)
 
 # Before ray is imported: no reports to its makers, no advice about GPUs that are not there.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -29,22 +37,22 @@ LOOK = 5.0  # seconds between looks at the clock
 class Actor:
     """A worker in a process of its own."""
 
-    def start(self, make: Make, means: Means) -> None:
+    def start(self, make: WorkerFactory, means: Resources) -> None:
         """Make the worker; not in `__init__`, whose errors Ray passes on as text only."""
         os.environ["RAYON_NUM_THREADS"] = str(means.cpus)  # the tokenizer's threads
         self._worker = make(means)
 
-    def do(self, job: Any) -> Done:
+    def do(self, job: Any) -> JobAnswer:
         """Do a job."""
         return self._worker.do(job)
 
-    def settle(self) -> Done:
+    def settle(self) -> JobAnswer:
         """Make safe whatever is not."""
         return self._worker.settle()
 
 
 @dataclass(frozen=True)
-class Given:
+class SubmittedJob:
     """A job in Ray's object store, which puts on disk what does not fit in memory."""
 
     number: int
@@ -53,14 +61,14 @@ class Given:
 
 
 @dataclass
-class Seat:
+class WorkerSlot:
     """One worker's place, as seen from the driver."""
 
     number: int
     actor: Any
     started: bool = False
-    calls: dict[Any, Given | None] = field(default_factory=dict)  # under way, by its answer
-    held: dict[int, Given] = field(default_factory=dict)  # given and not settled
+    calls: dict[Any, SubmittedJob | None] = field(default_factory=dict)  # under way, by its answer
+    held: dict[int, SubmittedJob] = field(default_factory=dict)  # given and not settled
 
 
 class RayExecutor:
@@ -69,10 +77,10 @@ class RayExecutor:
     Each worker has at most two jobs at a time, so a fast reader cannot fill memory.
     """
 
-    def __init__(self, cluster: Cluster, hire: Hire) -> None:
+    def __init__(self, cluster: Cluster, hire: WorkerFactories) -> None:
         self._cluster, self._hire = cluster, hire
-        self._seats: dict[int, Seat] = {}
-        self._again: deque[Given] = deque()  # jobs of lost workers
+        self._seats: dict[int, WorkerSlot] = {}
+        self._again: deque[SubmittedJob] = deque()  # jobs of lost workers
         self._tries: Counter[int] = Counter()
         self._bad_starts = 0
         self._trouble: FfmemError | None = None
@@ -98,10 +106,10 @@ class RayExecutor:
         if self._connected:
             ray.shutdown()
 
-    def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[Done]:
+    def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[JobAnswer]:
         """Give the jobs to workers as they have room; yield all answers."""
         self._tries.clear()
-        taken = Taken(jobs if patience is None else ())
+        taken = JobQueue(jobs if patience is None else ())
         until = time.monotonic() + patience if patience is not None else float("inf")
         while time.monotonic() < until:
             stopping = self._trouble is not None or patience is not None
@@ -114,7 +122,7 @@ class RayExecutor:
         if self._trouble is not None or taken.error is not None:
             raise self._trouble or taken.error  # type: ignore[misc]
 
-    def _give(self, taken: Taken) -> bool:
+    def _give(self, taken: JobQueue) -> bool:
         """Fill the workers' room; False when there is no job left to give."""
         for seat in self._seats.values():
             while self._has_room(seat):
@@ -125,7 +133,7 @@ class RayExecutor:
                 seat.calls[seat.actor.do.remote(given.job)] = given
         return bool(self._again) or not taken.ended
 
-    def _has_room(self, seat: Seat) -> bool:
+    def _has_room(self, seat: WorkerSlot) -> bool:
         """Whether a worker may have the next job; one that lost a worker before goes alone.
 
         So it is known which job is to blame.
@@ -141,7 +149,7 @@ class RayExecutor:
             if seat.started and seat.held and not seat.calls:
                 seat.calls[seat.actor.settle.remote()] = None
 
-    def _answers(self, wait: float) -> Iterator[Done]:
+    def _answers(self, wait: float) -> Iterator[JobAnswer]:
         calls = {call: seat for seat in self._seats.values() for call in seat.calls}
         answered, _ = ray.wait(list(calls), num_returns=1, timeout=max(wait, 0.0))
         for call in answered:
@@ -161,7 +169,7 @@ class RayExecutor:
         if not any(seat.started for seat in self._seats.values()):
             self._refuse_to_wait()
 
-    def _lose(self, seat: Seat, given: Given | None, error: RayError) -> None:
+    def _lose(self, seat: WorkerSlot, given: SubmittedJob | None, error: RayError) -> None:
         """Give a lost worker's jobs to others, and its place to a new one."""
         ray.kill(seat.actor)
         raised = error.cause if isinstance(error, RayTaskError) else None
@@ -178,7 +186,9 @@ class RayExecutor:
         else:
             del self._seats[seat.number]
 
-    def _verdict(self, seat: Seat, blamed: list[Given], error: BaseException) -> FfmemError | None:
+    def _verdict(
+        self, seat: WorkerSlot, blamed: list[SubmittedJob], error: BaseException
+    ) -> FfmemError | None:
         """The error that ends the run, or None while it is worth another try."""
         if isinstance(error, FfmemError):
             return type(error)(f"{blamed[0].label}: {error}") if blamed else error
@@ -207,7 +217,7 @@ class RayExecutor:
             .remote()
         )
         started = actor.start.remote(self._hire(number), self._means)
-        self._seats[number] = Seat(number, actor, calls={started: None})
+        self._seats[number] = WorkerSlot(number, actor, calls={started: None})
         self._waiting_since = time.monotonic()
 
     def _refuse_to_wait(self) -> None:
@@ -219,9 +229,9 @@ class RayExecutor:
             )
 
 
-def put(job: Job | None) -> Given | None:
+def put(job: Job | None) -> SubmittedJob | None:
     """Keep a job where every worker can fetch it."""
-    return None if job is None else Given(job.number, job.label, ray.put(job))
+    return None if job is None else SubmittedJob(job.number, job.label, ray.put(job))
 
 
 def connect(address: str | None) -> None:

@@ -9,8 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ffmem.corpus.places import POSITIONS
 from ffmem.errors import ScanError
-from ffmem.scan.hashing import POSITIONS, mixed, prefix_hashes, small_sentences
+from ffmem.scan.hashing import mix_bits, prefix_hashes, small_sentences
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.sample import place_priorities
 
@@ -112,7 +113,7 @@ class Rows:
     def to(self, device: torch.device) -> Rows:
         """The same rows on another device, without waiting for the copy."""
         fields = (self.counts, self.places, self.priorities, self.groups)
-        counts, places, smallest, groups = (_sent(field, device) for field in fields)
+        counts, places, smallest, groups = (_send(field, device) for field in fields)
         assert counts is not None
         assert places is not None
         assert smallest is not None
@@ -121,7 +122,7 @@ class Rows:
         return moved
 
 
-def _sent(field: Tensor | None, device: torch.device) -> Tensor | None:
+def _send(field: Tensor | None, device: torch.device) -> Tensor | None:
     if field is None or device.type == "cpu":
         return field
     return field.pin_memory().to(device, non_blocking=True)
@@ -140,7 +141,7 @@ def _smallest_priorities(places: Tensor, counts: Tensor, settings: ScanSettings)
 def _groups(batch: Batch, settings: ScanSettings, shortest: int, most: int) -> Tensor:
     """The hash of each admissible prefix's tokens, or of its whole sentence's: [b, most]."""
     tokens = torch.as_tensor(batch.tokens).to("cpu", torch.int64)[:, batch.bos :]
-    none_read = mixed(torch.full((len(tokens), 1), -1))
+    none_read = mix_bits(torch.full((len(tokens), 1), -1))
     hashes = torch.cat([none_read, prefix_hashes(tokens)], dim=1)  # column p: p tokens read
     lengths = torch.as_tensor(batch.lengths).to("cpu", torch.int64)
     if settings.dedupe == "sentence":

@@ -12,12 +12,12 @@ NO_PRIORITY = 2**31 - 1  # larger than any real priority
 BEYOND_TOKENS = 1 << 40  # else a factor and a token mixed from one number could cancel out
 
 
-def mixed(numbers: Tensor) -> Tensor:
+def mix_bits(numbers: Tensor) -> Tensor:
     """Int64 numbers scattered over all 64 bits, one to one (the finaliser of splitmix64)."""
     x = numbers + -7046029254386353131
-    x = (x ^ _shifted(x, 30)) * -4658895280553007687
-    x = (x ^ _shifted(x, 27)) * -7723592293110705685
-    return x ^ _shifted(x, 31)
+    x = (x ^ _shift_right(x, 30)) * -4658895280553007687
+    x = (x ^ _shift_right(x, 27)) * -7723592293110705685
+    return x ^ _shift_right(x, 31)
 
 
 def priorities(drawn: Tensor, seed: int) -> Tensor:
@@ -25,19 +25,19 @@ def priorities(drawn: Tensor, seed: int) -> Tensor:
 
     A number's priority depends on the seed alone, so any machine that meets it agrees.
     """
-    key = int(mixed(torch.tensor(seed)))
-    return (mixed(drawn ^ key) & NO_PRIORITY).clamp_max_(NO_PRIORITY - 1).to(torch.int32)
+    key = int(mix_bits(torch.tensor(seed)))
+    return (mix_bits(drawn ^ key) & NO_PRIORITY).clamp_max_(NO_PRIORITY - 1).to(torch.int32)
 
 
 def prefix_hashes(tokens: Tensor) -> Tensor:
     """A hash of the first 1, 2, ... tokens of each row [b, width]: equal prefixes, equal hash."""
     columns = torch.arange(tokens.shape[1], device=tokens.device)
-    odd_factors = mixed(columns + BEYOND_TOKENS) | 1
-    rolling = (mixed(tokens) * odd_factors).cumsum(1)
-    return mixed(rolling ^ columns)
+    odd_factors = mix_bits(columns + BEYOND_TOKENS) | 1
+    rolling = (mix_bits(tokens) * odd_factors).cumsum(1)
+    return mix_bits(rolling ^ columns)
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
+def _shift_right(x: Tensor, bits: int) -> Tensor:
     """The logical right shift; torch's own keeps the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 

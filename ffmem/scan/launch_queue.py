@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Batch, Rows
-from ffmem.scan.passes.torch_pass import Sweeper
+from ffmem.scan.passes.torch_pass import CpuPass
 from ffmem.scan.settings import ScanSettings
 
 HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
@@ -28,7 +28,7 @@ class Launch(Protocol):
         """Wait for the outcome and act on it; a second call does nothing."""
 
 
-class Shared:
+class LaunchQueue:
     """The rows of the latest batch, a buffer, and what a GPU has not been seen to finish.
 
     All layers read the same batch one after the other, so its rows are worked out once.
@@ -38,7 +38,7 @@ class Shared:
         self.settings = settings
         self._batch: Batch | None = None
         self._rows: dict[torch.device, Rows] = {}
-        self._sweepers: dict[tuple[int, torch.device], Sweeper] = {}
+        self._sweepers: dict[tuple[int, torch.device], CpuPass] = {}
         self._launches: deque[Launch] = deque()
 
     def rows(self, batch: Batch, device: torch.device) -> Rows:
@@ -50,14 +50,14 @@ class Shared:
             self._rows[device] = self._rows[torch.device("cpu")].to(device)
         return self._rows[device]
 
-    def sweeper(self, memories: int, device: torch.device) -> Sweeper:
+    def sweeper(self, memories: int, device: torch.device) -> CpuPass:
         """The buffer for layers of this size."""
         key = (memories, device)
         if key not in self._sweepers:
-            self._sweepers[key] = Sweeper(memories, device)
+            self._sweepers[key] = CpuPass(memories, device)
         return self._sweepers[key]
 
-    def look_later(self, launch: Launch) -> None:
+    def enqueue(self, launch: Launch) -> None:
         """Settle this launch when some more have followed it.
 
         By then the host waits, if at all, for work the GPU has behind it, and never lets it run

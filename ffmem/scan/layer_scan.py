@@ -11,17 +11,17 @@ from torch import Tensor
 
 from ffmem.errors import ScanError
 from ffmem.scan.batch_rows import Batch, Rows
-from ffmem.scan.launch_queue import Shared
-from ffmem.scan.passes.selection import Swept, candidates
+from ffmem.scan.launch_queue import LaunchQueue
+from ffmem.scan.passes.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Candidates, tables
 from ffmem.scan.state.sample import Sample
 from ffmem.scan.state.tallies import UNIT, Tallies
-from ffmem.scan.state.thresholds import Bars
+from ffmem.scan.state.thresholds import Thresholds
 from ffmem.scan.state.triggers import Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.passes.triton_pass import KernelPass
+    from ffmem.scan.passes.triton_pass import TritonPass
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class LayerScan:
         memories: int,
         settings: ScanSettings,
         device: torch.device | str = "cpu",
-        shared: Shared | None = None,
+        shared: LaunchQueue | None = None,
         use_kernel: bool = True,
     ) -> None:
         self.memories = memories
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-        self._shared = shared if shared is not None else Shared(settings)
-        self._kernel = kernel_pass(memories, settings, self.device) if use_kernel else None
+        self._shared = shared if shared is not None else LaunchQueue(settings)
+        self._kernel = triton_pass_for(memories, settings, self.device) if use_kernel else None
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
@@ -98,7 +98,7 @@ class LayerScan:
             )
         self._begin_at(state.to(self.device))
 
-    def see(self, m: Tensor, batch: Batch) -> None:
+    def take_in(self, m: Tensor, batch: Batch) -> None:
         """Take in a batch's coefficients: [b, width, memories], or the same with b*width first."""
         rows = self._shared.rows(batch, self.device)
         if m.shape[-1] != self.memories or m.numel() % max(len(rows) * self.memories, 1):
@@ -128,7 +128,7 @@ class LayerScan:
         self._triggers, self._sample = state.triggers, state.sample
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
-        self._bars = Bars.of(self._triggers, self._sample)
+        self._bars = Thresholds.of(self._triggers, self._sample)
 
     @property
     def _enough(self) -> int:
@@ -147,13 +147,13 @@ class LayerScan:
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
-    def _swept(self, m: Tensor, rows: Rows, sign: int) -> Swept:
+    def _swept(self, m: Tensor, rows: Rows, sign: int) -> PassResult:
         cells = self._cells(sign)
         bars = self._bars.at(cells)
-        sweep = self._shared.sweeper(self.memories, self.device).sweep(m, rows, sign, bars)
-        return Swept(m, rows, sweep, sign, bars, cells.start)
+        sweep = self._shared.sweeper(self.memories, self.device).run(m, rows, sign, bars)
+        return PassResult(m, rows, sweep, sign, bars, cells.start)
 
-    def _collect(self, swept: Swept) -> None:
+    def _collect(self, swept: PassResult) -> None:
         sweeper = self._shared.sweeper(self.memories, self.device)
         found = candidates(swept, self.settings, sweeper)
         if found is not None:
@@ -162,12 +162,12 @@ class LayerScan:
     def _cells(self, sign: int) -> slice:
         return slice(0, self.memories) if sign > 0 else slice(self.memories, 2 * self.memories)
 
-    def _see_by_kernel(self, kernel: KernelPass, m: Tensor, rows: Rows) -> None:
+    def _see_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
         kernel.settle()
         if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
             self._fold()
         launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), self._redo)
-        self._shared.look_later(launch)
+        self._shared.enqueue(launch)
 
     def _redo(self, m: Tensor, rows: Rows) -> None:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
@@ -178,25 +178,27 @@ class LayerScan:
         """Put all candidates into the state and raise the bars."""
         if self._kernel is not None:
             self._kernel.settle()
-            self._loose += self._kernel.taken()
+            self._loose += self._kernel.take_candidates()
         if not self._loose:
             return
-        found = tables(Candidates.joined(self._loose), self._triggers.places.shape[0])
+        found = tables(Candidates.join(self._loose), self._triggers.places.shape[0])
         self._loose = []
         self._triggers = self._triggers.take_in(found)
         self._sample = self._sample.take_in(found, self.settings)
-        self._bars = Bars.of(self._triggers, self._sample)
+        self._bars = Thresholds.of(self._triggers, self._sample)
 
 
-def kernel_pass(memories: int, settings: ScanSettings, device: torch.device) -> KernelPass | None:
+def triton_pass_for(
+    memories: int, settings: ScanSettings, device: torch.device
+) -> TritonPass | None:
     """The one-read pass for a GPU, or None where plain torch must do."""
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan.passes.triton_pass import KernelPass, runs_on
+        from ffmem.scan.passes.triton_pass import TritonPass, runs_on
     except ImportError:
         return None
-    return KernelPass(memories, settings, device) if runs_on(device) else None
+    return TritonPass(memories, settings, device) if runs_on(device) else None
 
 
 def not_finite() -> ScanError:

@@ -13,7 +13,7 @@ from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
-from ffmem.scan.launch_queue import Shared
+from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
 
@@ -38,7 +38,7 @@ class Scanner:
         self.settings = settings
         chosen = range(1, len(model.layers) + 1) if layers is None else sorted(set(layers))
         self._layers = [model.layer(number) for number in chosen]
-        self._shared = Shared(settings)
+        self._shared = LaunchQueue(settings)
         self._scans = {
             layer.number: LayerScan(layer.memories, settings, layer.device, self._shared)
             for layer in self._layers
@@ -48,7 +48,7 @@ class Scanner:
         self._done: set[int] = set()  # layers that have seen the batch under way
 
     def __enter__(self) -> Scanner:
-        self._hooks.enter_context(any_shape())
+        self._hooks.enter_context(attention_for_any_shape())
         for layer in self._layers:
             handle = layer.value_map.module.register_forward_pre_hook(self._hook(layer))
             self._hooks.callback(handle.remove)
@@ -99,7 +99,7 @@ class Scanner:
 
     @torch.inference_mode()
     def _forward(self, batch: Batch) -> None:
-        tokens = sent(batch.tokens, self.model.device)
+        tokens = send_to_device(batch.tokens, self.model.device)
         with suppress(_LastKeyRead):
             self.model.model.base_model(input_ids=tokens, use_cache=False)
 
@@ -119,7 +119,7 @@ class Scanner:
         assert self._batch is not None
         try:
             with torch.cuda.device_of(m):  # kernels run on the device at hand; no-op on a CPU
-                scan.see(m, self._batch)
+                scan.take_in(m, self._batch)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -129,7 +129,7 @@ class Scanner:
             ) from error
 
 
-def sent(tokens: Tensor, device: torch.device) -> Tensor:
+def send_to_device(tokens: Tensor, device: torch.device) -> Tensor:
     """The tokens on the model's device; pinned, so that nothing waits for the copy."""
     if device.type != "cuda":
         return tokens.to(device)
@@ -142,7 +142,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def any_shape() -> Iterator[None]:
+def attention_for_any_shape() -> Iterator[None]:
     """Leave out cuDNN's attention on a GPU, which makes a plan for every new shape it meets.
 
     The plan costs as much as the pass itself, and with batches of like length nearly every batch

@@ -23,7 +23,7 @@ from ffmem.scan.scanner import ScanState
 from ffmem.scan.state.sample import Sample
 from ffmem.scan.state.tallies import Tallies
 from ffmem.scan.state.triggers import Triggers
-from ffmem.store.folder import ScanFolder, write_whole
+from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.manifest import ScanKey
 
 KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
@@ -114,30 +114,34 @@ def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in parts.items() if tensor is not None}
 
 
-def load_checkpoint(folder: ScanFolder) -> Checkpoint | None:
+def load_checkpoint(folder: StudyFolder) -> Checkpoint | None:
     """The checkpoint of an unfinished scan, or None where there is none."""
     return read_checkpoint(folder.checkpoint) if folder.checkpoint.exists() else None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """All of a checkpoint."""
-    with damage(path), local_copy(path) as here, safe_open(here, framework="pt") as file:
+    with (
+        damaged_file_errors(path),
+        local_copy(path) as here,
+        safe_open(here, framework="pt") as file,
+    ):
         notes = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
         kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in KEPT))
         state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}
-        return replace(_noted(notes), state=state, kept=kept)
+        return replace(_parse_notes(notes), state=state, kept=kept)
 
 
 def read_notes(path: Path) -> Checkpoint:
     """A checkpoint without its state and sentences: quick, whatever its size."""
-    with damage(path), path.open("rb") as file:
+    with damaged_file_errors(path), path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))  # the safetensors format begins with its header
-        return _noted(json.loads(file.read(size))["__metadata__"])
+        return _parse_notes(json.loads(file.read(size))["__metadata__"])
 
 
-def _noted(notes: dict[str, str]) -> Checkpoint:
+def _parse_notes(notes: dict[str, str]) -> Checkpoint:
     shards, key = (json.loads(notes.get(name, "null")) for name in ("shards", "scan"))
     return Checkpoint(
         notes["key"],
@@ -150,7 +154,7 @@ def _noted(notes: dict[str, str]) -> Checkpoint:
 
 
 @contextmanager
-def damage(path: Path) -> Iterator[None]:
+def damaged_file_errors(path: Path) -> Iterator[None]:
     """Turn what a broken file raises into one sentence."""
     try:
         yield

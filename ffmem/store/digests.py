@@ -22,7 +22,7 @@ from typing import Any
 
 from ffmem.errors import StoreError
 from ffmem.locations import is_remote
-from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
+from ffmem.store.folder import StudyFolder, write_errors, write_whole
 
 NOTES = "digests.jsonl"
 SEAL = "seal"
@@ -83,7 +83,7 @@ def what_is_wrong(
     return None
 
 
-def write_digested(folder: ScanFolder, path: Path, write: Callable[[Path], object]) -> Files:
+def write_with_digest(folder: StudyFolder, path: Path, write: Callable[[Path], object]) -> Files:
     """Write a file of a scan, whole or not at all; its name and digest."""
     found: list[FileDigest] = []
 
@@ -95,7 +95,7 @@ def write_digested(folder: ScanFolder, path: Path, write: Callable[[Path], objec
     return {folder.name(path): found[0]}
 
 
-def write_noted(path: Path, write: Callable[[Path], object]) -> None:
+def write_and_note(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file that comes after the scan, whole or not at all, and note its digest.
 
     Behind a URL, where nothing can be added to a file, there is no note.
@@ -116,7 +116,7 @@ def note(path: Path, digest: FileDigest) -> None:
     if line in before.splitlines():
         return
     cut = before and not before.endswith(b"\n")  # a line that lost its end must not take this one
-    with disk_trouble(notes), notes.open("ab") as file:
+    with write_errors(notes), notes.open("ab") as file:
         file.write((b"\n" if cut else b"") + line + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -135,7 +135,7 @@ def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
     return found, damaged
 
 
-def check_noted(path: Path) -> None:
+def check_note(path: Path) -> None:
     """Refuse a file that is not as it was written; one without a note passes."""
     known = read_notes(path.with_name(NOTES))[0].get(path.name)
     if known and file_digest(path) not in known:

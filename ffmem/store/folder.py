@@ -14,7 +14,7 @@ from ffmem.locations import is_remote, possible, put
 
 
 @dataclass(frozen=True)
-class ScanFolder:
+class StudyFolder:
     """The files of one scan. No other module knows a file name."""
 
     root: Path
@@ -55,7 +55,7 @@ class ScanFolder:
         """The path of one of the files below the folder, with / on every machine."""
         return "/".join(path.parts[len(self.root.parts) :])
 
-    def prepared(self, name: str) -> Path:
+    def index_file(self, name: str) -> Path:
         """One file made from the others, to search them quickly; it can be deleted at any time."""
         return self.root / "prepared" / name
 
@@ -72,7 +72,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     if path.exists() and not path.is_file():  # a device would be gone, replaced by a plain file
         raise StoreError(f"cannot write {path}: it is there and not a file; choose another name")
     part = path.parent / f"{path.name}.part"
-    with disk_trouble(path):
+    with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             write(part)
@@ -86,7 +86,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_remote(path: Path, write: Callable[[Path], object]) -> None:
     """Fill a file of this machine, then copy it to where `path` is."""
-    with disk_trouble(path), tempfile.TemporaryDirectory(prefix="ffmem-") as folder:
+    with write_errors(path), tempfile.TemporaryDirectory(prefix="ffmem-") as folder:
         here = Path(folder) / path.name
         write(here)
         put(here, path)
@@ -103,7 +103,7 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextmanager
-def disk_trouble(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
     """Turn what the disk says into one sentence."""
     try:
         yield

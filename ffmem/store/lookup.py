@@ -16,9 +16,9 @@ from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.scan.state.tallies import UNIT
 from ffmem.store.parquet_tables import OTHER, End, cell_rows, read_column, rows_where
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import Arrays, is_made, mapped, prepared
+from ffmem.store.search_index import Arrays, is_current_index, load_arrays, open_index
 from ffmem.store.value_ends import IndexedValues, TableValues
-from ffmem.store.word_index import folded, word_spans
+from ffmem.store.word_index import fold_case, word_spans
 
 Rows = NDArray[np.int64]
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
@@ -35,7 +35,7 @@ class TokenPush:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Matches:
     """Cells that answer a question, by their rows in the store, each with a number; best first.
 
     `total` is how many there are, where only the first are here. `looked_at` is the share of the
@@ -48,17 +48,17 @@ class Found:
     looked_at: float = 1.0
 
     @classmethod
-    def of(cls, rows: Rows, scores: NDArray[Any], looked_at: float = 1.0) -> Found:
+    def of(cls, rows: Rows, scores: NDArray[Any], looked_at: float = 1.0) -> Matches:
         """Every cell there is."""
         return cls(rows, scores, len(rows), looked_at)
 
-    def by_score(self) -> Found:
+    def by_score(self) -> Matches:
         """The same with the highest scores first; quick for scores of one byte."""
         order = np.argsort(self.scores.max(initial=0) - self.scores, kind="stable")
         return replace(self, rows=self.rows[order], scores=self.scores[order])
 
     @classmethod
-    def nothing(cls) -> Found:
+    def nothing(cls) -> Matches:
         """No cell."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
 
@@ -69,7 +69,7 @@ def token_texts(store: ScanStore) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class MemoryIndex:
     """Every question about the cells of a store. Safe for many threads.
 
     It answers from the prepared arrays. Without them, questions about tokens are answered from
@@ -81,19 +81,23 @@ class Lookup:
     index: Arrays | None = field(default=None, repr=False)
 
     @classmethod
-    def open(cls, store: ScanStore, watch: Callable[[str], None] = lambda _name: None) -> Lookup:
+    def open(
+        cls, store: ScanStore, watch: Callable[[str], None] = lambda _name: None
+    ) -> MemoryIndex:
         """Open the arrays, or make them: seconds for a small store, a minute for a large one."""
-        return cls(store, token_texts(store), prepared(store, watch))
+        return cls(store, token_texts(store), open_index(store, watch))
 
     @classmethod
-    def at_once(cls, store: ScanStore) -> Lookup:
+    def at_once(cls, store: ScanStore) -> MemoryIndex:
         """Open the arrays where they are made; nothing is made or written."""
-        return cls(store, token_texts(store), mapped(store) if is_made(store) else None)
+        return cls(
+            store, token_texts(store), load_arrays(store) if is_current_index(store) else None
+        )
 
     @cached_property
     def arrays(self) -> Arrays:
         """The prepared arrays, made now if this lookup was opened without them."""
-        return prepared(self.store) if self.index is None else self.index
+        return open_index(self.store) if self.index is None else self.index
 
     @cached_property
     def _values(self) -> IndexedValues | TableValues:
@@ -137,7 +141,7 @@ class Lookup:
         pairs = zip(numbers[layer].tolist(), cells, strict=True)
         return [self.store.address(number, cell) for number, cell in pairs]
 
-    def one(self, row: int) -> Address:
+    def address(self, row: int) -> Address:
         """The address of one cell."""
         return self.addresses(np.array([row]))[0]
 
@@ -152,7 +156,9 @@ class Lookup:
         layer = list(self.store.memories).index(cell.layer)
         return int(self._layers[2][layer]) + cell.index
 
-    def pushes(self, cell: Address, end: End = "promoted", count: int = 20) -> list[TokenPush]:
+    def value_tokens(
+        self, cell: Address, end: End = "promoted", count: int = 20
+    ) -> list[TokenPush]:
         """The tokens that a cell promotes most, or suppresses; strongest first."""
         stored = OTHER[end] if cell.sign == "-" else end
         row, sign = self.memory(cell), -1 if cell.sign == "-" else 1
@@ -177,18 +183,18 @@ class Lookup:
         words = self.words
         return [[words[token] for token in row] for row in tokens.tolist()]
 
-    def pushing(self, token: int, end: End = "promoted") -> Found:
+    def promoters(self, token: int, end: End = "promoted") -> Matches:
         """The cells that have a token among those they promote (or suppress), by its rank."""
-        return Found.of(*self._values.pushing(token, end))
+        return Matches.of(*self._values.pushing(token, end))
 
-    def ending_in(self, token: int) -> Found:
+    def ending_in(self, token: int) -> Matches:
         """The cells of whose triggers two or more end in a token, by how many; most first."""
         table = rows_where(self.store, "endings", "token", token)
         numbers, _, _, first_cell = self._layers
         rows = first_cell[np.searchsorted(numbers, table["layer"])] + table["cell"]
         counts = table["count"]
         order = np.lexsort((rows, -counts))
-        return Found.of(rows[order], counts[order])
+        return Matches.of(rows[order], counts[order])
 
     @lru_cache(maxsize=16)  # noqa: B019 - one lookup lives as long as its process
     def statistic(self, name: str) -> NDArray[Any]:
@@ -220,11 +226,11 @@ class Lookup:
         def name(place: int) -> bytes:
             return bytes(text[starts[place] : starts[place + 1]])
 
-        wanted, count = folded(word.encode()), len(starts) - 1
+        wanted, count = fold_case(word.encode()), len(starts) - 1
         place = bisect_left(range(count), wanted, key=name)
         return place if place < count and name(place) == wanted else None
 
-    def with_words(self, phrase: str) -> Found:
+    def with_words(self, phrase: str) -> Matches:
         """The cells with most triggers (of the 25 strongest) that hold all words of a phrase.
 
         Of a word that is in more than COMMON triggers, cells with one such trigger are left out;
@@ -235,7 +241,7 @@ class Lookup:
         names = [bytes(raw[a:b]).decode() for a, b in zip(starts, ends, strict=True)]
         numbers = [self.word_number(name) for name in sorted({name.lower() for name in names})]
         if not numbers or None in numbers:
-            return Found.nothing()
+            return Matches.nothing()
         if len(numbers) == 1 and (counted := self._common(numbers[0] or 0)) is not None:
             return counted
         sentences, read = self._sentences_with([number for number in numbers if number is not None])
@@ -247,9 +253,9 @@ class Lookup:
         where = flat_indices(starts[:few], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
         rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
-        return Found.of(rows, counts.astype(np.uint8), share).by_score()  # 25 triggers at most
+        return Matches.of(rows, counts.astype(np.uint8), share).by_score()  # 25 triggers at most
 
-    def _common(self, number: int) -> Found | None:
+    def _common(self, number: int) -> Matches | None:
         """What was counted in advance for a common word, or None for another."""
         common = self.arrays["common_words"]
         place = int(np.searchsorted(common, number))
@@ -257,7 +263,7 @@ class Lookup:
             return None
         starts = self.arrays["common_starts"]
         part = slice(int(starts[place]), int(starts[place + 1]))
-        return Found.of(self.arrays["common_cells"][part], self.arrays["common_counts"][part])
+        return Matches.of(self.arrays["common_cells"][part], self.arrays["common_counts"][part])
 
     def _sentences_with(
         self, numbers: Sequence[int]

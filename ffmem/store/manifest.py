@@ -9,7 +9,7 @@ from typing import Any
 
 from ffmem.errors import StoreError
 from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
-from ffmem.store.folder import ScanFolder, write_whole
+from ffmem.store.folder import StudyFolder, write_whole
 
 FORMAT = 2  # raised when an older reader would misread the files
 WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
@@ -59,13 +59,13 @@ class Manifest:
     files: Files = field(default_factory=dict)
     format: int = field(default=FORMAT)
 
-    def write(self, folder: ScanFolder) -> None:
+    def write(self, folder: StudyFolder) -> None:
         """Put the manifest in place; from then on the folder is complete."""
         text = json.dumps(seal(asdict(self)), indent=2, ensure_ascii=False) + "\n"
         write_whole(folder.manifest, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def read_manifest(folder: ScanFolder) -> Manifest:
+def read_manifest(folder: StudyFolder) -> Manifest:
     """The manifest of a finished scan, or one sentence why there is none."""
     if not folder.manifest.exists():
         raise StoreError(no_scan(folder))
@@ -75,7 +75,7 @@ def read_manifest(folder: ScanFolder) -> Manifest:
         raise StoreError(f"{folder.manifest} is not as it was written; {folder.remedy}") from None
 
 
-def manifest_of(data: dict[str, Any], folder: ScanFolder) -> Manifest:
+def manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:
     """A manifest from what its file says; anything that it cannot have said raises."""
     if SEAL in data or data["format"] != WITHOUT_DIGESTS:
         data = unseal(data)
@@ -90,7 +90,7 @@ def manifest_of(data: dict[str, Any], folder: ScanFolder) -> Manifest:
     return Manifest(**data)
 
 
-def no_scan(folder: ScanFolder) -> str:
+def no_scan(folder: StudyFolder) -> str:
     """Why a folder cannot be opened as a scan."""
     if folder.checkpoint.exists() or folder.parts.exists():
         return (

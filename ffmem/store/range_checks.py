@@ -131,7 +131,7 @@ def check_counts(fires: int, largest: float, prefixes: int) -> None:
 def range_damage(store: ScanStore) -> Iterator[tuple[str, str]]:
     """Every file of a scan that says what it cannot, with the reason, as far as can be seen."""
     looks: list[tuple[str, Callable[[ScanStore], None]]] = [
-        ("arrays/sentence_*.npy", check_kept),
+        ("arrays/sentence_*.npy", check_sentences),
         ("arrays/trigger_*.npy", lambda store: check_slots(store, "trigger")),
         ("arrays/sample_*.npy", lambda store: check_slots(store, "sample")),
         ("arrays/fires.npy", check_fires),
@@ -149,9 +149,9 @@ def range_damage(store: ScanStore) -> Iterator[tuple[str, str]]:
             yield f"{name}.parquet", f"cannot be read ({str(error).splitlines()[0]})"
 
 
-def check_kept(store: ScanStore) -> None:
+def check_sentences(store: ScanStore) -> None:
     """Sentences in order, one after the other, with text that is UTF-8."""
-    kept = store.kept
+    kept = store.sentences
     if (np.diff(kept.numbers) <= 0).any():
         raise ValueError("sentences are not in order")
     check_places(kept, np.arange(len(kept)), np.zeros(len(kept), np.int64))
@@ -167,7 +167,7 @@ def check_slots(store: ScanStore, kind: str) -> None:
         filled = sentences != NO_SENTENCE
         below = np.where(filled, coefficients, -np.inf)  # unfilled slots come last
         check_coefficients(below, in_order=kind == "trigger")
-        check_places(store.kept, store.kept.rows(sentences[filled]), positions[filled])
+        check_places(store.sentences, store.sentences.rows(sentences[filled]), positions[filled])
 
 
 def check_fires(store: ScanStore) -> None:

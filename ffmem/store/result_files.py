@@ -13,12 +13,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.store.digests import check_noted, write_noted
-from ffmem.store.folder import disk_trouble
+from ffmem.store.digests import check_note, write_and_note
+from ffmem.store.folder import write_errors
 
 
 @dataclass(frozen=True)
-class Record:
+class ResultFile:
     """One result on disk: what it is, all that decides it, and the result in plain values."""
 
     name: str
@@ -27,24 +27,24 @@ class Record:
     result: Any
 
 
-def write_record(path: Path, record: Record) -> None:
+def write_result(path: Path, record: ResultFile) -> None:
     """Write a result, whole or not at all."""
-    text = json.dumps(plain(record), indent=1, ensure_ascii=False) + "\n"
-    write_noted(path, lambda part: part.write_text(text, encoding="utf-8"))
+    text = json.dumps(to_plain(record), indent=1, ensure_ascii=False) + "\n"
+    write_and_note(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def read_record(path: Path) -> Record:
+def read_result(path: Path) -> ResultFile:
     """Read a result; its values stay plain until `restored` is told what they are."""
     try:
-        check_noted(path)
-        return Record(**json.loads(path.read_text(encoding="utf-8")))
+        check_note(path)
+        return ResultFile(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
         raise StoreError(
             f"{path} cannot be read as a result; delete it and run the same command again"
         ) from None
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A value as JSON knows it: what is no number becomes null, an address its name."""
     match value:
         case Address():
@@ -52,38 +52,38 @@ def plain(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {str(name): plain(inner) for name, inner in value.items()}
+            return {str(name): to_plain(inner) for name, inner in value.items()}
         case list() | tuple():
-            return [plain(inner) for inner in value]
+            return [to_plain(inner) for inner in value]
         case _ if is_dataclass(value):
-            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+            return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
         case _:
             return value
 
 
-def restored(kind: Any, value: Any) -> Any:
+def restore(kind: Any, value: Any) -> Any:
     """The value of type `kind` that `plain` was given: null becomes NaN where a float belongs."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         (kind,) = (one for one in inside if one is not type(None))
-        return None if value is None else restored(kind, value)
+        return None if value is None else restore(kind, value)
     if kind is float:
         return math.nan if value is None else float(value)
     if kind is Address:
         return Address.parse(value)
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{name: restored(hints[name], inner) for name, inner in value.items()})  # type: ignore[operator]
-    return _restored_inside(origin, inside, value)
+        return kind(**{name: restore(hints[name], inner) for name, inner in value.items()})  # type: ignore[operator]
+    return _restore_inside(origin, inside, value)
 
 
-def _restored_inside(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
+def _restore_inside(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
     """The same for what holds other values; anything else is as it was."""
     if origin is dict:
-        return {inside[0](name): restored(inside[1], inner) for name, inner in value.items()}
+        return {inside[0](name): restore(inside[1], inner) for name, inner in value.items()}
     if origin is tuple:
         each = inside[:1] * len(value) if Ellipsis in inside else inside
-        return tuple(restored(one, inner) for one, inner in zip(each, value, strict=True))
+        return tuple(restore(one, inner) for one, inner in zip(each, value, strict=True))
     return value
 
 
@@ -98,14 +98,14 @@ def result_path(folder: Path, name: str) -> Path:
 
 def settings_in(made_from: dict[str, Any]) -> dict[str, Any]:
     """What a person chose, of all that decides a result."""
-    return {name: value for name, value in plain(made_from).items() if name not in NOT_SETTINGS}
+    return {name: value for name, value in to_plain(made_from).items() if name not in NOT_SETTINGS}
 
 
 def own_made_from(folder: Path, name: str, scan: Any) -> dict[str, Any] | None:
     """What the study's own result was made from; None if it has none of this scan."""
     path = result_path(folder, name)
     try:
-        found = read_record(path).made_from if path.exists() else None
+        found = read_result(path).made_from if path.exists() else None
     except StoreError:  # damaged: make it again
         return None
     of_another = found is not None and scan is not None and found.get("scan", scan) != scan
@@ -117,16 +117,16 @@ def place_for(folder: Path, name: str, made_from: dict[str, Any]) -> Path:
     own = own_made_from(folder, name, made_from.get("scan"))
     if own is None or settings_in(own) == settings_in(made_from):
         return folder
-    return folder_beside(folder, made_from)
+    return other_settings_folder(folder, made_from)
 
 
-def folder_beside(folder: Path, made_from: dict[str, Any]) -> Path:
+def other_settings_folder(folder: Path, made_from: dict[str, Any]) -> Path:
     """A folder named by the settings of its results."""
     words = (f"{name}-{value}" for name, value in settings_in(made_from).items())
     return folder / BESIDE / re.sub(r"[^\w.-]+", "-", "-".join(words))
 
 
-def set_aside(
+def move_to_other_settings(
     folder: Path, name: str, made_from: dict[str, Any], arrays: Collection[str] = ()
 ) -> Path | None:
     """Move the study's own result, with its arrays, out of the way of one with other settings.
@@ -136,10 +136,10 @@ def set_aside(
     own = own_made_from(folder, name, made_from.get("scan"))
     if own is None or settings_in(own) == settings_in(made_from):
         return None
-    beside = folder_beside(folder, own)
+    beside = other_settings_folder(folder, own)
     for path in (result_path(folder, name), *(folder / "analyses" / file for file in arrays)):
         if path.exists():
-            with disk_trouble(beside):
+            with write_errors(beside):
                 (beside / "analyses").mkdir(parents=True, exist_ok=True)
                 path.replace(beside / "analyses" / path.name)
     return beside

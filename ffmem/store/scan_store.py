@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.errors import AddressError, StoreError
-from ffmem.locations import fetched, is_remote, location
+from ffmem.locations import fetch_folder, is_remote, location
 from ffmem.scan.state.tallies import UNIT
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, read_manifest
 from ffmem.store.range_checks import (
     UNREADABLE,
@@ -58,7 +58,7 @@ class Counts:
 class ScanStore:
     """One scan. Arrays are memory-mapped: opening reads the manifest and the smallest files."""
 
-    folder: ScanFolder
+    folder: StudyFolder
     manifest: Manifest
     _arrays: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
@@ -68,10 +68,10 @@ class ScanStore:
 
         One behind a URL is copied to this machine first, once.
         """
-        folder = ScanFolder(location(path))
+        folder = StudyFolder(location(path))
         manifest = read_manifest(folder)
         if is_remote(folder.root):
-            folder = ScanFolder(fetched(folder.root, folder.manifest.read_bytes()))
+            folder = StudyFolder(fetch_folder(folder.root, folder.manifest.read_bytes()))
         store = cls(folder, manifest)
         refuse_damage(store, most=READ_AT_OPENING)
         check_shapes(store)
@@ -105,7 +105,7 @@ class ScanStore:
         return dict(self.manifest.layers)
 
     @cached_property
-    def kept(self) -> KeptSentences:
+    def sentences(self) -> KeptSentences:
         """The sentences that triggers point at."""
         names = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
         return KeptSentences(*(self.array(f"sentence_{name}") for name in names))
@@ -158,10 +158,10 @@ class ScanStore:
         first = filled[:count]
         with contradictions(self, kind):
             check_coefficients(coefficients[filled], in_order=kind == "trigger")
-            rows = self.kept.rows(sentences[first])
-            check_places(self.kept, rows, positions[first])
+            rows = self.sentences.rows(sentences[first])
+            check_places(self.sentences, rows, positions[first])
             found = [
-                Trigger(coefficient, sentence, position, *self.kept.around(row, position))
+                Trigger(coefficient, sentence, position, *self.sentences.around(row, position))
                 for row, coefficient, sentence, position in zip(
                     rows.tolist(),
                     coefficients[first].tolist(),

@@ -13,13 +13,13 @@ from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.places import sentence_and_position
 from ffmem.scan.hashing import EMPTY
 from ffmem.scan.scanner import ScanState
-from ffmem.store.digests import Files, write_digested
-from ffmem.store.folder import ScanFolder
+from ffmem.store.digests import Files, write_with_digest
+from ffmem.store.folder import StudyFolder
 
 NO_SENTENCE = np.iinfo(np.uint32).max  # in a slot that no trigger fills
 
 
-def write_state(folder: ScanFolder, state: ScanState) -> Files:
+def write_state(folder: StudyFolder, state: ScanState) -> Files:
     """Triggers and sample of all layers, 10 bytes a slot, and the counts of every cell.
 
     Rows are cells: layer by layer, within a gated layer all + cells before all - cells.
@@ -52,7 +52,7 @@ def split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray
     )
 
 
-def write_kept(folder: ScanFolder, kept: KeptSentences) -> Files:
+def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
     """The sentences that triggers point at."""
     files: Files = {}
     for name in ("numbers", "starts", "tokens", "token_ends", "text_starts", "text"):
@@ -60,36 +60,36 @@ def write_kept(folder: ScanFolder, kept: KeptSentences) -> Files:
     return files
 
 
-def write_array(folder: ScanFolder, name: str, array: NDArray[Any]) -> Files:
+def write_array(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
     """One array, ready to be memory-mapped."""
 
     def save(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    return write_digested(folder, folder.array(name), save)
+    return write_with_digest(folder, folder.array(name), save)
 
 
-def write_table(folder: ScanFolder, name: str, columns: Mapping[str, Any], group: int) -> Files:
+def write_table(folder: StudyFolder, name: str, columns: Mapping[str, Any], group: int) -> Files:
     """One Parquet table; `group` rows are read at a time, so a look at a few rows is quick."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.table(dict(columns))
-    return write_digested(
+    return write_with_digest(
         folder,
         folder.table(name),
         lambda part: pq.write_table(table, part, row_group_size=group, compression="zstd"),
     )
 
 
-def write_vocabulary(folder: ScanFolder, words: Sequence[str]) -> Files:
+def write_vocabulary(folder: StudyFolder, words: Sequence[str]) -> Files:
     """The text of every token, so that a store can be shown without its model."""
     columns = {"id": np.arange(len(words)), "text": list(words)}
     return write_table(folder, "vocabulary", columns, 4096)
 
 
-def write_endings(folder: ScanFolder, state: ScanState, kept: KeptSentences) -> Files:
+def write_endings(folder: StudyFolder, state: ScanState, kept: KeptSentences) -> Files:
     """For every cell the tokens that two or more of its triggers end in, most frequent first."""
     columns: dict[str, list[NDArray[Any]]] = {"layer": [], "cell": [], "token": [], "count": []}
     for number in sorted(state):

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.errors import StoreError
-from ffmem.store.digests import FileDigest, Files, first_wrong, seal, unseal, write_digested
-from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
+from ffmem.store.digests import FileDigest, Files, first_wrong, seal, unseal, write_with_digest
+from ffmem.store.folder import StudyFolder, write_errors, write_whole
 from ffmem.store.parquet_tables import (
     END_COLUMNS,
     End,
@@ -41,29 +41,29 @@ PUSHING: dict[str, End] = {"promoting": "promoted", "suppressing": "suppressed"}
 Arrays = dict[str, NDArray[Any]]
 
 
-def prepared(store: ScanStore, watch: Callable[[str], None] = lambda _name: None) -> Arrays:
+def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: None) -> Arrays:
     """The arrays of a store, made now if they are not there; `watch` hears what is being made.
 
     In a folder that cannot be written they are held in memory instead.
     """
-    if not is_made(store):
+    if not is_current_index(store):
         refuse_damage(store)  # else the index would look right ever after
         try:
             clear(store.folder)
             digests: Files = {}
-            for name, array in made(store, watch):
+            for name, array in index_arrays(store, watch):
                 digests |= save(store.folder, name, array)
             files = {name: asdict(digest) for name, digest in digests.items()}
             note = json.dumps(seal({**mark(store), "files": files}))
-            write_whole(store.folder.prepared("made.json"), lambda part: part.write_text(note))
+            write_whole(store.folder.index_file("made.json"), lambda part: part.write_text(note))
         except StoreError:
-            return dict(made(store, watch))
-    return mapped(store)
+            return dict(index_arrays(store, watch))
+    return load_arrays(store)
 
 
-def mapped(store: ScanStore) -> Arrays:
+def load_arrays(store: ScanStore) -> Arrays:
     """The arrays that are in the folder, memory-mapped."""
-    files = sorted(store.folder.prepared("").glob("*.npy"))
+    files = sorted(store.folder.index_file("").glob("*.npy"))
     return {path.stem: np.load(path, mmap_mode="r").view(np.ndarray) for path in files}
 
 
@@ -82,9 +82,9 @@ def mark(store: ScanStore) -> dict[str, Any]:
     }
 
 
-def is_made(store: ScanStore) -> bool:
+def is_current_index(store: ScanStore) -> bool:
     """Whether the folder has the arrays, whole and of this scan."""
-    path = store.folder.prepared
+    path = store.folder.index_file
     try:
         found = unseal(json.loads(path("made.json").read_text(encoding="utf-8")))
         files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
@@ -94,24 +94,26 @@ def is_made(store: ScanStore) -> bool:
     return found == mark(store) and wrong is None
 
 
-def clear(folder: ScanFolder) -> None:
+def clear(folder: StudyFolder) -> None:
     """Remove what an earlier version, or an interrupted run, has left."""
-    with disk_trouble(folder.prepared("")):
-        for path in [folder.prepared("made.json"), *folder.prepared("").glob("*.npy")]:
+    with write_errors(folder.index_file("")):
+        for path in [folder.index_file("made.json"), *folder.index_file("").glob("*.npy")]:
             path.unlink(missing_ok=True)
 
 
-def save(folder: ScanFolder, name: str, array: NDArray[Any]) -> Files:
+def save(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
     """One array, ready to be memory-mapped."""
 
     def write(part: Path) -> None:
         with part.open("wb") as file:
             np.save(file, array)
 
-    return write_digested(folder, folder.prepared(f"{name}.npy"), write)
+    return write_with_digest(folder, folder.index_file(f"{name}.npy"), write)
 
 
-def made(store: ScanStore, watch: Callable[[str], None]) -> Iterator[tuple[str, NDArray[Any]]]:
+def index_arrays(
+    store: ScanStore, watch: Callable[[str], None]
+) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every array by its name, one after the other, so that few are in memory at once."""
     watch("the ends of all values")
     for name in END_COLUMNS:

@@ -18,7 +18,7 @@ from ffmem.store.digests import (
     unseal,
     what_is_wrong,
 )
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import no_scan, read_manifest
 from ffmem.store.range_checks import range_damage
 from ffmem.store.scan_store import ScanStore
@@ -67,7 +67,7 @@ class Inventory:
         except StoreError as error:  # its sentence names the file, and then what to do
             yield Damage(f"{self._name(scan)}arrays", f"cannot be read: {str(error).split(';')[0]}")
 
-    def add_scan(self, folder: ScanFolder) -> None:
+    def add_scan(self, folder: StudyFolder) -> None:
         """Add the files that a manifest names."""
         name = self._name(folder.root)
         try:
@@ -79,9 +79,9 @@ class Inventory:
         if not manifest.files:
             self.scans_without.append(folder.root)
 
-    def add_index(self, folder: ScanFolder) -> None:
+    def add_index(self, folder: StudyFolder) -> None:
         """Add the files of the search index, if there is one."""
-        path, name = folder.prepared("made.json"), self._name(folder.root)
+        path, name = folder.index_file("made.json"), self._name(folder.root)
         if not path.exists():
             return
         try:
@@ -122,17 +122,17 @@ class Inventory:
 
     @staticmethod
     def _below(root: Path, path: Path) -> str:
-        return ScanFolder(root).name(path)
+        return StudyFolder(root).name(path)
 
 
 def inventory(root: Path) -> Inventory:
     """All files of the study in a folder, and of the scans in folders inside it."""
-    if not ScanFolder(root).manifest.exists():
-        raise StoreError(no_scan(ScanFolder(root)))
+    if not StudyFolder(root).manifest.exists():
+        raise StoreError(no_scan(StudyFolder(root)))
     found = Inventory(root)
     inside = sorted({path.parent for path in root.glob("*/manifest.json")})
     for folder in (root, *inside):
-        found.add_scan(ScanFolder(folder))
-        found.add_index(ScanFolder(folder))
+        found.add_scan(StudyFolder(folder))
+        found.add_index(StudyFolder(folder))
         found.add_later(folder)
     return found

@@ -24,7 +24,7 @@ SEPARATORS = ((0xC2, 0x80, 0xBF), (0xE2, 0x80, 0x81), (0xE3, 0x80, 0x80))  # lea
 
 
 @dataclass(frozen=True)
-class Spoken:
+class WordOccurrences:
     """Every word of every sentence once, in order of sentences, with the tokens read by then."""
 
     words: NDArray[np.int64]
@@ -34,14 +34,14 @@ class Spoken:
 
 def word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     """The index as arrays: words, their sentences, the triggers of sentences, common words."""
-    kept = store.kept
+    kept = store.sentences
     text = np.asarray(kept.text)
     starts, ends = word_spans(text, np.asarray(kept.text_starts))
     names, which = distinct_words(text, starts, ends)
     rows = np.searchsorted(kept.text_starts, starts, side="right") - 1
     read = tokens_read(text, ends, rows, store)
     first = first_of_each(which, rows)
-    spoken = Spoken(which[first], rows[first], read[first])
+    spoken = WordOccurrences(which[first], rows[first], read[first])
     order = np.argsort(spoken.words, kind="stable")
     yield "word_text", np.frombuffer(b"".join(names), dtype=np.uint8)
     yield "word_text_starts", starts_of(np.array([len(name) for name in names], dtype=np.int64))
@@ -93,14 +93,14 @@ def distinct_words(
     offsets = starts_of(ends - starts)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters))]
     raw = pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).dictionary_encode()
-    lower = [folded(word) for word in raw.dictionary.to_pylist()]
+    lower = [fold_case(word) for word in raw.dictionary.to_pylist()]
     names = sorted(set(lower))
     number = {name: place for place, name in enumerate(names)}
     renamed = np.array([number[word] for word in lower], dtype=np.int64)
     return names, renamed[raw.indices.to_numpy()]
 
 
-def folded(word: bytes) -> bytes:
+def fold_case(word: bytes) -> bytes:
     """A word in lower case; bytes that are no text stay as they are."""
     return word.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
@@ -109,7 +109,7 @@ def tokens_read(
     text: NDArray[np.uint8], ends: NDArray[np.int64], rows: NDArray[Any], store: ScanStore
 ) -> NDArray[np.int64]:
     """How many tokens of its sentence have been read when each word is whole."""
-    kept = store.kept
+    kept = store.sentences
     letters = starts_of((text & 0xC0) != 0x80)  # characters before each byte
     behind = letters[ends] - letters[np.asarray(kept.text_starts)[rows]]
     # One key orders tokens of all sentences: sentence first, then where the token ends.
@@ -131,24 +131,24 @@ def sentence_triggers(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     numbers = np.asarray(store.array("trigger_sentences")[:, :TOP])
     positions = np.asarray(store.array("trigger_positions")[:, :TOP])
     cells, slots = np.nonzero(numbers != NO_SENTENCE)
-    rows = np.searchsorted(store.kept.numbers, numbers[cells, slots])
+    rows = np.searchsorted(store.sentences.numbers, numbers[cells, slots])
     order = np.argsort(rows, kind="stable")
-    yield "sentence_starts", starts_of(np.bincount(rows, minlength=len(store.kept)))
+    yield "sentence_starts", starts_of(np.bincount(rows, minlength=len(store.sentences)))
     yield "sentence_cells", cells[order].astype(np.int32)
     yield "sentence_read", positions[cells, slots][order]
 
 
 def common_words(
-    store: ScanStore, spoken: Spoken, common: NDArray[np.int64]
+    store: ScanStore, spoken: WordOccurrences, common: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """For every common word the cells with two or more triggers that hold it, most first."""
     place = np.full(int(spoken.words.max(initial=0)) + 1, -1)
     place[common] = np.arange(len(common))
     kept = place[spoken.words] >= 0
-    few = Spoken(place[spoken.words[kept]], spoken.sentences[kept], spoken.read[kept])
-    starts = starts_of(np.bincount(few.sentences, minlength=len(store.kept)))
+    few = WordOccurrences(place[spoken.words[kept]], spoken.sentences[kept], spoken.read[kept])
+    starts = starts_of(np.bincount(few.sentences, minlength=len(store.sentences)))
     parts = [
-        counted(store, few, starts, slice(first, first + CELLS))
+        count_words(store, few, starts, slice(first, first + CELLS))
         for first in range(0, len(store.array("fires")), CELLS)
     ]
     words, cells, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -159,14 +159,14 @@ def common_words(
     yield "common_counts", counts[order].astype(np.uint8)
 
 
-def counted(
-    store: ScanStore, few: Spoken, starts: NDArray[np.int64], rows: slice
+def count_words(
+    store: ScanStore, few: WordOccurrences, starts: NDArray[np.int64], rows: slice
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(word, cell, triggers) of some cells, where two or more triggers hold the word."""
     numbers = np.asarray(store.array("trigger_sentences")[rows, :TOP])
     positions = np.asarray(store.array("trigger_positions")[rows, :TOP])
     cells, slots = np.nonzero(numbers != NO_SENTENCE)
-    sentences = np.searchsorted(store.kept.numbers, numbers[cells, slots])
+    sentences = np.searchsorted(store.sentences.numbers, numbers[cells, slots])
     sizes = starts[sentences + 1] - starts[sentences]
     where = flat_indices(starts[sentences], sizes)
     whole = few.read[where] <= np.repeat(positions[cells, slots], sizes)

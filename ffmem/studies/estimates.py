@@ -24,7 +24,7 @@ GUESSED_TOKENS = 25  # a sentence, where the text cannot be looked at twice
 
 
 @dataclass(frozen=True)
-class Text:
+class CorpusSize:
     """The size of a corpus, guessed from its first shard; no total where nothing says how far."""
 
     tokens: int | None
@@ -32,7 +32,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Speed:
+class ModelSpeed:
     """What the machine does with this model in a second."""
 
     tokens: float  # read in a forward pass
@@ -43,7 +43,7 @@ class Speed:
 class Estimate:
     """Seconds by stage, the scan first, and bytes of memory."""
 
-    text: Text
+    text: CorpusSize
     seconds: dict[str, float]
     memory: int
 
@@ -69,10 +69,10 @@ def estimate(
     return Estimate(text, seconds, memory(model, plan))
 
 
-def text_size(model: LanguageModel, plan: ScanPlan) -> Text:
+def text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
     """Read the first shard of the corpus and how much of it that is."""
     if plan.source.path == STANDARD_INPUT:
-        return Text(None, GUESSED_TOKENS)
+        return CorpusSize(None, GUESSED_TOKENS)
     meter = Meter()
     shard = next(shards(documents(plan.source, meter)))
     sentences = tokenise(shard, model.tokenizer, sentence_settings(model, plan))
@@ -82,23 +82,23 @@ def text_size(model: LanguageModel, plan: ScanPlan) -> Text:
     if plan.max_sentences is not None:
         most = round(plan.max_sentences * each)
         whole = most if whole is None else min(whole, most)
-    return Text(whole, each)
+    return CorpusSize(whole, each)
 
 
 @torch.no_grad()
-def probe(model: LanguageModel) -> Speed:
+def probe(model: LanguageModel) -> ModelSpeed:
     """Time a forward pass and a projection, each made larger until it takes long enough."""
-    some = torch.arange(32, device=model.device) % model.words
+    some = torch.arange(32, device=model.device) % model.vocab_size
 
     def read(rows: int) -> None:
-        model.stack(input_ids=some.expand(rows, -1), use_cache=False)
+        model.block_stack(input_ids=some.expand(rows, -1), use_cache=False)
 
     def project(rows: int) -> None:
-        vectors = torch.ones(rows, model.width, dtype=model.dtype, device=model.device)
+        vectors = torch.ones(rows, model.hidden_size, dtype=model.dtype, device=model.device)
         logits(model, vectors, "state")
 
-    most = max(1, CHUNK_BYTES // (4 * model.words))
-    return Speed(32 * rate(read, model, 512), rate(project, model, most))
+    most = max(1, CHUNK_BYTES // (4 * model.vocab_size))
+    return ModelSpeed(32 * rate(read, model, 512), rate(project, model, most))
 
 
 def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
@@ -117,7 +117,9 @@ def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
         rows = min(most, rows * 4)
 
 
-def costs(model: LanguageModel, sizes: Sizes, text: Text) -> dict[str, tuple[float, float, float]]:
+def costs(
+    model: LanguageModel, sizes: Sizes, text: CorpusSize
+) -> dict[str, tuple[float, float, float]]:
     """Tokens read, vectors projected and other seconds, by stage.
 
     Orders of magnitude from how each analysis works; the other seconds are those of the embedded

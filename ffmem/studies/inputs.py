@@ -11,15 +11,15 @@ from pathlib import Path
 import torch
 
 from ffmem import demo
-from ffmem.analyses.controls import untrained
-from ffmem.analyses.inputs.layer_readings import SampleReading, read_sample
+from ffmem.analyses.controls import untrained_model
+from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
-from ffmem.analyses.inputs.value_rankings import LayerValues, read_values
+from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import STREAM, Source, documents
 from ffmem.errors import CorpusError
-from ffmem.execution.run import ScanPlan, scan, sentence_settings
+from ffmem.execution.run import ScanPlan, run_scan, sentence_settings
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
@@ -53,7 +53,7 @@ SMALL = Sizes(
 SIZES = {"paper": PAPER, "small": SMALL}
 
 
-class Subject:
+class StudyInputs:
     """A model and its scan; what several analyses need is made when first asked for."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Subject:
         seed: int = 0,
     ) -> None:
         self.model, self.store, self.sizes, self.seed = model, store, sizes, seed
-        self.valid = valid or embedded_validation(store)
+        self.valid = valid or demo_validation(store)
 
     @property
     def generator(self) -> torch.Generator:
@@ -73,9 +73,9 @@ class Subject:
         return torch.Generator().manual_seed(self.seed)
 
     @cached_property
-    def values(self) -> tuple[LayerValues, ...]:
+    def values(self) -> tuple[LayerValueRankings, ...]:
         """Every value through the vocabulary."""
-        return tuple(read_values(self.model, self.store, self.generator))
+        return tuple(rank_values(self.model, self.store, self.generator))
 
     @cached_property
     def sample(self) -> PrefixSample:
@@ -83,20 +83,20 @@ class Subject:
         return draw_sample(self._sentences(), self.sizes.sample, self.seed)
 
     @cached_property
-    def reading(self) -> SampleReading:
+    def reading(self) -> SampleRecord:
         """All layers at the validation prefixes."""
-        return read_sample(self.model, self.sample)
+        return record_sample(self.model, self.sample)
 
     def _sentences(self) -> Iterator[Sentences]:
         corpus = self.store.manifest.key.corpus
         settings = SentenceSettings(**{name: corpus[name] for name in SENTENCES})
-        source = self.valid or scanned_source(self.store)
+        source = self.valid or corpus_source(self.store)
         cut = sentence_settings(self.model, ScanPlan(source, ScanSettings(), settings))
         for shard in islice(shards(documents(source)), None if self.valid else OWN_SHARDS):
             yield tokenise(shard, self.model.tokenizer, cut)
 
 
-def scanned_source(store: ScanStore) -> Source:
+def corpus_source(store: ScanStore) -> Source:
     """The text that was scanned."""
     corpus = store.manifest.key.corpus
     if corpus["digest"] == STREAM:
@@ -107,7 +107,7 @@ def scanned_source(store: ScanStore) -> Source:
     return Source(*(corpus[name] for name in SOURCE))
 
 
-def embedded_validation(store: ScanStore) -> Source | None:
+def demo_validation(store: ScanStore) -> Source | None:
     """The demo's validation text; other models have none of their own."""
     of_demo = store.manifest.key.model["name"].split()[0] == "demo"
     return Source(str(demo.VALID)) if of_demo else None
@@ -117,17 +117,19 @@ FOLDER = "control-random-weights"  # inside the study that it is the control of
 MOST_SENTENCES = 500  # of its scan
 
 
-def untrained_subject(subject: Subject, folder: Path) -> Subject:
+def untrained_inputs(subject: StudyInputs, folder: Path) -> StudyInputs:
     """An untrained model of the same shape, with a small scan of its own in `folder`."""
     key = subject.store.manifest.key
     settings = {name: value for name, value in key.settings.items() if name != "layers"}
     most = key.corpus["max_sentences"] or MOST_SENTENCES
     plan = ScanPlan(
-        source=scanned_source(subject.store),
+        source=corpus_source(subject.store),
         settings=ScanSettings(**settings),
         sentences=SentenceSettings(**{name: key.corpus[name] for name in SENTENCES}),
         layers=key.settings["layers"],
         max_sentences=min(most, MOST_SENTENCES),
     )
-    model = untrained(subject.model, subject.seed)
-    return Subject(model, scan(model, plan, folder), subject.sizes, subject.valid, subject.seed)
+    model = untrained_model(subject.model, subject.seed)
+    return StudyInputs(
+        model, run_scan(model, plan, folder), subject.sizes, subject.valid, subject.seed
+    )

@@ -15,23 +15,23 @@ from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.values import Values, summarise
 from ffmem.corpus.sources import digest
 from ffmem.errors import FfmemError
-from ffmem.patterns.analysis import PatternStudy, pattern_study
+from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordStates
-from ffmem.studies.inputs import Subject
+from ffmem.studies.inputs import StudyInputs
 from ffmem.version import VERSION
 
 LENS_PREFIXES = 4  # that a memory is forced on at
 
 
 @dataclass(frozen=True)
-class Stage:
+class Analysis:
     """One analysis. `sizes` names the fields of `Sizes` that decide its result.
 
     `arrays` names the files of numbers that are written with it.
     """
 
     result: type
-    run: Callable[[Subject], Any]
+    run: Callable[[StudyInputs], Any]
     sizes: tuple[str, ...] = ()
     figures: bool = True
     arrays: tuple[str, ...] = ()
@@ -42,51 +42,51 @@ class Stage:
         return "sample" in self.sizes
 
 
-STAGES: dict[str, Stage] = {
-    "patterns": Stage(
-        PatternStudy,
-        lambda s: pattern_study(
+ANALYSES: dict[str, Analysis] = {
+    "patterns": Analysis(
+        PatternResults,
+        lambda s: patterns_by_rule(
             s.store, lambda found: WordStates(s.model, found), s.sizes.pattern_keys, s.seed
         ),
         ("pattern_keys",),
     ),
-    "removal": Stage(
+    "removal": Analysis(
         Removal,
         lambda s: removal(s.model, s.store, s.sizes.removal_keys, s.sizes.removal_triggers, s.seed),
         ("removal_keys", "removal_triggers"),
     ),
-    "values": Stage(
+    "values": Analysis(
         Values,
         lambda s: summarise(s.model, s.store, s.values, s.generator),
         arrays=("values.npz",),
     ),
-    "lenses": Stage(
+    "lenses": Analysis(
         Lenses,
         lambda s: lenses(
             s.model, s.store, s.sample, s.generator, (s.sizes.lens_memories, LENS_PREFIXES)
         ),
         ("sample", "lens_memories"),
     ),
-    "composition": Stage(
+    "composition": Analysis(
         Composition,
         lambda s: composition(s.model, s.reading, s.generator),
         ("sample",),
         arrays=("sample.npz",),
     ),
-    "refinement": Stage(
+    "refinement": Analysis(
         Refinement,
-        lambda s: refinement(s.reading, s.model.words, s.generator),
+        lambda s: refinement(s.reading, s.model.vocab_size, s.generator),
         ("sample",),
         arrays=("sample.npz",),
     ),
-    "last-layer": Stage(
+    "last-layer": Analysis(
         LastLayer,
         lambda s: last_layer(s.model, s.reading, s.generator),
         ("sample",),
         figures=False,
         arrays=("sample.npz",),
     ),
-    "causal": Stage(
+    "causal": Analysis(
         Causal,
         lambda s: causal(
             s.model, s.store, s.sample, s.generator, CausalSize(memories=s.sizes.causal_memories)
@@ -96,18 +96,18 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def chosen(text: str | None) -> tuple[str, ...]:
+def parse_names(text: str | None) -> tuple[str, ...]:
     """Read `values,composition`; nothing means every stage."""
-    names = tuple(STAGES) if text is None else tuple(part.strip() for part in text.split(","))
-    unknown = [name for name in names if name not in STAGES]
+    names = tuple(ANALYSES) if text is None else tuple(part.strip() for part in text.split(","))
+    unknown = [name for name in names if name not in ANALYSES]
     if unknown:
-        raise FfmemError(f"there is no stage {unknown[0]!r}; choose among {', '.join(STAGES)}")
+        raise FfmemError(f"there is no stage {unknown[0]!r}; choose among {', '.join(ANALYSES)}")
     return names
 
 
-def made_from(name: str, subject: Subject) -> dict[str, Any]:
+def result_key(name: str, subject: StudyInputs) -> dict[str, Any]:
     """All that decides the result of a stage: equal means the result need not be made again."""
-    stage = STAGES[name]
+    stage = ANALYSES[name]
     text = {}
     if stage.reads_text:
         named = subject.valid

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ffmem.errors import FfmemError
 from ffmem.store.digests import NOTES
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.verification import Damage, inventory
 from ffmem.studies.inputs import FOLDER as CONTROL
-from ffmem.studies.registry import STAGES
+from ffmem.studies.registry import ANALYSES
 
 ARRAYS = {"values.npz": "values", "sample.npz": "refinement"}  # by the stage that makes them
 
@@ -28,12 +28,12 @@ def remedy(root: Path, file: str) -> str:
     inside = root / CONTROL if control else root
     if folder.endswith("figures") or name in ("report.html", "report.md", "numbers.json"):
         return f"run `ffmem report {inside}`"
-    return ScanFolder(inside).remedy
+    return StudyFolder(inside).remedy
 
 
 def _analyse_again(root: Path, name: str, option: str) -> str:
     stage = ARRAYS.get(name, name.removesuffix(".json"))
-    if stage not in STAGES:
+    if stage not in ANALYSES:
         return "delete it and run the command that made it again"
     return (
         f"run `ffmem analyse {root} --only {stage} --again {stage}{option}`, as it was run before"

@@ -13,25 +13,25 @@ import numpy as np
 import torch
 
 from ffmem.errors import FfmemError
-from ffmem.store.digests import write_noted
+from ffmem.store.digests import write_and_note
 from ffmem.store.folder import write_whole
 from ffmem.store.range_checks import refuse_damage
 from ffmem.store.result_files import (
-    Record,
+    ResultFile,
+    move_to_other_settings,
     place_for,
-    read_record,
+    read_result,
     result_path,
-    set_aside,
-    write_record,
+    write_result,
 )
-from ffmem.studies.inputs import Subject
-from ffmem.studies.registry import STAGES, made_from
+from ffmem.studies.inputs import StudyInputs
+from ffmem.studies.registry import ANALYSES, result_key
 
 State = Literal["begun", "made", "kept", "failed"]
 
 
 @dataclass(frozen=True)
-class Event:
+class AnalysisEvent:
     """What happens to a stage: begun, then made, kept or failed, with its seconds or the reason.
 
     `beside` is the folder of a result whose settings are not those of the study's own, and
@@ -46,7 +46,7 @@ class Event:
     earlier: Path | None = None
 
 
-Watch = Callable[[Event], None]
+Watch = Callable[[AnalysisEvent], None]
 
 
 def failure_path(folder: Path, name: str) -> Path:
@@ -54,98 +54,98 @@ def failure_path(folder: Path, name: str) -> Path:
     return folder / "failures" / f"{name}.txt"
 
 
-def run_stages(
-    subject: Subject,
+def run_analyses(
+    subject: StudyInputs,
     names: Sequence[str],
     folder: Path,
     again: Collection[str] = (),
     watch: Watch = lambda _event: None,
     take_over: Collection[str] = (),
-) -> list[Event]:
+) -> list[AnalysisEvent]:
     """Make the results that `folder` lacks, or has for other settings, and those of `again`.
 
     A result with other settings than the study's own is left beside it; those of `take_over`
     become the study's own, and the earlier ones are moved beside. A stage that fails is reported
     and the next one runs; Ctrl-C stops all, and what was made stays. Returns how each stage ended.
     """
-    ended: list[Event] = []
+    ended: list[AnalysisEvent] = []
     for name in names:
         place = folder if name in take_over else place_of_result(folder, name, subject)
         if name not in again and is_current(place, name, subject):
-            event = Event(name, "kept")
+            event = AnalysisEvent(name, "kept")
         else:
-            watch(Event(name, "begun"))
+            watch(AnalysisEvent(name, "begun"))
             if all(one.state == "kept" for one in ended):  # this is the first one to run
                 refuse_damage(subject.store)  # a result from damaged files would look right
-            event = run_stage(subject, name, place)
+            event = run_analysis(subject, name, place)
         ended.append(replace(event, beside=None if place == folder else place))
         watch(ended[-1])
     write_arrays(subject, ended, folder)
     return ended
 
 
-def place_of_result(folder: Path, name: str, subject: Subject) -> Path:
+def place_of_result(folder: Path, name: str, subject: StudyInputs) -> Path:
     """The folder for a stage's result: beside the study's own if its settings are others."""
     try:
-        return place_for(folder, name, made_from(name, subject))
+        return place_for(folder, name, result_key(name, subject))
     except FfmemError:  # such as a text that is gone: the stage fails and says why
         return folder
 
 
-def is_current(folder: Path, name: str, subject: Subject) -> bool:
+def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
     """Whether the stage's result is there, made from the same things."""
     path = result_path(folder, name)
     try:
-        return path.exists() and read_record(path).made_from == made_from(name, subject)
+        return path.exists() and read_result(path).made_from == result_key(name, subject)
     except FfmemError:  # damaged: make it again
         return False
 
 
-def run_stage(subject: Subject, name: str, folder: Path) -> Event:
+def run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent:
     """Run one stage and write its result; a failure is kept as a file with the traceback."""
     began = time.monotonic()
     failure = failure_path(folder, name)
     try:
         _, earlier = make_result(subject, name, folder)
     except FfmemError as error:
-        return Event(name, "failed", time.monotonic() - began, str(error))
+        return AnalysisEvent(name, "failed", time.monotonic() - began, str(error))
     except Exception as error:  # a bug, or out of memory: the other stages still have a right
         text = traceback.format_exc()
         write_whole(failure, lambda part: part.write_text(text, encoding="utf-8"))
         reason = f"{type(error).__name__}; the traceback is in {failure}"
-        return Event(name, "failed", time.monotonic() - began, reason)
+        return AnalysisEvent(name, "failed", time.monotonic() - began, reason)
     failure.unlink(missing_ok=True)
-    return Event(name, "made", time.monotonic() - began, earlier=earlier)
+    return AnalysisEvent(name, "made", time.monotonic() - began, earlier=earlier)
 
 
-def make_result(subject: Subject, name: str, folder: Path) -> tuple[Any, Path | None]:
+def make_result(subject: StudyInputs, name: str, folder: Path) -> tuple[Any, Path | None]:
     """Run one stage, write its result and return it.
 
     A result of other settings that was in its place is moved first: the second answer says where.
     """
     began = time.monotonic()
-    result = STAGES[name].run(subject)
+    result = ANALYSES[name].run(subject)
     seconds = round(time.monotonic() - began, 2)
-    made = made_from(name, subject)
-    earlier = set_aside(folder, name, made, STAGES[name].arrays)
-    write_record(result_path(folder, name), Record(name, made, seconds, result))
+    made = result_key(name, subject)
+    earlier = move_to_other_settings(folder, name, made, ANALYSES[name].arrays)
+    write_result(result_path(folder, name), ResultFile(name, made, seconds, result))
     return result, earlier
 
 
-def write_arrays(subject: Subject, events: Sequence[Event], folder: Path) -> None:
+def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: Path) -> None:
     """The numbers of every cell and of every sampled place, beside the results made from them.
 
     Where several results were made from one file and one of them has other settings than the
     study's own, the file lies with that one.
     """
     for file, arrays in (("values.npz", value_arrays), ("sample.npz", sample_arrays)):
-        made = [one for one in events if one.state == "made" and file in STAGES[one.stage].arrays]
+        made = [one for one in events if one.state == "made" and file in ANALYSES[one.stage].arrays]
         beside = [event.beside for event in made if event.beside is not None]
         if made:
             write_npz((beside[0] if beside else folder) / "analyses" / file, arrays(subject))
 
 
-def value_arrays(subject: Subject) -> dict[str, Any]:
+def value_arrays(subject: StudyInputs) -> dict[str, Any]:
     """The numbers of every cell's value."""
     parts = subject.values
     return {
@@ -158,7 +158,7 @@ def value_arrays(subject: Subject) -> dict[str, Any]:
     }
 
 
-def sample_arrays(subject: Subject) -> dict[str, Any]:
+def sample_arrays(subject: StudyInputs) -> dict[str, Any]:
     """The numbers of every sampled place."""
     reading = subject.reading
     found, counts = reading.predictions[0], reading.coefficients
@@ -184,4 +184,4 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
         with part.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
-    write_noted(path, save)
+    write_and_note(path, save)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ffmem.errors import StoreError
 from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.loading import DTYPES, chosen_device, load
+from ffmem.models.loading import DTYPES, load, resolve_device
 from ffmem.store.scan_store import ScanStore
 
 
@@ -27,7 +27,7 @@ def scanned_model(
     """
     key = store.manifest.key.model
     if dtype == "auto":
-        dtype = "float32" if chosen_device(device).type == "cpu" else key["dtype"]
+        dtype = "float32" if resolve_device(device).type == "cpu" else key["dtype"]
     if revision is None and name in (None, key["name"]):
         revision = key["revision"]
     model = load(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
-from ffmem.store.lookup import Lookup
-from ffmem.store.result_files import Record, read_record, restored, result_path
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.result_files import ResultFile, read_result, restore, result_path
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.memory import Memory
-from ffmem.studies.registry import STAGES
+from ffmem.studies.registry import ANALYSES
 from ffmem.studies.runner import failure_path
 
 if TYPE_CHECKING:
@@ -40,21 +40,21 @@ class Study:
     @property
     def names(self) -> tuple[str, ...]:
         """The analyses that have a result, in the paper's order."""
-        return tuple(name for name in STAGES if result_path(self.folder, name).exists())
+        return tuple(name for name in ANALYSES if result_path(self.folder, name).exists())
 
     @property
-    def failed(self) -> tuple[str, ...]:
+    def failures(self) -> tuple[str, ...]:
         """The analyses that ended with a traceback."""
-        return tuple(name for name in STAGES if failure_path(self.folder, name).exists())
+        return tuple(name for name in ANALYSES if failure_path(self.folder, name).exists())
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> ResultFile:
         """A result as it lies on disk, with what it was made from and how long it took."""
         if name not in self.names:
             raise StoreError(
                 f"{self.folder} has no result {name!r}; make it with "
                 f"`ffmem analyse {self.folder} --only {name}`"
             )
-        return read_record(result_path(self.folder, name))
+        return read_result(result_path(self.folder, name))
 
     @cached_property
     def _results(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Study:
         if name not in self._results:
             record = self.record(name)
             try:
-                self._results[name] = restored(STAGES[name].result, record.result)
+                self._results[name] = restore(ANALYSES[name].result, record.result)
             except (TypeError, ValueError, KeyError, AttributeError):
                 raise StoreError(
                     f"{result_path(self.folder, name)} was written by another version of ffmem; "
@@ -76,7 +76,9 @@ class Study:
     @cached_property
     def _charts_by_analysis(self) -> dict[str, dict[str, Any]]:
         return {
-            name: charts_of(name, self.result(name)) for name in self.names if STAGES[name].figures
+            name: charts_of(name, self.result(name))
+            for name in self.names
+            if ANALYSES[name].figures
         }
 
     @property
@@ -111,9 +113,9 @@ class Study:
         return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
 
     @cached_property
-    def search(self) -> Lookup:
+    def search(self) -> MemoryIndex:
         """Questions to all memories at once."""
-        return Lookup.at_once(self.store)
+        return MemoryIndex.at_once(self.store)
 
     def memory(self, address: Address | str) -> Memory:
         """One memory: triggers, value tokens, counts; a notebook shows it as a page."""
@@ -122,8 +124,8 @@ class Study:
         return Memory(
             address=cell,
             counts=self.store.counts(cell),
-            promoted=tuple(self.search.pushes(cell)),
-            suppressed=tuple(self.search.pushes(cell, "suppressed")),
+            promoted=tuple(self.search.value_tokens(cell)),
+            suppressed=tuple(self.search.value_tokens(cell, "suppressed")),
             triggers=tuple(self.store.triggers(cell)),
         )
 
@@ -149,10 +151,10 @@ def save_charts(folder: Path, charts: dict[str, Any]) -> None:
         save(chart, folder / "figures", figure)
 
 
-def draw_beside(folder: Path, name: str) -> None:
+def draw_other_settings(folder: Path, name: str) -> None:
     """Write the figures of a result that is not a study's own, beside it."""
-    if STAGES[name].figures:
-        result = restored(STAGES[name].result, read_record(result_path(folder, name)).result)
+    if ANALYSES[name].figures:
+        result = restore(ANALYSES[name].result, read_result(result_path(folder, name)).result)
         save_charts(folder, charts_of(name, result))
 
 

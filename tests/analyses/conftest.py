@@ -11,10 +11,10 @@ import torch
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan, scan
+from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 
@@ -27,8 +27,8 @@ def toy_named(kind: str) -> LanguageModel:
     """OPT with its norm behind the layer has no name of its own among the toys."""
     if kind == "post-norm":
         model = tiny_model("opt", do_layer_norm_before=False)
-        return see(model, tiny_tokenizer(), kind)
-    return see(tiny_model(kind), tiny_tokenizer(), kind)
+        return wrap(model, tiny_tokenizer(), kind)
+    return wrap(tiny_model(kind), tiny_tokenizer(), kind)
 
 
 def lines(count: int, seed: int) -> list[str]:
@@ -45,7 +45,7 @@ def scanned(model: LanguageModel, texts: list[str], out: Path, top: int = 6) -> 
     path = out / "corpus.txt"
     path.write_text("\n".join(texts) + "\n")
     settings = ScanSettings(top=top, sample=2, signed=model.gated)
-    return scan(model, ScanPlan(Source(str(path)), settings, LINES), out / "scan")
+    return run_scan(model, ScanPlan(Source(str(path)), settings, LINES), out / "scan")
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -91,7 +91,7 @@ def planted_model() -> tuple[LanguageModel, dict[int, tuple[int, int]]]:
             block.fc1.bias[index] = -0.8 * embedding.shape[1] ** 0.5
             block.fc2.weight[:, index] = embedding[other]
             planted[index] = (one, other)
-    return see(hf, tokenizer, "planted"), planted
+    return wrap(hf, tokenizer, "planted"), planted
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +122,7 @@ def scanned_lines(model: LanguageModel, out: Path, lines: list[str], **settings:
     corpus.write_text("\n".join(lines) + "\n")
     choices = ScanSettings(**{"top": 6, "sample": 4, **settings}, signed=model.gated)
     plan = ScanPlan(Source(str(corpus)), choices, SentenceSettings(splitter="line", max_tokens=60))
-    return scan(model, plan, out)
+    return run_scan(model, plan, out)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from ffmem.analyses.causal import (
     Causal,
     CausalSize,
     causal,
-    chosen_cells,
     quiet_places,
+    random_live_cells,
     trigger_places,
 )
 from ffmem.analyses.inputs.next_token_effects import last_coefficients, next_log_probabilities
@@ -37,7 +37,7 @@ def test_rows_are_edited_one_by_one_as_each_alone_would_be(scanned_toy: Scanned)
             at = None if everywhere else (len(prefix),)
             edit = Edit(edits[row].address, "set", edits[row].amount, at)
             with edited(model, [edit]):
-                scores = model.model(tokens).logits[0, -1, : model.words]
+                scores = model.model(tokens).logits[0, -1, : model.vocab_size]
             expected = scores.log_softmax(0)
             torch.testing.assert_close(found[row], expected, rtol=1e-4, atol=1e-4)
 
@@ -100,7 +100,7 @@ def test_controls_do_not_fire_the_cell(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     draw = torch.Generator().manual_seed(0)
     sample = draw_sample([sentences_of(model, lines(40, 4))], 30)
-    cells = chosen_cells(store, 2, 4, draw)
+    cells = random_live_cells(store, 2, 4, draw)
     like = trigger_places(store, cells, 3)
     quiet = quiet_places(model, cells, like, sample, draw)
     m = last_coefficients(model, 2, quiet.prefixes) if quiet.prefixes else torch.zeros(0, 1)

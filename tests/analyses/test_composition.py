@@ -5,7 +5,7 @@ import torch
 
 from ffmem.analyses.composition import composition
 from ffmem.analyses.english import punctuation_ids, stop_word_ids
-from ffmem.analyses.inputs.layer_readings import SampleReading, read_sample
+from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.test_sample import sample_for
@@ -14,23 +14,23 @@ Scanned = tuple[LanguageModel, ScanStore]
 
 
 @pytest.fixture(scope="module")
-def read_toy(scanned_toy: Scanned) -> tuple[LanguageModel, SampleReading]:
+def read_toy(scanned_toy: Scanned) -> tuple[LanguageModel, SampleRecord]:
     model, _ = scanned_toy
-    return model, read_sample(model, sample_for(model, 40))
+    return model, record_sample(model, sample_for(model, 40))
 
 
 def draw() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_fewer_memories_can_only_agree_less(read_toy: tuple[LanguageModel, SampleReading]) -> None:
+def test_fewer_memories_can_only_agree_less(read_toy: tuple[LanguageModel, SampleRecord]) -> None:
     for row in composition(*read_toy, draw()).zero_agreement:
         assert row.active.estimate >= row.all.estimate
         assert row.active_o.estimate >= row.all_o.estimate
 
 
 def test_zero_agreement_is_the_share_of_tokens_that_no_value_promotes(
-    read_toy: tuple[LanguageModel, SampleReading],
+    read_toy: tuple[LanguageModel, SampleRecord],
 ) -> None:
     model, reading = read_toy
     if model.gated:
@@ -43,7 +43,7 @@ def test_zero_agreement_is_the_share_of_tokens_that_no_value_promotes(
 
 
 def test_active_shares_are_those_of_the_counts(
-    read_toy: tuple[LanguageModel, SampleReading],
+    read_toy: tuple[LanguageModel, SampleRecord],
 ) -> None:
     model, reading = read_toy
     for place, row in enumerate(composition(model, reading, draw()).activity):
@@ -53,7 +53,7 @@ def test_active_shares_are_those_of_the_counts(
 
 
 def test_percentages_come_with_their_base_rates(
-    read_toy: tuple[LanguageModel, SampleReading],
+    read_toy: tuple[LanguageModel, SampleRecord],
 ) -> None:
     model, reading = read_toy
     found = composition(model, reading, draw())

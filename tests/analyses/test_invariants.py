@@ -10,9 +10,13 @@ import pytest
 import torch
 
 from ffmem.address import Address, Sign
-from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
+from ffmem.analyses.inputs.shortened_prefixes import (
+    CoefficientQuery,
+    ShortenedSentence,
+    coefficients,
+)
 from ffmem.memories.projection import logits
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -27,15 +31,15 @@ def test_the_last_output_is_what_the_model_says(scanned_toy: Scanned) -> None:
     """Invariant 1: top(project(o)) of the last layer is the model's own next token."""
     model, _ = scanned_toy
     tokens = model.encode("winter market river stone")
-    said = model.model(tokens).logits[0, :, : model.words]
-    last = read(model, tokens, "o")[-1].o[0]
+    said = model.model(tokens).logits[0, :, : model.vocab_size]
+    last = record(model, tokens, "o")[-1].o[0]
     assert_best(logits(model, last, "state").argmax(dim=1), said)
 
 
 def test_signed_cells_add_up_to_what_the_layer_adds(scanned_toy: Scanned) -> None:
     """Invariant 2: cells with coefficients that are never negative, added one by one."""
     model, _ = scanned_toy
-    for reading in read(model, "stone light", "my"):
+    for reading in record(model, "stone light", "my"):
         m, values = reading.m[0, -1], value_vectors(reading.layer)
         total = torch.zeros_like(reading.y[0, -1])
         for index in range(reading.layer.memories):
@@ -54,7 +58,7 @@ def test_a_stored_coefficient_is_that_of_the_prefix_alone(scanned_toy: Scanned) 
     for layer in store.memories:
         for address in (Address(layer, index, sign) for index in (0, 33) for sign in signs):
             for trigger in store.triggers(address):
-                m = read(model, trigger.before + trigger.last, "m")[layer - 1].m[0, -1]
+                m = record(model, trigger.before + trigger.last, "m")[layer - 1].m[0, -1]
                 own = float(m[address.index]) * (-1 if address.sign == "-" else 1)
                 assert own == pytest.approx(trigger.coefficient, rel=1e-3, abs=1e-5)
                 seen += 1
@@ -67,9 +71,11 @@ def test_without_its_last_token_a_prefix_is_the_position_before(scanned_toy: Sca
     text = "garden engine"
     ids = model.encode(text)[0, 1:].numpy().astype(np.int32)
     p, sign = len(ids), "+" if model.gated else ""
-    asked = [Question(Address(2, i, sign), Shortened(0, ids, p), p) for i in range(40)]  # type: ignore[arg-type]
+    asked = [
+        CoefficientQuery(Address(2, i, sign), ShortenedSentence(0, ids, p), p) for i in range(40)
+    ]  # type: ignore[arg-type]
     answers = coefficients(model, asked, budget=1000)
-    before = read(model, text, "m")[1].m[0, p - 1, :40]
+    before = record(model, text, "m")[1].m[0, p - 1, :40]
     assert torch.allclose(answers.values, before, atol=1e-5)
 
 
@@ -78,7 +84,7 @@ def test_triggers_are_those_of_brute_force(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     best: list[torch.Tensor] = []
     for line in lines(60, 1):
-        m = read(model, line, "m")[1].m[0, 1:-1]  # no empty prefix, no whole sentence
+        m = record(model, line, "m")[1].m[0, 1:-1]  # no empty prefix, no whole sentence
         cells = torch.cat([m, -m], dim=1) if model.gated else m
         if len(cells):
             best.append(cells.max(dim=0).values)

@@ -4,7 +4,7 @@ import torch
 
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
-from ffmem.analyses.lenses import MEASURED, lenses, lenses_of, measured
+from ffmem.analyses.lenses import MEASURED, lenses, lenses_of, measured_effects
 from ffmem.memories.projection import Lens, logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -61,6 +61,6 @@ def test_forcing_a_planted_memory_shows_its_token(planted: Planted) -> None:
     sample = draw_sample([sentences_of(model, lines(20, 5))], 10)
     cells = torch.tensor(list(memories))
     how = (torch.Generator().manual_seed(0), 3)
-    changes = torch.cat(list(measured(model, store, (3, cells), sample, how)))
+    changes = torch.cat(list(measured_effects(model, store, (3, cells), sample, how)))
     found = changes.argmax(dim=1).tolist()
     assert found == [promised for _, promised in memories.values()]

@@ -8,9 +8,9 @@ import torch
 from ffmem.address import Address
 from ffmem.errors import StoreError
 from ffmem.figures.patterns import patterns_chart
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
-from ffmem.patterns.analysis import pattern_study
+from ffmem.patterns.analysis import patterns_by_rule
 from ffmem.patterns.clusters import content_words
 from ffmem.patterns.embeddings import WordStates
 from ffmem.patterns.prefixes import prefix_at, random_prefixes, trigger_prefixes
@@ -39,7 +39,7 @@ def test_triggers_come_back_as_the_store_shows_them(store: ScanStore) -> None:
 def test_random_prefixes_are_distinct_places_short_of_the_whole_sentence(store: ScanStore) -> None:
     found = random_prefixes(store, 500, seed=3)
     assert len({(p.sentence, len(p.ids)) for p in found}) == 500
-    assert all(0 < len(p.ids) < len(store.kept.token_ids(p.sentence)) for p in found)
+    assert all(0 < len(p.ids) < len(store.sentences.token_ids(p.sentence)) for p in found)
     assert found == random_prefixes(store, 500, seed=3)
     assert found != random_prefixes(store, 500, seed=4)
 
@@ -52,8 +52,8 @@ def test_states_of_words_are_those_of_the_prefix_read_alone(
     long, short = prefix_at(store, 4, 40), prefix_at(store, 4, 33)
     both = states([short, long], [frozenset(), frozenset(content_words(long)[:1])])
     for prefix, first, mean in ((short, 0, both[0]), (long, 1, both[1])):
-        o = read(relu, torch.tensor([[relu.bos or 0, *prefix.ids]]), "o")[1].o[0, 1:]
-        expected = torch.zeros(relu.width)
+        o = record(relu, torch.tensor([[relu.bos or 0, *prefix.ids]]), "o")[1].o[0, 1:]
+        expected = torch.zeros(relu.hidden_size)
         for at in content_words(prefix)[first:]:
             word, start, end = prefix.words[at]
             rare = (background.words[word.lower()] + 1) / (background.prefixes + 1)
@@ -64,7 +64,7 @@ def test_states_of_words_are_those_of_the_prefix_read_alone(
 def test_a_study_counts_every_key_and_carries_its_controls(
     relu: LanguageModel, store: ScanStore
 ) -> None:
-    study = pattern_study(store, lambda background: WordStates(relu, background), keys=4)
+    study = patterns_by_rule(store, lambda background: WordStates(relu, background), keys=4)
     assert [layer.keys for layer in study.summary.layers] == [4, 4, 4]
     known = [Address.parse(name) for names in study.drawn.values() for name in names]
     seen = sum(min(25, len(store.triggers(key))) for key in known)
@@ -84,4 +84,4 @@ def test_a_study_counts_every_key_and_carries_its_controls(
 
 def test_too_little_text_is_refused(relu: LanguageModel, relu_store: ScanStore) -> None:
     with pytest.raises(StoreError, match="scan more text"):
-        pattern_study(relu_store, lambda background: WordStates(relu, background))
+        patterns_by_rule(relu_store, lambda background: WordStates(relu, background))

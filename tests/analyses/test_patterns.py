@@ -7,10 +7,10 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.analyses.english import stem
-from ffmem.patterns.clusters import Meanings
-from ffmem.patterns.held_out import Trial, auc, held_out
+from ffmem.patterns.clusters import ClusterFinder
+from ffmem.patterns.held_out import Trial, auc, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
-from ffmem.patterns.record import AnnotatedKey, Pattern, summary, trigger_labels
+from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator
 from ffmem.patterns.surface_rules import Background, shared_features
 from tests.analyses.planted import NEWS, WAR, about, embedding, filler, prefixes
@@ -33,7 +33,7 @@ def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
     keys = [pseudo.random(1).shown for _ in range(150)]
-    return RuleAnnotator(background, Meanings.calibrated(embedding, background, corpus, keys))
+    return RuleAnnotator(background, ClusterFinder.calibrate(embedding, background, corpus, keys))
 
 
 def planted(kind: str, count: int = 25, seed: int = 2) -> list[Prefix]:
@@ -137,13 +137,13 @@ def test_held_out_triggers_are_told_from_random_ones_only_by_real_patterns(
         triggers = planted(kind, 50)
         rules = annotator.rules(KEY, triggers[:25])
         trials.append(Trial(rules, triggers[25:], corpus[:25], corpus[25:50]))
-    scores = {(row.kind, row.against): row for row in held_out(annotator, trials, "keys")}
+    scores = {(row.kind, row.against): row for row in held_out_scores(annotator, trials, "keys")}
     assert scores["shallow", "random"].auc.estimate == 1.0
     assert scores["shallow", "random"].recall == 1.0
     assert scores["semantic", "random"].auc.estimate > 0.9  # some random ones are on war too
     assert scores["any", "weak"].precision > 0.9
     fooled = [Trial(trials[0].rules, corpus[50:75], corpus[:25], ())]
-    chance = held_out(annotator, fooled, "controls")[0]
+    chance = held_out_scores(annotator, fooled, "controls")[0]
     assert (chance.auc.estimate, chance.recall) == (0.5, 0.0)
 
 
@@ -157,7 +157,7 @@ def test_matched_pseudo_keys_end_in_tokens_as_rare_and_in_none_thrice(
     pseudo = PseudoKeys(corpus, seed=0)
     count = {last: sum(p.last == last for p in corpus) for last in {p.last for p in corpus}}
     rare = sorted(corpus, key=lambda p: count[p.last])[:25]
-    found = pseudo.matched(2, rare).shown
+    found = pseudo.of_matching_frequency(2, rare).shown
     assert len(found) == 25 == len({p.sentence for p in found})
     assert max(count[p.last] for p in found) < sum(count[p.last] for p in corpus) / len(corpus)
     assert max(sum(p.last == q.last for q in found) for p in found) <= 2
@@ -187,10 +187,10 @@ def test_fig_2_counts_triggers_and_crosses_where_semantic_leads_for_good() -> No
         for index in range(3):
             key = Address(layer, index)
             found = (pattern(kinds, 1, 2, 3, key=key), pattern("shallow", 3, 4, 5, key=key))
-            keys.append(AnnotatedKey(key, 10, found))
-    keys.append(AnnotatedKey(Address(5, 3), 0, ()))  # dead: left out
-    keys.append(AnnotatedKey(Address(1, 3), 10, ()))
-    result = summary("ann", keys)
+            keys.append(KeyPatterns(key, 10, found))
+    keys.append(KeyPatterns(Address(5, 3), 0, ()))  # dead: left out
+    keys.append(KeyPatterns(Address(1, 3), 10, ()))
+    result = summarise_patterns("ann", keys)
     assert result.crossover is None
     first, second = result.layers[:2]
     assert {name: share.estimate for name, share in second.shares.items()} == pytest.approx(
@@ -212,11 +212,11 @@ def test_the_crossover_is_the_first_layer_from_which_semantic_leads(
     leads: str, expected: int | None
 ) -> None:
     keys = [
-        AnnotatedKey(
+        KeyPatterns(
             Address(layer, 0),
             5,
             (pattern("semantic" if lead == "t" else "shallow", 1, 2, 3, key=Address(layer, 0)),),
         )
         for layer, lead in enumerate(leads, 1)
     ]
-    assert summary("ann", keys).crossover == expected
+    assert summarise_patterns("ann", keys).crossover == expected

@@ -13,7 +13,7 @@ from ffmem.corpus.sources import Source, documents
 from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.patterns.clusters import Meanings
+from ffmem.patterns.clusters import ClusterFinder
 from ffmem.patterns.embeddings import WordStates
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import trigger_labels
@@ -82,7 +82,7 @@ def annotator(model: LanguageModel) -> RuleAnnotator:
     pseudo = PseudoKeys(pool, seed=0)
     keys = [pseudo.random(0).shown for _ in range(200)]
     states = WordStates(model, background)
-    return RuleAnnotator(background, Meanings.calibrated(states, background, pool, keys))
+    return RuleAnnotator(background, ClusterFinder.calibrate(states, background, pool, keys))
 
 
 def test_triggers_on_press_and_on_news_have_these_two_patterns(

@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses.inputs.layer_readings import SampleReading, read_sample
+from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.analyses.last_layer import (
     Case,
     Judge,
-    calibrated,
-    distance,
+    calibrate_nearness,
+    edit_distance,
     foreign_tokens,
     last_layer,
     last_memories,
     nearness,
     ranks_under_cells,
-    spelled,
+    spelling_relation,
 )
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.memories.projection import logits
@@ -26,14 +26,14 @@ from tests.analyses.test_sample import sample_for
 from tests.near_ties import assert_best, assert_rank
 
 Scanned = tuple[LanguageModel, ScanStore]
-Read = tuple[LanguageModel, SampleReading, Refinement]
+Read = tuple[LanguageModel, SampleRecord, Refinement]
 
 
 @pytest.fixture(scope="module")
 def refined(scanned_toy: Scanned) -> Read:
     model, _ = scanned_toy
-    reading = read_sample(model, sample_for(model, 40))
-    return model, reading, refinement(reading, model.words, torch.Generator().manual_seed(0))
+    reading = record_sample(model, sample_for(model, 40))
+    return model, reading, refinement(reading, model.vocab_size, torch.Generator().manual_seed(0))
 
 
 def test_shares_add_up_and_are_the_winners_of_each_place(refined: Read) -> None:
@@ -93,10 +93,10 @@ def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
             assert row.old_change[2] < row.new_change[2] + 1e-4
 
 
-def own_logits(model: LanguageModel, reading: SampleReading, row: int) -> torch.Tensor:
+def own_logits(model: LanguageModel, reading: SampleRecord, row: int) -> torch.Tensor:
     tokens = torch.cat([torch.tensor([model.bos]), reading.sample.prefix_tokens(row)])[None]
     with torch.no_grad():
-        return model.model(tokens).logits[0, -1, : model.words].float()
+        return model.model(tokens).logits[0, -1, : model.vocab_size].float()
 
 
 def test_entropy_is_that_of_the_models_own_distribution(refined: Read) -> None:
@@ -165,7 +165,7 @@ def test_a_foreign_token_is_neither_the_old_nor_the_new_one() -> None:
     assert len(foreign_tokens(old, new, chosen[:0], draw)[0]) == 0
 
 
-def all_cases(model: LanguageModel, reading: SampleReading) -> tuple[Case, ...]:
+def all_cases(model: LanguageModel, reading: SampleRecord) -> tuple[Case, ...]:
     return last_layer(model, reading, torch.Generator().manual_seed(1), count=10**6).cases
 
 
@@ -178,7 +178,9 @@ def test_cases_are_compositions_of_the_last_layer(refined: Read) -> None:
         row = reading.sample.numbers.tolist().index(case.sentence)
         r, f, o = (int(t[row, -1]) for t in (top.residual, top.feedforward, top.output))
         assert o not in (r, f)
-        assert [case.residual, case.feedforward, case.output] == [model.token(t) for t in (r, f, o)]
+        assert [case.residual, case.feedforward, case.output] == [
+            model.token_text(t) for t in (r, f, o)
+        ]
         assert case.prefix == reading.sample.prefix(row)
     assert len(found.cases) == min(5, found.found)
 
@@ -197,29 +199,29 @@ def test_cases_are_compositions_of_the_last_layer(refined: Read) -> None:
     ],
 )
 def test_spelling_and_lists_relate_words(one: str, other: str, related: bool) -> None:
-    assert bool(spelled(one, other)) is related
-    assert bool(spelled(other, one)) is related
+    assert bool(spelling_relation(one, other)) is related
+    assert bool(spelling_relation(other, one)) is related
 
 
 def test_distance_counts_letters() -> None:
-    assert distance("kitten", "sitting") == 3
-    assert distance("", "abc") == 3
+    assert edit_distance("kitten", "sitting") == 3
+    assert edit_distance("", "abc") == 3
 
 
 def test_nearness_is_the_share_of_nearer_tokens(relu: LanguageModel) -> None:
-    embedding = relu.head.embedding[: relu.words]
+    embedding = relu.head.embedding[: relu.vocab_size]
     cosine = torch.nn.functional.cosine_similarity(embedding[5][None], embedding)
     order = [t for t in cosine.argsort(descending=True).tolist() if t != 5]
     for place in (0, 7, 100):
         found = nearness(relu, torch.tensor([5]), torch.tensor([order[place]]))
-        rank = round(float(found) * relu.words)
-        assert float(found) == pytest.approx(rank / relu.words)
+        rank = round(float(found) * relu.vocab_size)
+        assert float(found) == pytest.approx(rank / relu.vocab_size)
         assert_rank(rank + 1, order[place], cosine)  # the token itself is the nearest of all
 
 
 def test_the_judge_calls_few_random_pairs_related(relu: LanguageModel) -> None:
-    pairs = torch.randint(relu.words, (2, 400), generator=torch.Generator().manual_seed(0))
-    near = calibrated(relu, pairs[0], pairs[1])
+    pairs = torch.randint(relu.vocab_size, (2, 400), generator=torch.Generator().manual_seed(0))
+    near = calibrate_nearness(relu, pairs[0], pairs[1])
     assert near == 0.05  # of random pairs, a share x of the vocabulary holds a share x
     by_distance = [r for r in Judge(relu, near).reasons(pairs[0], pairs[1]) if r.startswith("near")]
     assert len(by_distance) <= 0.07 * 400

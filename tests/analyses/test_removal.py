@@ -8,13 +8,17 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.inputs.shortened_prefixes import Question, Shortened, coefficients
+from ffmem.analyses.inputs.shortened_prefixes import (
+    CoefficientQuery,
+    ShortenedSentence,
+    coefficients,
+)
 from ffmem.analyses.removal import Variant, _random_tokens, _triggers, removal, saliency
 from ffmem.figures.removal import removal_chart
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_tokenizer
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
 
@@ -22,7 +26,7 @@ from tests.analyses.conftest import scanned_lines
 def slowly(model: LanguageModel, key: Address, ids: list[int]) -> float:
     """The coefficient at the end of `ids`, read alone."""
     lead = [] if model.bos is None else [model.bos]
-    m = read(model, torch.tensor([lead + ids]), "m")[key.layer - 1].m[0, -1, key.index].item()
+    m = record(model, torch.tensor([lead + ids]), "m")[key.layer - 1].m[0, -1, key.index].item()
     return max(-m if key.sign == "-" else m, 0.0)
 
 
@@ -36,7 +40,9 @@ def test_every_answer_is_what_the_shortened_prefix_gives_alone(toy: LanguageMode
                 sign = str(generator.choice(["+", "-"])) if toy.gated else ""
                 layer = int(generator.integers(1, len(toy.layers) + 1))
                 key = Address(layer, int(generator.integers(0, 20)), sign)  # type: ignore[arg-type]
-                questions.append(Question(key, Shortened(number, ids, gone), position))
+                questions.append(
+                    CoefficientQuery(key, ShortenedSentence(number, ids, gone), position)
+                )
     answers = coefficients(toy, questions, budget=60)
     expected = [slowly(toy, q.key, q.text.until(q.position).tolist()) for q in questions]
     assert answers.values.clamp(min=0).tolist() == pytest.approx(expected, abs=2e-5)
@@ -48,8 +54,12 @@ def test_removing_the_last_token_needs_no_pass_and_is_the_position_before(
     relu: LanguageModel,
 ) -> None:
     ids = relu.encode("a river to the sea")[0, 1:].numpy().astype(np.int32)
-    m = read(relu, "a river to the sea", "m")[1].m[0]
-    asked = [Question(Address(2, i), Shortened(0, ids, g), 9) for i in range(30) for g in (0, 9)]
+    m = record(relu, "a river to the sea", "m")[1].m[0]
+    asked = [
+        CoefficientQuery(Address(2, i), ShortenedSentence(0, ids, g), 9)
+        for i in range(30)
+        for g in (0, 9)
+    ]
     answers = coefficients(relu, asked, budget=1000)
     assert answers.rows == 1
     assert torch.allclose(answers.values[0::2], m[9, :30], atol=1e-6)
@@ -66,7 +76,9 @@ def test_the_layers_numbers_are_those_of_one_prefix_at_a_time(
         for name in found.drawn[layer.layer]:
             key = Address.parse(name)
             for trigger in relu_store.triggers(key)[:4]:
-                ids = relu_store.kept.token_ids(relu_store.kept.row(trigger.sentence)).tolist()
+                ids = relu_store.sentences.token_ids(
+                    relu_store.sentences.row(trigger.sentence)
+                ).tolist()
                 ids = ids[: trigger.position]
                 if len(ids) < 2:
                     short += 1
@@ -104,15 +116,15 @@ def planted(relu: LanguageModel, token: str) -> LanguageModel:
         hf.model.decoder.embed_positions.weight.zero_()
         block.self_attn.out_proj.weight.zero_()
         block.self_attn.out_proj.bias.zero_()
-    model = see(hf, tiny_tokenizer(), "planted")
-    every = read(model, torch.arange(3, 259)[:, None], "x")[0].x[:, 0]
-    mine = read(model, model.encode(token), "x")[0].x[0, -1]
+    model = wrap(hf, tiny_tokenizer(), "planted")
+    every = record(model, torch.arange(3, 259)[:, None], "x")[0].x[:, 0]
+    mine = record(model, model.encode(token), "x")[0].x[0, -1]
     others = (every @ mine).sort(descending=True).values
     assert others[0] > others[1] + 0.1  # the bias between them is clear of rounding
     with torch.no_grad():
         block.fc1.weight.copy_(mine.expand_as(block.fc1.weight))
         block.fc1.bias.fill_(-float(others[:2].mean()))
-    return see(hf, tiny_tokenizer(), "planted")
+    return wrap(hf, tiny_tokenizer(), "planted")
 
 
 def test_a_key_that_is_one_tokens_direction_loses_all_without_the_last_token(
@@ -190,9 +202,9 @@ def slowly_signed(model: LanguageModel, key: Address, store: ScanStore) -> list[
     """The key's coefficients at every place of the corpus, in its own sign."""
     lead = [] if model.bos is None else [model.bos]
     found = []
-    for row in range(len(store.kept)):
-        ids = torch.tensor([lead + store.kept.token_ids(row).tolist()])
-        m = read(model, ids, "m")[key.layer - 1].m[0, :, key.index]
+    for row in range(len(store.sentences)):
+        ids = torch.tensor([lead + store.sentences.token_ids(row).tolist()])
+        m = record(model, ids, "m")[key.layer - 1].m[0, :, key.index]
         found += (-m if key.sign == "-" else m).tolist()
     return found
 
@@ -204,8 +216,10 @@ def test_layers_beyond_the_deepest_asked_about_are_never_run(relu: LanguageModel
         layer.block.register_forward_hook(lambda *_, n=n: ran.append(n))
         for n, layer in enumerate(relu.layers, 1)
     ]
-    coefficients(relu, [Question(Address(2, 0), Shortened(0, ids, 1), 9)], budget=100)
-    read(relu, "a river", "m")
+    coefficients(
+        relu, [CoefficientQuery(Address(2, 0), ShortenedSentence(0, ids, 1), 9)], budget=100
+    )
+    record(relu, "a river", "m")
     for handle in handles:
         handle.remove()
     assert ran == [1, 2, 1, 2, 3]

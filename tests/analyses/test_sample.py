@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses.inputs.layer_readings import STRONGEST, SampleReading, read_sample
+from ffmem.analyses.inputs.layer_readings import STRONGEST, SampleRecord, record_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample, prefix_batches
 from ffmem.analyses.inputs.residual_conventions import conventions_of
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.memories.projection import Lens, best, logits, ranks
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -94,10 +94,10 @@ def test_batches_hold_every_prefix_once_within_the_budget() -> None:
     assert sorted(seen) == list(range(7))
 
 
-def check_predictions(model: LanguageModel, found: SampleReading, row: int) -> None:
+def check_predictions(model: LanguageModel, found: SampleRecord, row: int) -> None:
     tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
-    readings = read(model, tokens, "hrxamyo")
-    said = model.model(tokens).logits[0, -1, : model.words]
+    readings = record(model, tokens, "hrxamyo")
+    said = model.model(tokens).logits[0, -1, : model.vocab_size]
     assert_best(found.output[row], said)
     for predictions in found.predictions:
         lens, name = predictions.convention.lens, predictions.convention.name
@@ -127,9 +127,9 @@ def check_predictions(model: LanguageModel, found: SampleReading, row: int) -> N
                 assert float(found_change[row, place]) == pytest.approx(moved, rel=1e-3, abs=1e-4)
 
 
-def check_coefficients(model: LanguageModel, found: SampleReading, row: int) -> None:
+def check_coefficients(model: LanguageModel, found: SampleRecord, row: int) -> None:
     tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
-    for place, reading in enumerate(read(model, tokens, "ramyo")):
+    for place, reading in enumerate(record(model, tokens, "ramyo")):
         m, values = reading.m[0, -1], value_vectors(reading.layer)
         scores = reading.a.reshape(1, -1, len(m))[0, -1]  # OPT's have no axis for the batch
         on, may_be_on = scores > NEAR_ZERO, scores > -NEAR_ZERO
@@ -162,7 +162,7 @@ def check_coefficients(model: LanguageModel, found: SampleReading, row: int) -> 
 
 def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> None:
     model, _ = scanned_toy
-    found = read_sample(model, sample_for(model), budget=100)
+    found = record_sample(model, sample_for(model), budget=100)
     assert len(found.sample) == 24
     for row in range(0, 24, 5):
         check_predictions(model, found, row)
@@ -171,10 +171,10 @@ def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> N
 
 def test_the_strongest_memories_are_those_that_add_most(scanned_toy: Scanned) -> None:
     model, _ = scanned_toy
-    found = read_sample(model, sample_for(model), budget=100)
+    found = record_sample(model, sample_for(model), budget=100)
     for row in range(0, 24, 5):
         tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
-        last = read(model, tokens, "m")[-1]
+        last = record(model, tokens, "m")[-1]
         m = last.m[0, -1]
         strength = m.abs() * value_vectors(last.layer).norm(dim=1)
         cells = [cell for cell in found.strongest[row].tolist() if cell >= 0]
@@ -186,7 +186,7 @@ def test_the_strongest_memories_are_those_that_add_most(scanned_toy: Scanned) ->
 
 def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:
     model, _ = scanned_toy
-    one, other = (read_sample(model, sample_for(model), budget=b) for b in (40, 2000))
+    one, other = (record_sample(model, sample_for(model), budget=b) for b in (40, 2000))
     assert torch.equal(one.sample.numbers, other.sample.numbers)
     for a, b in zip(one.predictions, other.predictions, strict=True):
         differ = (a.output != b.output).any(dim=1)
@@ -200,7 +200,7 @@ def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:
 def test_layers_add_up_and_pass_on_what_they_add_up_to(scanned_toy: Scanned) -> None:
     """Invariants 1 and 2: o = r + y, the next block reads o, y is the sum of values."""
     model, _ = scanned_toy
-    readings = read(model, model.encode("river stone"), "hrxamyo")
+    readings = record(model, model.encode("river stone"), "hrxamyo")
     for one, following in zip(readings, [*readings[1:], None], strict=True):
         if one.layer.form != "post-norm":
             torch.testing.assert_close(one.r + one.y, one.o, rtol=1e-4, atol=1e-5)

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.patterns.clusters import Meanings
-from ffmem.patterns.held_out import Trial, held_out
+from ffmem.patterns.clusters import ClusterFinder
+from ffmem.patterns.held_out import Trial, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern
-from ffmem.patterns.rule_annotator import RuleAnnotator, ticked_rules
+from ffmem.patterns.rule_annotator import RuleAnnotator, rules_from_examples
 from ffmem.patterns.surface_rules import Background
 from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
 
@@ -33,7 +33,7 @@ def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
     keys = [pseudo.random(1).shown for _ in range(100)]
-    return RuleAnnotator(background, Meanings.calibrated(embedding, background, corpus, keys))
+    return RuleAnnotator(background, ClusterFinder.calibrate(embedding, background, corpus, keys))
 
 
 def said(kind: str, ranks: tuple[int, ...]) -> Pattern:
@@ -52,7 +52,7 @@ def test_ticks_become_the_planted_word_and_the_planted_topic(
     annotator: RuleAnnotator, corpus: list[Prefix]
 ) -> None:
     patterns = [said("shallow", tuple(range(1, 11))), said("semantic", tuple(range(11, 21)))]
-    word, topic = ticked_rules(annotator, patterns, two_kinds(3), corpus[-200:])
+    word, topic = rules_from_examples(annotator, patterns, two_kinds(3), corpus[-200:])
     assert word.feature is not None
     assert word.feature.description == "ends with ‘press’"
     assert (word.cluster, topic.feature) == (None, None)
@@ -75,16 +75,16 @@ def test_ticks_on_a_real_pattern_predict_and_ticks_at_random_do_not(
         ]
         triggers = prefixes(made, first=10_000 * seed)
         trial = (triggers[25:], draw.sample(corpus[:800], 25), ())
-        rules = ticked_rules(annotator, [said(kind, EVERY)], triggers[:25], corpus[-200:])
+        rules = rules_from_examples(annotator, [said(kind, EVERY)], triggers[:25], corpus[-200:])
         real.append(Trial(rules, *trial))
         noise = draw.sample(corpus[:800], 25)
         ranks = tuple(sorted(draw.sample(EVERY, 5)))
         wild.append(
-            Trial(ticked_rules(annotator, [said(kind, ranks)], noise, corpus[-200:]), *trial)
+            Trial(rules_from_examples(annotator, [said(kind, ranks)], noise, corpus[-200:]), *trial)
         )
         trials.append(Trial(real[-1].rules, draw.sample(corpus[:800], 25), *trial[1:]))
     found = {
-        name: next(row for row in held_out(annotator, each, name) if row.kind == kind)
+        name: next(row for row in held_out_scores(annotator, each, name) if row.kind == kind)
         for name, each in (("real", real), ("wild", wild), ("another key", trials))
     }
     assert found["real"].auc.estimate > 0.9
@@ -98,7 +98,7 @@ def test_a_shallow_pattern_that_no_feature_carries_falls_back_on_meaning(
 ) -> None:
     first = [[*WAR[4 * n : 4 * n + 4], f"end{n}"] for n in range(3)]  # no word twice
     triggers = prefixes(first + [[*PLAIN[n : n + 5], f"end{n}"] for n in range(3, 25)], 90_000)
-    (rule,) = ticked_rules(annotator, [said("shallow", (1, 2, 3))], triggers, corpus[-200:])
+    (rule,) = rules_from_examples(annotator, [said("shallow", (1, 2, 3))], triggers, corpus[-200:])
     assert rule.feature is None
     (scores,) = annotator.scores([rule], triggers)
     assert [score >= 0 for score in scores] == [True] * 3 + [False] * 22
@@ -108,6 +108,6 @@ def test_ticks_without_any_meaning_predict_nothing(
     annotator: RuleAnnotator, corpus: list[Prefix]
 ) -> None:
     triggers = prefixes([["of", "the", f"x{n}"] for n in range(25)], first=95_000)
-    (rule,) = ticked_rules(annotator, [said("semantic", (1, 5, 9))], triggers, corpus[-200:])
+    (rule,) = rules_from_examples(annotator, [said("semantic", (1, 5, 9))], triggers, corpus[-200:])
     assert (rule.feature, rule.cluster) == (None, None)
     assert annotator.scores([rule], corpus[:3]) == [[-1.0, -1.0, -1.0]]

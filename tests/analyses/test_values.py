@@ -4,10 +4,15 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.controls import random_rows_like, shuffled_agreement, unigram_match, untrained
+from ffmem.analyses.controls import (
+    agreement_of_shuffles,
+    random_rows_like,
+    unigram_match,
+    untrained_model,
+)
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
-from ffmem.analyses.inputs.value_rankings import LayerValues, ranks_by_counting, read_values
-from ffmem.analyses.values import Values, left_out, summarise
+from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values, ranks_by_counting
+from ffmem.analyses.values import Values, exclusions, summarise
 from ffmem.memories.projection import logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -18,9 +23,9 @@ Scanned = tuple[LanguageModel, ScanStore]
 Planted = tuple[LanguageModel, ScanStore, dict[int, tuple[int, int]]]
 
 
-def read(model: LanguageModel, store: ScanStore) -> tuple[list[LayerValues], Values]:
+def read(model: LanguageModel, store: ScanStore) -> tuple[list[LayerValueRankings], Values]:
     draw = torch.Generator().manual_seed(0)
-    parts = list(read_values(model, store, draw))
+    parts = list(rank_values(model, store, draw))
     return parts, summarise(model, store, parts, draw)
 
 
@@ -78,11 +83,11 @@ def test_bins_hold_every_cell_once(scanned_toy: Scanned) -> None:
 
 def test_planted_memories_agree_and_shuffled_ones_do_not(planted: Planted) -> None:
     model, store, memories = planted
-    part = list(read_values(model, store, torch.Generator().manual_seed(0)))[2]
+    part = list(rank_values(model, store, torch.Generator().manual_seed(0)))[2]
     chosen = list(memories)
     assert [int(part.top[i]) for i in chosen] == [memories[i][1] for i in chosen]
     assert (part.ranks[chosen][part.triggers.filled[chosen]] == 0).all()
-    broken = shuffled_agreement(
+    broken = agreement_of_shuffles(
         part.top[chosen], part.triggers.next[chosen, 0], torch.Generator().manual_seed(1)
     )
     assert 0.05 < broken.estimate < 0.45  # one in five by chance
@@ -102,9 +107,9 @@ def test_the_surest_planted_values_are_found_with_their_trigger(planted: Planted
     rows = {row.address: row for row in found.predictive.rows}
     for index, (letter, promised) in memories.items():
         row = rows[Address(3, index)]
-        assert row.prediction == model.token(promised)
+        assert row.prediction == model.token_text(promised)
         assert row.precision == 1
-        assert (row.before[-1], row.next) == (model.token(letter), model.token(promised))
+        assert (row.before[-1], row.next) == (model.token_text(letter), model.token_text(promised))
     assert found.predictive.largest.agreeing >= len(memories)
 
 
@@ -121,7 +126,7 @@ def test_the_unknown_token_is_counted(scanned_toy: Scanned) -> None:
     parts, found = read(model, store)
     assert found.counts["top triggers followed by the unknown token"] == 0
     common = int(parts[0].triggers.next[:, 0].mode().values)  # as if it were the unknown one
-    counts = left_out(parts, common)
+    counts = exclusions(parts, common)
     cells = [(part, cell) for part in parts for cell in range(len(part.top))]
     follows = sum(int(part.triggers.next[cell, 0]) == common for part, cell in cells)
     assert counts["top triggers followed by the unknown token"] == follows > 0
@@ -156,7 +161,7 @@ def test_random_rows_like_keep_the_groups() -> None:
 
 
 def test_an_untrained_model_has_the_shape_and_none_of_the_weights(relu: LanguageModel) -> None:
-    one, same, other = untrained(relu), untrained(relu), untrained(relu, seed=1)
+    one, same, other = untrained_model(relu), untrained_model(relu), untrained_model(relu, seed=1)
     assert one.memories == relu.memories
     assert torch.equal(one.layers[0].values, same.layers[0].values)
     assert not torch.equal(one.layers[0].values, other.layers[0].values)

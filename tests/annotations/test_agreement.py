@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ffmem.annotations.agreement import agreement, cohen_kappa, krippendorff_alpha
-from ffmem.annotations.sheets import Said, Saying
+from ffmem.annotations.sheets import PatternAnswer, SheetAnswer
 from tests.annotations.test_sheets import SHEET
 
 
@@ -36,13 +36,16 @@ def test_alpha_is_one_less_observed_over_expected_difference() -> None:
 
 def test_agreement_names_who_disagrees_where_and_counts_false_patterns_on_controls_only() -> None:
     control = replace(SHEET, name="00aa", key=None, control="random")
-    shallow, semantic = Said("x", "shallow", (1, 2, 3)), Said("y", "semantic", (3, 4, 5))
+    shallow, semantic = (
+        PatternAnswer("x", "shallow", (1, 2, 3)),
+        PatternAnswer("y", "semantic", (3, 4, 5)),
+    )
     found = agreement(
         [
-            Saying(SHEET, "ana", (shallow,)),
-            Saying(SHEET, "bo", (shallow, semantic)),
-            Saying(control, "ana", ()),
-            Saying(control, "bo", (semantic,)),
+            SheetAnswer(SHEET, "ana", (shallow,)),
+            SheetAnswer(SHEET, "bo", (shallow, semantic)),
+            SheetAnswer(control, "ana", ()),
+            SheetAnswer(control, "bo", (semantic,)),
         ]
     )
     [pair] = found.pairs

@@ -8,12 +8,12 @@ import pytest
 from ffmem.analyses.last_layer import Case, LastLayer, LastMemories, TokenVotes
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.agreement import case_agreement
-from ffmem.annotations.cases import ON_A_SHEET, CaseSheet, Judgement, Judging, drawn_case_sheets
+from ffmem.annotations.cases import ON_A_SHEET, CaseAnswer, CaseSheet, Judgement, draw_case_sheets
 from ffmem.annotations.markdown import (
     case_sheet_text,
-    cases_untouched,
-    filled_cases,
+    is_blank_case_sheet,
     is_case_sheet,
+    parse_case_sheet,
     sheet_text,
 )
 from ffmem.errors import StoreError
@@ -43,7 +43,7 @@ def result(cases: int, controls: int) -> LastLayer:
     )
 
 
-[(SHEET, BY_RULE)] = drawn_case_sheets(result(4, 2), "s")
+[(SHEET, BY_RULE)] = draw_case_sheets(result(4, 2), "s")
 KNOWN = {SHEET.name: SHEET}
 SAID: list[Judgement] = ["related", "distant", "distant", "related", "distant", "related"]
 
@@ -55,19 +55,19 @@ def filled(text: str) -> str:
 
 
 def test_cases_and_controls_are_mixed_and_do_not_show() -> None:
-    sheets = drawn_case_sheets(result(60, 30), "s")
+    sheets = draw_case_sheets(result(60, 30), "s")
     assert [len(sheet.cases) for sheet, _ in sheets] == [ON_A_SHEET, ON_A_SHEET, ON_A_SHEET, 15]
     shown = [case for sheet, _ in sheets for case in sheet.cases]
     assert sum(case.control for case in shown) == 30
     assert all(len({case.control for case in sheet.cases}) == 2 for sheet, _ in sheets)
-    assert sheets == drawn_case_sheets(result(60, 30), "s")
+    assert sheets == draw_case_sheets(result(60, 30), "s")
     judged = [judgement for _, said in sheets for judgement in said]
     for found, judgement in zip(shown, judged, strict=True):
         number = int(found.prefix.split()[-1])
         expected = "related" if number < 1000 and number % 3 == 0 else "distant"
         assert (judgement, found.control) == (expected, number >= 1000)
     assert "control" not in case_sheet_text(sheets[0][0]).lower()
-    fewer = [case for sheet, _ in drawn_case_sheets(result(60, 30), "s", 5) for case in sheet.cases]
+    fewer = [case for sheet, _ in draw_case_sheets(result(60, 30), "s", 5) for case in sheet.cases]
     assert sum(case.control for case in fewer) == 5
 
 
@@ -75,9 +75,9 @@ def test_what_is_filled_in_comes_back() -> None:
     text = filled(case_sheet_text(SHEET))
     assert is_case_sheet(text)
     assert not is_case_sheet(sheet_text(KEY_SHEET))
-    assert filled_cases(text, "a.md", KNOWN) == (SHEET, SAID)
-    assert cases_untouched(case_sheet_text(SHEET))
-    assert not cases_untouched(text)
+    assert parse_case_sheet(text, "a.md", KNOWN) == (SHEET, SAID)
+    assert is_blank_case_sheet(case_sheet_text(SHEET))
+    assert not is_blank_case_sheet(text)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_filled_in_comes_back() -> None:
 def test_what_an_editor_does_to_a_sheet_changes_nothing(edited: Callable[[str], str]) -> None:
     text = edited(filled(case_sheet_text(SHEET)))
     assert is_case_sheet(text)
-    assert filled_cases(text, "a.md", KNOWN) == (SHEET, SAID)
+    assert parse_case_sheet(text, "a.md", KNOWN) == (SHEET, SAID)
 
 
 REFUSED: dict[str, tuple[Callable[[str], str], str, str]] = {
@@ -140,24 +140,24 @@ def test_half_filled_or_contradictory_sheets_are_refused_with_the_line_to_mend(n
     change, line_text, message = REFUSED[name]
     text = change(filled(case_sheet_text(SHEET)))
     with pytest.raises(StoreError, match=message) as found:
-        filled_cases(text, "a.md", KNOWN)
+        parse_case_sheet(text, "a.md", KNOWN)
     assert str(found.value).startswith("a.md, line ")
     number = int(str(found.value).removeprefix("a.md, line ").split(":")[0])
     assert text.split("\n")[number - 1].startswith(line_text)
 
 
 def test_shares_and_kappa_are_those_counted_by_hand() -> None:
-    sheets = drawn_case_sheets(result(60, 30), "s")
+    sheets = draw_case_sheets(result(60, 30), "s")
 
-    def by(who: str, judge: Callable[[int], bool]) -> list[Judging]:
+    def by(who: str, judge: Callable[[int], bool]) -> list[CaseAnswer]:
         def said(sheet: CaseSheet) -> tuple[Judgement, ...]:
             numbers = [int(case.prefix.split()[-1]) for case in sheet.cases]
             return tuple("related" if judge(number) else "distant" for number in numbers)
 
-        return [Judging(sheet, who, said(sheet)) for sheet, _ in sheets]
+        return [CaseAnswer(sheet, who, said(sheet)) for sheet, _ in sheets]
 
     found = case_agreement(
-        [Judging(sheet, "rules", said) for sheet, said in sheets]
+        [CaseAnswer(sheet, "rules", said) for sheet, said in sheets]
         + by("ana", lambda number: number % 2 == 0)
         + by("bo", lambda number: number % 3 == 0 and number < 1000)
     )

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import pytest
 
-from ffmem.annotations.cases import Judgement, Judging
+from ffmem.annotations.cases import CaseAnswer, Judgement
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.revisions import Revisions
-from ffmem.annotations.sheets import Said
+from ffmem.annotations.sheets import PatternAnswer
 from ffmem.errors import StoreError
 from tests.annotations.test_cases import SAID
 from tests.annotations.test_cases import SHEET as CASES
@@ -85,7 +85,7 @@ def test_importing_twice_changes_nothing_and_a_change_keeps_the_old_answer(
     assert annotations.answer(sheet, "mara", ANSWER)  # back to the first: a new revision
     again = Annotations.open(url)
     assert again.history(sheet.name, "mara") == [tuple(ANSWER), tuple(ANSWER[:1]), tuple(ANSWER)]
-    [saying] = [each for each in again.sayings() if each.sheet == sheet]
+    [saying] = [each for each in again.answers() if each.sheet == sheet]
     assert (saying.annotator, saying.said) == ("mara", tuple(ANSWER))
     again.close()
 
@@ -101,8 +101,8 @@ def test_cases_have_the_same_guarantees(
     assert annotations.judge(sheet, "mara", other)
     again = Annotations.open(url)
     assert sheet in again.case_sheets()
-    mine = [each for each in again.judgings() if each.sheet == sheet]
-    assert mine == [Judging(sheet, "mara", tuple(other))]
+    mine = [each for each in again.case_answers() if each.sheet == sheet]
+    assert mine == [CaseAnswer(sheet, "mara", tuple(other))]
     assert sheet.name not in {each.name for each in again.sheets()}
     again.close()
 
@@ -112,7 +112,7 @@ def test_two_people_at_once_lose_nothing(
 ) -> None:
     sheet = replace(SHEET, name=named(request))
     annotations.add_sheets([sheet])
-    said = [[Said(f"pattern {n}", "shallow", (1, 2, n + 3))] for n in range(5)]
+    said = [[PatternAnswer(f"pattern {n}", "shallow", (1, 2, n + 3))] for n in range(5)]
     trouble: list[Exception] = []
 
     def work(person: str) -> None:
@@ -135,7 +135,7 @@ def test_two_people_at_once_lose_nothing(
     assert annotations.history(sheet.name, "ana") == [tuple(each) for each in said]
     both = annotations.history(sheet.name, "bo")
     assert {each[0].description for each in both} == {f"pattern {n}" for n in range(5)}
-    last = {s.annotator: s.said for s in annotations.sayings() if s.sheet == sheet}
+    last = {s.annotator: s.said for s in annotations.answers() if s.sheet == sheet}
     assert last["ana"] == tuple(said[-1])
 
 

@@ -12,11 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from ffmem.annotations.llm.annotator import Price, answers_by_llm, asked_about, expected, question
-from ffmem.annotations.llm.endpoint import Endpoint, Pace, bent_to
-from ffmem.annotations.llm.reply import checked
-from ffmem.annotations.llm.reply_cache import Remembered, Usage
-from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
+from ffmem.annotations.llm.annotator import (
+    Price,
+    answers_by_llm,
+    ask_about_sheet,
+    expected_usage,
+    question,
+)
+from ffmem.annotations.llm.endpoint import Endpoint, Pace, adapt_settings
+from ffmem.annotations.llm.reply import parse_reply
+from ffmem.annotations.llm.reply_cache import CachedChat, Usage
+from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import AnnotatorError
 from ffmem.models.chat import LocalChat, Reply
 from tests.annotations.served import FEW, MIXED, TWO, reply, save_scripted, served
@@ -26,14 +32,14 @@ from tests.waiting import LONGEST
 pytest.importorskip("openai")
 pytest.importorskip("fastapi")
 SAID_TWO = (
-    Said("ends with thing", "shallow", (1, 2, 3)),
-    Said("land", "semantic", (4, 5, 6, 7)),
+    PatternAnswer("ends with thing", "shallow", (1, 2, 3)),
+    PatternAnswer("land", "semantic", (4, 5, 6, 7)),
 )
 MOST = 20
 
 
 def sheet(word: str) -> Sheet:
-    first = ShownPrefix(f"a {word} ", "day")
+    first = SheetPrefix(f"a {word} ", "day")
     return replace(SHEET, name=word, prefixes=(first, *SHEET.prefixes[1:]))
 
 
@@ -113,7 +119,7 @@ def test_a_server_and_the_model_itself_give_the_same_answers(url: str, folder: P
     assert (mended.said, mended.replies) == (SAID_TWO, 2)
     assert (rubbish.said, rubbish.replies) == (None, 3)
     assert "no JSON" in rubbish.dropped[0]
-    assert (mixed.said, mixed.replies) == ((Said("water", "semantic", (2, 6, 8)),), 3)
+    assert (mixed.said, mixed.replies) == ((PatternAnswer("water", "semantic", (2, 6, 8)),), 3)
     assert mixed.dropped == ("pattern 2: 30 is not among the beginnings 1 to 8",)
     assert (nothing.said, nothing.dropped, nothing.replies) == ((), (), 1)
 
@@ -123,11 +129,11 @@ def test_a_question_is_paid_for_once_and_its_cost_known_before(
 ) -> None:
     sheets = [sheet("good"), sheet("mended")]
 
-    def fresh() -> Remembered:
-        return Remembered(Endpoint(url, str(folder), MOST), tmp_path / "replies", "model", MOST)
+    def fresh() -> CachedChat:
+        return CachedChat(Endpoint(url, str(folder), MOST), tmp_path / "replies", "model", MOST)
 
     chat = fresh()
-    before = expected(chat, sheets, MOST)
+    before = expected_usage(chat, sheets, MOST)
     assert (before.asked, before.known, before.written) == (2, 0, 2 * MOST)
     letters = sum(len(turn["content"]) for each in sheets for turn in question(each))
     assert before.read == letters // 4
@@ -135,10 +141,10 @@ def test_a_question_is_paid_for_once_and_its_cost_known_before(
     assert (chat.usage.asked, chat.usage.known) == (3, 0)
     assert chat.usage.read > letters - 200  # a token a byte, but for the cues
     again = fresh()
-    assert expected(again, sheets, MOST) == Usage(0, 2, 0, 0)
+    assert expected_usage(again, sheets, MOST) == Usage(0, 2, 0, 0)
     assert list(answers_by_llm(again, sheets)) == first
     assert again.usage == Usage(0, 3, 0, 0)
-    other = Remembered(Endpoint(url, str(folder), MOST), tmp_path / "replies", "another", MOST)
+    other = CachedChat(Endpoint(url, str(folder), MOST), tmp_path / "replies", "another", MOST)
     assert not other.knows(question(sheets[0]))
     assert Price(2.0, 10.0).of(Usage(1, 0, 500_000, 100_000)) == pytest.approx(2.0)
 
@@ -148,8 +154,8 @@ def test_a_busy_service_is_asked_again_and_the_key_goes_nowhere_else(
 ) -> None:
     gateway.refusals = [429, 503, 429]
     endpoint = Endpoint(at(gateway), str(folder), MOST, key="secret-key")
-    chat = Remembered(endpoint, tmp_path, "model", MOST)
-    assert asked_about(chat, sheet("good")).said == SAID_TWO
+    chat = CachedChat(endpoint, tmp_path, "model", MOST)
+    assert ask_about_sheet(chat, sheet("good")).said == SAID_TWO
     assert gateway.keys == ["Bearer secret-key"] * 4
     assert chat.usage.asked == 1
     assert not any("secret" in path.read_text() for path in tmp_path.iterdir())
@@ -193,10 +199,10 @@ def test_requests_keep_the_pace() -> None:
 
 def test_settings_bend_to_what_the_server_says() -> None:
     settings = {"temperature": 0, "max_tokens": 7}
-    bent = bent_to(settings, "Unsupported parameter: use 'max_completion_tokens' instead")
+    bent = adapt_settings(settings, "Unsupported parameter: use 'max_completion_tokens' instead")
     assert bent == {"temperature": 0, "max_completion_tokens": 7}
-    assert bent_to(bent, "'temperature' does not support 0") == {"max_completion_tokens": 7}
-    assert bent_to(settings, "the model is not here") is None
+    assert adapt_settings(bent, "'temperature' does not support 0") == {"max_completion_tokens": 7}
+    assert adapt_settings(settings, "the model is not here") is None
 
 
 def test_the_question_shows_every_prefix_and_nothing_of_the_key() -> None:
@@ -228,12 +234,13 @@ def test_the_question_shows_every_prefix_and_nothing_of_the_key() -> None:
     ],
 )
 def test_a_reply_that_breaks_the_rules_is_told_so(text: str, fault: str) -> None:
-    found = checked(text, 25)
+    found = parse_reply(text, 25)
     assert fault in " ".join(found.faults)
     assert found.readable == ('"patterns": [' in text)
 
 
 def test_a_reply_is_found_among_other_words() -> None:
     assert (
-        checked(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', 8).said == SAID_TWO
+        parse_reply(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', 8).said
+        == SAID_TWO
     )

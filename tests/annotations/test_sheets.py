@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ffmem.annotations.markdown import filled_sheet, sheet_text, untouched
-from ffmem.annotations.sheets import Said, Sheet, ShownPrefix
+from ffmem.annotations.markdown import is_blank_sheet, parse_sheet, sheet_text
+from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import StoreError
 
 WORDS = ("river", "hill", "stone", "road", "field", "lake", "wood", "shore")
@@ -16,14 +16,14 @@ SHEET = Sheet(
     key="L2.7",
     control=None,
     prefixes=tuple(
-        ShownPrefix(f"the {word} is_an *odd* ", f"thing{number}")
+        SheetPrefix(f"the {word} is_an *odd* ", f"thing{number}")
         for number, word in enumerate(WORDS, 1)
     ),
 )
 KNOWN = {SHEET.name: SHEET}
 ANSWER = [
-    Said("ends with a thing", "shallow", (1, 2, 3, 4)),
-    Said("about: land and water", "semantic", (3, 6, 8)),
+    PatternAnswer("ends with a thing", "shallow", (1, 2, 3, 4)),
+    PatternAnswer("about: land and water", "semantic", (3, 6, 8)),
 ]
 
 
@@ -38,7 +38,7 @@ def filled(text: str) -> str:
 
 
 def test_what_is_filled_in_comes_back() -> None:
-    assert filled_sheet(filled(sheet_text(SHEET)), "a.md", KNOWN) == (SHEET, ANSWER)
+    assert parse_sheet(filled(sheet_text(SHEET)), "a.md", KNOWN) == (SHEET, ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_what_is_filled_in_comes_back() -> None:
 )
 def test_what_an_editor_does_to_a_sheet_changes_nothing(edited: Callable[[str], str]) -> None:
     text = edited(filled(sheet_text(SHEET)))
-    assert filled_sheet(text, "a.md", KNOWN) == (SHEET, ANSWER)
+    assert parse_sheet(text, "a.md", KNOWN) == (SHEET, ANSWER)
 
 
 def test_no_pattern_is_an_answer_when_it_is_ticked() -> None:
     empty = sheet_text(SHEET)
-    assert untouched(empty)
+    assert is_blank_sheet(empty)
     ticked = empty.replace("[ ]", "[x]")
-    assert not untouched(ticked)
-    assert filled_sheet(ticked, "a.md", KNOWN) == (SHEET, [])
+    assert not is_blank_sheet(ticked)
+    assert parse_sheet(ticked, "a.md", KNOWN) == (SHEET, [])
 
 
 REFUSED: dict[str, tuple[Callable[[str], str], str, str]] = {
@@ -104,7 +104,7 @@ def test_half_filled_or_contradictory_sheets_are_refused_with_the_line_to_mend(c
     change, line_text, message = REFUSED[case]
     text = change(filled(sheet_text(SHEET)))
     with pytest.raises(StoreError, match=message) as found:
-        filled_sheet(text, "a.md", KNOWN)
+        parse_sheet(text, "a.md", KNOWN)
     assert str(found.value).startswith("a.md, line ")
     number = int(str(found.value).removeprefix("a.md, line ").split(":")[0])
     assert text.split("\n")[number - 1].startswith(line_text)

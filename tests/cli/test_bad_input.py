@@ -304,13 +304,13 @@ def test_python_functions_refuse_a_path_that_cannot_be(
 )
 def test_token_ids_that_are_not_the_models_are_refused(relu: LanguageModel, ids: Any) -> None:
     with pytest.raises(FfmemError, match=r"token"):
-        ffmem.read(relu, torch.tensor(ids))
+        ffmem.record(relu, torch.tensor(ids))
 
 
 def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> None:
-    h = torch.zeros(1, relu.width)
-    readings = ffmem.look(relu, "the river").readings
-    for wrong in (-1, relu.words, 2**40):
+    h = torch.zeros(1, relu.hidden_size)
+    readings = ffmem.explain_prompt(relu, "the river").readings
+    for wrong in (-1, relu.vocab_size, 2**40):
         for call in (
             lambda wrong=wrong: ffmem.token_ranks(relu, h, torch.tensor([wrong]), "state"),
             lambda wrong=wrong: ffmem.token_probabilities(relu, h, torch.tensor([wrong]), "state"),
@@ -323,7 +323,7 @@ def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> Non
 def test_half_a_character_in_a_prompt_is_refused(relu: LanguageModel) -> None:
     for text in (HALF, "\ud800"):
         with pytest.raises(FfmemError, match="half a character"):
-            ffmem.look(relu, text)
+            ffmem.explain_prompt(relu, text)
 
 
 def test_tokens_that_are_control_characters_can_be_drawn(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answer_one_sheet(store: ScanStore) -> None:
     from ffmem.annotations.database import Annotations
-    from ffmem.annotations.sheets import Said, drawn_sheets
+    from ffmem.annotations.sheets import PatternAnswer, draw_sheets
 
     annotations = Annotations.open(str(store.folder.root / "annotations.sqlite"))
-    sheet = annotations.kept(drawn_sheets(store, 1, 0, 0))[0]
-    annotations.answer(sheet, "ana", (Said("same end", "shallow", (1, 2, 3)),))
+    sheet = annotations.add_and_get_sheets(draw_sheets(store, 1, 0, 0))[0]
+    annotations.answer(sheet, "ana", (PatternAnswer("same end", "shallow", (1, 2, 3)),))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -70,7 +70,7 @@ def test_a_command_refuses_weights_that_were_not_scanned(
 
 def test_the_explorer_refuses_them_too(folder: Path) -> None:
     with pytest.raises(StoreError, match="are not those that"):
-        asyncio.run(LiveModel(ScanStore.open(folder)).ask(lambda model: model.words))
+        asyncio.run(LiveModel(ScanStore.open(folder)).ask(lambda model: model.vocab_size))
 
 
 def test_the_scans_revision_is_loaded_unless_another_model_or_revision_is_named(

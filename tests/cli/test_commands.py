@@ -46,7 +46,7 @@ def test_prompt_shows_every_layer_and_the_next_token(capsys: pytest.CaptureFixtu
     code, out, _ = run(capsys, "prompt", "tiny:gpt2", "the river", "--json")
     view = json.loads(out)["plain"]
     model = load("tiny:gpt2")
-    said = model.model(model.encode("the river")).logits[0, -1, : model.words].softmax(-1)
+    said = model.model(model.encode("the river")).logits[0, -1, : model.vocab_size].softmax(-1)
     assert code == 0
     assert [step["layer"] for step in view["steps"]] == [1, 2, 3]
     assert_best(view["next_tokens"][0]["id"], said)

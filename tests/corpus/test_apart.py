@@ -10,9 +10,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from ffmem.corpus import tokeniser_pool as apart
-from ffmem.corpus.sentences import Reading, SentenceSettings, Tokenised, tokenised
+from ffmem.corpus.sentences import CorpusRequest, SentenceSettings, TokenisedShard, tokenise_corpus
 from ffmem.corpus.sources import Source
-from ffmem.corpus.tokeniser_pool import can_be_apart, tokenised_apart
+from ffmem.corpus.tokeniser_pool import can_tokenise_elsewhere, tokenise_in_processes
 from ffmem.errors import CorpusError
 
 
@@ -27,11 +27,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def reading(path: Path, first: int = 0) -> Reading:
-    return Reading(Source(str(path)), SentenceSettings(max_tokens=40), first)
+def reading(path: Path, first: int = 0) -> CorpusRequest:
+    return CorpusRequest(Source(str(path)), SentenceSettings(max_tokens=40), first)
 
 
-def assert_same(found: list[Tokenised], expected: list[Tokenised]) -> None:
+def assert_same(found: list[TokenisedShard], expected: list[TokenisedShard]) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.sentences.texts == other.sentences.texts
@@ -48,9 +48,9 @@ def test_the_same_shards_come_in_the_same_order(
     processes: int, first: int, corpus: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     wanted = reading(corpus, first)
-    expected = list(tokenised(wanted, tokenizer))
+    expected = list(tokenise_corpus(wanted, tokenizer))
     assert len(expected) >= 3 - first
-    assert_same(list(tokenised_apart(wanted, tokenizer, processes)), expected)
+    assert_same(list(tokenise_in_processes(wanted, tokenizer, processes)), expected)
 
 
 def test_trouble_over_there_is_raised_here(
@@ -58,7 +58,7 @@ def test_trouble_over_there_is_raised_here(
 ) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good line\n\xff\xfe\n")
     with pytest.raises(CorpusError, match=r"bad.txt line 2 is not valid UTF-8"):
-        list(tokenised_apart(reading(tmp_path / "bad.txt"), tokenizer, 2))
+        list(tokenise_in_processes(reading(tmp_path / "bad.txt"), tokenizer, 2))
 
 
 def test_a_reader_that_stops_early_leaves_no_process(
@@ -72,7 +72,7 @@ def test_a_reader_that_stops_early_leaves_no_process(
         return started[-1]
 
     monkeypatch.setattr(apart.subprocess, "Popen", noted)
-    shards = tokenised_apart(reading(corpus), tokenizer, 2)
+    shards = tokenise_in_processes(reading(corpus), tokenizer, 2)
     next(shards)
     shards.close()  # type: ignore[attr-defined]
     assert len(started) == 2
@@ -84,9 +84,9 @@ def test_a_process_that_dies_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(apart, "COMMAND", [apart.sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(CorpusError, match=r"ended early \(exit code 3\)"):
-        list(tokenised_apart(reading(corpus), tokenizer, 1))
+        list(tokenise_in_processes(reading(corpus), tokenizer, 1))
 
 
 def test_standard_input_stays_here(tokenizer: PreTrainedTokenizerFast, corpus: Path) -> None:
-    assert can_be_apart(reading(corpus), tokenizer)
-    assert not can_be_apart(Reading(Source("-"), SentenceSettings()), tokenizer)
+    assert can_tokenise_elsewhere(reading(corpus), tokenizer)
+    assert not can_tokenise_elsewhere(CorpusRequest(Source("-"), SentenceSettings()), tokenizer)

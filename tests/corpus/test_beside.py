@@ -9,13 +9,13 @@ import pytest
 
 from ffmem.corpus.sentences import SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
-from ffmem.corpus.tokeniser_process import Beside
+from ffmem.corpus.tokeniser_process import TokeniserProcess
 from ffmem.errors import CorpusError
 
 
 def test_the_same_sentences_and_the_same_errors(tokenizer: Any) -> None:
     settings = SentenceSettings(splitter="line", max_tokens=5)
-    beside = Beside(tokenizer, settings)
+    beside = TokeniserProcess(tokenizer, settings)
     try:
         for number, text in ((3, "I love dogs\nthe cat sat"), (4, "Zoë möchte 日本語")):
             shard = Shard(number, [text])
@@ -33,7 +33,7 @@ def test_the_same_sentences_and_the_same_errors(tokenizer: Any) -> None:
 
 
 def test_a_process_that_dies_is_one_sentence(tokenizer: Any) -> None:
-    beside = Beside(tokenizer, SentenceSettings())
+    beside = TokeniserProcess(tokenizer, SentenceSettings())
     beside._process.kill()
     beside._process.wait()  # so that what it is sent next stays in the pipe's buffer
     with pytest.raises(CorpusError, match="ended early"):

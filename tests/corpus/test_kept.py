@@ -25,7 +25,7 @@ def test_kept_sentences_are_those_that_were_asked_for() -> None:
         wanted = np.array(sorted(draw.sample(sorted(every), k=draw.randint(0, 12))), dtype=np.int64)
         parts = [KeptSentences.of(s).only(wanted) for s in shards]
         draw.shuffle(parts)
-        kept = KeptSentences.joined(parts)
+        kept = KeptSentences.join(parts)
         assert kept.numbers.tolist() == wanted.tolist()
         for number in wanted.tolist():
             source, row = every[number]

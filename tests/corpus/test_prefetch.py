@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ffmem.corpus.prefetch import prefetched
+from ffmem.corpus.prefetch import prefetch
 from tests.waiting import LONGEST, wait_until
 
 
@@ -13,8 +13,8 @@ def running() -> list[threading.Thread]:
 
 
 def test_items_come_in_order() -> None:
-    assert list(prefetched(iter(range(100)))) == list(range(100))
-    assert list(prefetched(iter(()))) == []
+    assert list(prefetch(iter(range(100)))) == list(range(100))
+    assert list(prefetch(iter(()))) == []
     wait_until(lambda: not running(), "the end of the threads")
 
 
@@ -26,7 +26,7 @@ def test_no_more_than_the_depth_is_made_ahead() -> None:
             made.append(number)
             yield number
 
-    reader = prefetched(source(), depth=2)
+    reader = prefetch(source(), depth=2)
     assert next(reader) == 0
     most = 4  # one read, two waiting, one in the thread's hand
     wait_until(lambda: len(made) >= most, "items made ahead")
@@ -40,7 +40,7 @@ def test_an_error_comes_where_it_happened() -> None:
         yield 1
         raise ValueError("broken")
 
-    reader = prefetched(source())
+    reader = prefetch(source())
     assert next(reader) == 1
     with pytest.raises(ValueError, match="broken"):
         next(reader)
@@ -57,7 +57,7 @@ def test_the_thread_ends_and_closes_the_source_when_the_reader_stops() -> None:
         finally:
             closed.set()
 
-    reader = prefetched(source())
+    reader = prefetch(source())
     next(reader)
     reader.close()
     assert closed.wait(LONGEST)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffmem.corpus.splitters import SPLITTERS, splitter_named
+from ffmem.corpus.splitters import SPLITTERS, splitter
 from ffmem.errors import CorpusError
 
 LIKELY = st.text(st.sampled_from("aBé1日 .!?…\"')(。\n\t,;<>@=🎉\u2028"), max_size=60)
@@ -80,7 +80,7 @@ def test_line_and_none_keep_to_their_names() -> None:
 
 def test_an_unknown_splitter_is_refused_with_the_known_ones() -> None:
     with pytest.raises(CorpusError, match=r"no splitter 'x'; .*rule, line, none"):
-        splitter_named("x")
+        splitter("x")
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

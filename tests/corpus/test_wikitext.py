@@ -1,6 +1,6 @@
 import pytest
 
-from ffmem.corpus.wikitext import detokenised, is_heading
+from ffmem.corpus.wikitext import detokenise, is_heading
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from ffmem.corpus.wikitext import detokenised, is_heading
     ],
 )
 def test_detokenised_text_reads_as_printed(text: str, expected: str) -> None:
-    assert detokenised(text) == expected
+    assert detokenise(text) == expected
 
 
 def test_headings_have_the_same_marks_on_both_sides() -> None:

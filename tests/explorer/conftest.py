@@ -9,11 +9,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import Explored, explore
+from ffmem.explorer.context import StudyContext, open_context
 from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.inputs import SMALL, Subject
-from ffmem.studies.runner import run_stages
+from ffmem.studies.inputs import SMALL, StudyInputs
+from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
 
@@ -25,7 +25,7 @@ def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) 
     """A scan of a toy with the analysis of its values, as `ffmem scan` and `analyse` leave it."""
     model = load(name)
     store = scanned_lines(model, folder, texts, top=30, sample=8)
-    run_stages(Subject(model, store, SMALL), ("values",), folder)
+    run_analyses(StudyInputs(model, store, SMALL), ("values",), folder)
     open_study(folder).draw()
     return store
 
@@ -41,13 +41,13 @@ def gated_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
 
 
 @pytest.fixture(scope="session", params=["study", "gated_study"])
-def explored(request: pytest.FixtureRequest) -> Explored:
+def explored(request: pytest.FixtureRequest) -> StudyContext:
     """First a model without gates, then one whose memories are two cells each."""
     store: ScanStore = request.getfixturevalue(request.param)
-    return explore(store.folder.root, str(store.manifest.key.model["name"]))
+    return open_context(store.folder.root, str(store.manifest.key.model["name"]))
 
 
 @pytest.fixture
-def client(explored: Explored) -> Iterator[TestClient]:
+def client(explored: StudyContext) -> Iterator[TestClient]:
     with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as asking:
         yield asking

@@ -15,11 +15,11 @@ from fastapi.testclient import TestClient
 
 from ffmem.annotations.agreement import agreement
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.scoring import answered_study
-from ffmem.annotations.sheets import drawn_sheets
+from ffmem.annotations.scoring import patterns_by_annotator
+from ffmem.annotations.sheets import draw_sheets
 from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
 
 NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]
@@ -27,7 +27,7 @@ PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 
 
 
 @pytest.fixture
-def annotated(explored: Explored, tmp_path: Path) -> Iterator[Explored]:
+def annotated(explored: StudyContext, tmp_path: Path) -> Iterator[StudyContext]:
     """The same study with an empty database of its own."""
     fresh = replace(explored, database=str(tmp_path / "notes.sqlite"))
     yield fresh
@@ -35,7 +35,7 @@ def annotated(explored: Explored, tmp_path: Path) -> Iterator[Explored]:
 
 
 @pytest.fixture
-def client(annotated: Explored) -> Iterator[TestClient]:
+def client(annotated: StudyContext) -> Iterator[TestClient]:
     with TestClient(create_app(annotated), base_url="http://127.0.0.1:8600") as asking:
         yield asking
 
@@ -52,19 +52,21 @@ def put(client: TestClient, name: str, annotator: str, *patterns: dict[str, Any]
 
 
 def test_the_sheets_are_those_that_the_command_draws(
-    client: TestClient, annotated: Explored
+    client: TestClient, annotated: StudyContext
 ) -> None:
-    expected = [sheet.name for sheet in drawn_sheets(annotated.store, keys=2)]
+    expected = [sheet.name for sheet in draw_sheets(annotated.store, keys=2)]
     assert drawn(client) == expected
     assert client.post("/api/sheets", json={"keys": 2}).json() == {"new": 0}
 
 
-def test_an_answer_is_the_same_record_as_a_sheets(client: TestClient, annotated: Explored) -> None:
+def test_an_answer_is_the_same_record_as_a_sheets(
+    client: TestClient, annotated: StudyContext
+) -> None:
     name = drawn(client)[0]
     assert put(client, name, "mara", PATTERN).json() == {"sheet": name, "new": True}
     assert put(client, name, "mara", PATTERN).json() == {"sheet": name, "new": False}
     elsewhere = Annotations.open(str(annotated.database))
-    (saying,) = elsewhere.sayings()
+    (saying,) = elsewhere.answers()
     elsewhere.close()
     assert saying.annotator == "mara"
     assert [(s.description, s.kind, s.ranks) for s in saying.said] == [
@@ -86,7 +88,7 @@ def test_that_nothing_repeats_is_an_answer_too(client: TestClient) -> None:
 
 
 def test_neither_page_nor_answer_tells_a_control_from_a_key(
-    client: TestClient, annotated: Explored
+    client: TestClient, annotated: StudyContext
 ) -> None:
     drawn(client)
     for sheet in annotated.annotations.sheets():
@@ -113,12 +115,12 @@ def test_neither_page_nor_answer_tells_a_control_from_a_key(
     ],
 )
 def test_what_is_half_said_is_refused(
-    client: TestClient, annotated: Explored, changes: dict[str, Any], status: int, says: str
+    client: TestClient, annotated: StudyContext, changes: dict[str, Any], status: int, says: str
 ) -> None:
     answer = put(client, drawn(client)[0], "mara", PATTERN | changes)
     assert answer.status_code == status
     assert says in answer.json()["detail"]
-    assert annotated.annotations.sayings() == []
+    assert annotated.annotations.answers() == []
 
 
 @pytest.mark.parametrize("name", NAMES_REFUSED)
@@ -139,31 +141,31 @@ def test_the_description_of_names_is_what_is_checked(client: TestClient) -> None
 
 
 def test_a_picked_memory_can_be_annotated_and_stays_out_of_the_study(
-    client: TestClient, annotated: Explored
+    client: TestClient, annotated: StudyContext
 ) -> None:
-    address = next(s.key for s in drawn_sheets(annotated.store, keys=2) if s.key is not None)
+    address = next(s.key for s in draw_sheets(annotated.store, keys=2) if s.key is not None)
     where = f"/api/memories/{address}/answer"
     body = {"annotator": "mara", "patterns": [PATTERN]}
     assert client.put(where, json=body).status_code == 200
     assert client.get(where, params={"annotator": "mara"}).json()["address"] == address
     shown = client.get(f"/api/memories/{address}").json()["patterns"]
     assert [(p["description"], p["annotator"]) for p in shown] == [("ends with a river", "mara")]
-    sayings = annotated.annotations.sayings()
+    sayings = annotated.annotations.answers()
     assert agreement(sayings).false_patterns == {}
 
     def never() -> Any:
         raise AssertionError("there is nothing to compare by meaning")
 
     with pytest.raises(StoreError, match="'mara'"):
-        answered_study(annotated.store, sayings, "mara", never)
+        patterns_by_annotator(annotated.store, sayings, "mara", never)
 
 
-def test_agreement_is_that_of_the_records(client: TestClient, annotated: Explored) -> None:
+def test_agreement_is_that_of_the_records(client: TestClient, annotated: StudyContext) -> None:
     names = drawn(client)
     for name in names:
         put(client, name, "mara", PATTERN)
         put(client, name, "jon", PATTERN | {"kind": "semantic", "ranks": [1, 2, 3]})
-    expected = agreement(annotated.annotations.sayings())
+    expected = agreement(annotated.annotations.answers())
     found = client.get("/api/agreement").json()
     assert found["alpha"] == pytest.approx(expected.alpha)
     assert [pair["kappa"] for pair in found["pairs"]] == pytest.approx(
@@ -175,12 +177,12 @@ def test_agreement_is_that_of_the_records(client: TestClient, annotated: Explore
     assert "mara" in page.text
 
 
-def test_several_people_at_once_lose_nothing(client: TestClient, annotated: Explored) -> None:
+def test_several_people_at_once_lose_nothing(client: TestClient, annotated: StudyContext) -> None:
     by_several_people(client, annotated)
 
 
 def test_several_people_at_once_on_postgresql(
-    explored: Explored,
+    explored: StudyContext,
     postgres: str,  # noqa: F811
 ) -> None:
     shared = replace(explored, database=postgres)
@@ -190,7 +192,7 @@ def test_several_people_at_once_on_postgresql(
     shared.annotations.close()
 
 
-def by_several_people(client: TestClient, annotated: Explored) -> None:
+def by_several_people(client: TestClient, annotated: StudyContext) -> None:
     """Four people answer five sheets each at the same time."""
     names, wrong = drawn(client), []
 
@@ -206,7 +208,7 @@ def by_several_people(client: TestClient, annotated: Explored) -> None:
         person.join()
     assert not wrong
     scan = annotated.store.manifest.key.digest
-    assert len(annotated.annotations.sayings(scan)) == 4 * len(names[:5])
+    assert len(annotated.annotations.answers(scan)) == 4 * len(names[:5])
 
 
 @pytest.mark.parametrize(
@@ -218,14 +220,14 @@ def by_several_people(client: TestClient, annotated: Explored) -> None:
     ],
 )
 def test_another_site_cannot_write(
-    client: TestClient, annotated: Explored, headers: dict[str, str]
+    client: TestClient, annotated: StudyContext, headers: dict[str, str]
 ) -> None:
     name = drawn(client)[0]
     body = {"annotator": "mara", "patterns": [PATTERN]}
     for method, path in (("PUT", f"/api/sheets/{name}/answer"), ("POST", "/api/sheets")):
         answer = client.request(method, path, json=body, headers=headers)
         assert answer.status_code == 403
-    assert annotated.annotations.sayings() == []
+    assert annotated.annotations.answers() == []
 
 
 def test_a_form_of_another_kind_is_not_taken_for_json(client: TestClient) -> None:

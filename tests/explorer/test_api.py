@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from ffmem.errors import EditError
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 
 HOST = {"host": "127.0.0.1"}
@@ -64,7 +64,7 @@ CHECKS = [
 ]
 
 
-def test_whatever_is_asked_is_answered_as_described(explored: Explored) -> None:
+def test_whatever_is_asked_is_answered_as_described(explored: StudyContext) -> None:
     app = create_app(explored)
     described = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=HOST)
     operations = [found.ok() for found in described.get_all_operations()]
@@ -168,9 +168,9 @@ def test_every_route_of_the_api_has_a_sentence(client: TestClient) -> None:
 
 
 def test_a_memory_in_json_is_the_memory_in_the_store(
-    client: TestClient, explored: Explored
+    client: TestClient, explored: StudyContext
 ) -> None:
-    cell = explored.lookup.one(5)
+    cell = explored.lookup.address(5)
     found = client.get(f"/api/memories/{cell}", params={"triggers": 3}).json()
     expected = explored.store.triggers(cell)
     assert found["stored_triggers"] == len(expected)

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import explore
+from ffmem.explorer.context import open_context
 from ffmem.report.comparison import compare
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import Study
@@ -16,7 +16,7 @@ from ffmem.studies.study import Study
 
 @pytest.fixture(scope="module")
 def both(study: ScanStore, gated_study: ScanStore) -> Iterator[TestClient]:
-    explored = explore(study.folder.root, others=[gated_study.folder.root])
+    explored = open_context(study.folder.root, others=[gated_study.folder.root])
     with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as asking:
         yield asking
 

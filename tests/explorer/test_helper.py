@@ -12,8 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import explore
-from ffmem.explorer.page_process import can_help
+from ffmem.explorer.context import open_context
+from ffmem.explorer.page_process import can_fork
 from ffmem.store.scan_store import ScanStore
 from tests.explorer.served import children, started
 from tests.waiting import LONGEST, wait_until
@@ -25,11 +25,13 @@ PATHS = [
     "/memory/L9.1",
     "/search?layer=9",
 ]
-pytestmark = pytest.mark.skipif(not can_help(), reason="a process cannot be copied here")
+pytestmark = pytest.mark.skipif(not can_fork(), reason="a process cannot be copied here")
 
 
 def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
-    with TestClient(create_app(explore(study.folder.root)), base_url="http://127.0.0.1") as alone:
+    with TestClient(
+        create_app(open_context(study.folder.root)), base_url="http://127.0.0.1"
+    ) as alone:
         expected = [(answer.status_code, answer.text) for answer in map(alone.get, PATHS)]
     server, port = started(study)
     try:

@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import pytest
 import uvicorn
 
-from ffmem.annotations.sheets import drawn_sheets
+from ffmem.annotations.sheets import draw_sheets
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import Explored, explore
+from ffmem.explorer.context import StudyContext, open_context
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import LONGEST, wait_until
 
@@ -25,12 +25,12 @@ PROMPT = f"/prompt?{urlencode({'text': TEXT, 'write': 4, 'edit': 'L2.7=0'})}"
 @pytest.fixture(scope="module")
 def opened(
     study: ScanStore, gated_study: ScanStore, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Explored]:
+) -> Iterator[StudyContext]:
     """A study with another beside it, and sheets that two people have begun."""
     database = str(tmp_path_factory.mktemp("notes") / "notes.sqlite")
-    found = explore(study.folder.root, others=[gated_study.folder.root])
+    found = open_context(study.folder.root, others=[gated_study.folder.root])
     found = replace(found, database=database)
-    sheets = drawn_sheets(study, keys=2)
+    sheets = draw_sheets(study, keys=2)
     found.annotations.add_sheets(sheets)
     for sheet in sheets[:6]:
         found.annotations.answer(sheet, "ana", [])
@@ -40,7 +40,7 @@ def opened(
 
 
 @pytest.fixture(scope="module")
-def address(opened: Explored) -> Iterator[str]:
+def address(opened: StudyContext) -> Iterator[str]:
     """A real server on a port of its own, in a thread."""
     config = uvicorn.Config(create_app(opened), port=0, log_level="error", access_log=False)
     server = uvicorn.Server(config)
@@ -65,13 +65,13 @@ def page_of(context: Any) -> tuple[Any, list[str]]:
     return page, complaints
 
 
-def test_a_persons_whole_path(browser: Any, address: str, opened: Explored) -> None:
+def test_a_persons_whole_path(browser: Any, address: str, opened: StudyContext) -> None:
     """Find a memory by token, read it, annotate it, debug a prompt, silence it, share the link."""
     context = browser.new_context()
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
     page, complaints = page_of(context)
 
-    token = opened.lookup.pushes(opened.lookup.one(100), count=1)[0].text
+    token = opened.lookup.value_tokens(opened.lookup.address(100), count=1)[0].text
     page.goto(address)
     page.get_by_label("Find memories that promote the token").fill(token)
     page.get_by_role("button", name="Search").click()
@@ -92,7 +92,7 @@ def test_a_persons_whole_path(browser: Any, address: str, opened: Explored) -> N
     page.locator("#said", has_text="needs 3 prefixes").wait_for()
     ticks.nth(2).check()
     page.locator("#said.good").wait_for()
-    (saying,) = opened.annotations.sayings(key=memory)
+    (saying,) = opened.annotations.answers(key=memory)
     assert (saying.annotator, saying.said[0].ranks) == ("mara", (1, 2, 3))
     page.reload()
     assert page.get_by_label("Description").input_value() == "ends with a letter"
@@ -161,14 +161,14 @@ PAGES = {
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_every_page_is_fit_for_everybody(
-    browser: Any, address: str, opened: Explored, scheme: str, width: int
+    browser: Any, address: str, opened: StudyContext, scheme: str, width: int
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page, complaints = page_of(context)
     axe, serious = Axe(), []
-    blind = f"/annotate/{drawn_sheets(opened.store, keys=2)[-1].name}?annotator=ana"
+    blind = f"/annotate/{draw_sheets(opened.store, keys=2)[-1].name}?annotator=ana"
     for path, ready in (PAGES | {blind: ".patternbox"}).items():
         page.goto(address + path)
         page.locator(ready).first.wait_for()

@@ -29,13 +29,13 @@ def in_a_loop(asking: Coroutine[Any, Any, Answer]) -> Answer:
 
 def test_the_model_is_loaded_by_the_first_question_and_stays(study: ScanStore) -> None:
     live = LiveModel(study)
-    assert not live.loaded
+    assert not live.ready
 
     async def twice() -> tuple[int, int]:
         return await live.ask(id), await live.ask(id)
 
     first, second = in_a_loop(twice())
-    assert live.loaded
+    assert live.ready
     assert first == second
 
 

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.analyses.removal import saliency
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import Edit, edited
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
@@ -16,7 +16,7 @@ from tests.near_ties import assert_strongest
 
 
 @pytest.fixture
-def model(explored: Explored) -> LanguageModel:
+def model(explored: StudyContext) -> LanguageModel:
     return load(explored.live.name)
 
 
@@ -28,12 +28,12 @@ def lively(client: TestClient) -> str:
 
 
 def test_saliency_is_that_of_the_removal_analysis(
-    client: TestClient, explored: Explored, model: LanguageModel, lively: str
+    client: TestClient, explored: StudyContext, model: LanguageModel, lively: str
 ) -> None:
     cell = Address.parse(lively)
     trigger = explored.store.triggers(cell)[1]
-    row = explored.store.kept.row(trigger.sentence)
-    ids = explored.store.kept.token_ids(row)[: trigger.position].tolist()
+    row = explored.store.sentences.row(trigger.sentence)
+    ids = explored.store.sentences.token_ids(row)[: trigger.position].tolist()
     expected = saliency(model, cell, ids)
     found = client.get(f"/api/memories/{lively}/saliency", params={"trigger": 2}).json()
     assert "".join(one["token"] for one in found["tokens"]) == trigger.before + trigger.last
@@ -62,7 +62,7 @@ def test_nearest_are_the_largest_cosines(
 
 
 def test_silencing_moves_the_distribution_as_an_edit_does(
-    client: TestClient, explored: Explored, model: LanguageModel, lively: str
+    client: TestClient, explored: StudyContext, model: LanguageModel, lively: str
 ) -> None:
     cell = Address.parse(lively)
     trigger = explored.store.triggers(cell)[0]
@@ -70,9 +70,9 @@ def test_silencing_moves_the_distribution_as_an_edit_does(
     tokens = model.encode(text)
     column = tokens.shape[1] - 1
     with torch.no_grad():
-        before = model.model(tokens).logits[0, -1, : model.words].log_softmax(-1)
+        before = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
         with edited(model, [Edit(cell, "set", 0.0, (column,))]):
-            after = model.model(tokens).logits[0, -1, : model.words].log_softmax(-1)
+            after = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
     expected = float((before.exp() * (before - after)).sum())
     found = client.get(f"/api/memories/{lively}/silenced", params={"triggers": 2}).json()
     first = found["triggers"][0]
@@ -84,12 +84,12 @@ def test_silencing_moves_the_distribution_as_an_edit_does(
 
 
 def test_a_phrase_finds_the_memories_that_fire_on_it(
-    client: TestClient, explored: Explored, model: LanguageModel
+    client: TestClient, explored: StudyContext, model: LanguageModel
 ) -> None:
-    trigger = explored.store.triggers(explored.lookup.one(3))[0]
+    trigger = explored.store.triggers(explored.lookup.address(3))[0]
     phrase = trigger.before + trigger.last
     answer = client.get("/api/search", params={"by": "meaning", "q": phrase, "count": 500}).json()
-    hit = next(hit for hit in answer["hits"] if hit["address"] == str(explored.lookup.one(3)))
+    hit = next(hit for hit in answer["hits"] if hit["address"] == str(explored.lookup.address(3)))
     assert hit["score"] * hit["largest"] == pytest.approx(trigger.coefficient, rel=1e-3)
     assert client.get("/search", params={"by": "meaning", "q": phrase}).status_code == 200
     assert client.get("/api/search", params={"by": "meaning", "q": " "}).json()["total"] == 0

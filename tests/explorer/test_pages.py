@@ -7,7 +7,7 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from tests.explorer.conftest import HOSTILE
 
 PAGES = [
@@ -34,7 +34,7 @@ def test_a_page_is_a_whole_document_with_its_place_in_the_navigation(
     assert ' style="' not in answer.text  # the policy would not let it count
 
 
-def test_text_of_the_corpus_is_never_html(client: TestClient, explored: Explored) -> None:
+def test_text_of_the_corpus_is_never_html(client: TestClient, explored: StudyContext) -> None:
     hits = client.get("/api/search", params={"by": "words", "q": "script"}).json()["hits"]
     assert hits, "the hostile sentence triggers something"
     page = client.get(f"/memory/{hits[0]['address']}?triggers=200").text

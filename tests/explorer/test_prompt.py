@@ -8,9 +8,9 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import edited
-from ffmem.memories.prompt_explanation import continued, look
+from ffmem.memories.prompt_explanation import continuation, explain_prompt
 from ffmem.models.loading import load
 
 TEXT = "the river and the stone"
@@ -23,10 +23,12 @@ def asked(client: TestClient, **parameters: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_answer_is_what_looking_by_hand_gives(client: TestClient, explored: Explored) -> None:
+def test_the_answer_is_what_looking_by_hand_gives(
+    client: TestClient, explored: StudyContext
+) -> None:
     model = load(explored.live.name)
     found = asked(client, position=4)
-    expected = look(model, TEXT, 4)
+    expected = explain_prompt(model, TEXT, 4)
     assert "".join(found["tokens"]) == TEXT
     assert [step["winner"] for step in found["plain"]["steps"]] == [
         step.winner for step in expected.steps
@@ -37,7 +39,7 @@ def test_the_answer_is_what_looking_by_hand_gives(client: TestClient, explored: 
     assert found["edited"] is None
 
 
-def test_terms_sum_to_the_models_logit(client: TestClient, explored: Explored) -> None:
+def test_terms_sum_to_the_models_logit(client: TestClient, explored: StudyContext) -> None:
     model = load(explored.live.name)
     with torch.no_grad():
         logits = model.model(input_ids=model.encode(TEXT)).logits[0, -1]
@@ -50,7 +52,7 @@ def test_terms_sum_to_the_models_logit(client: TestClient, explored: Explored) -
 
 
 def test_silencing_the_strongest_memory_changes_the_view(
-    client: TestClient, explored: Explored
+    client: TestClient, explored: StudyContext
 ) -> None:
     model = load(explored.live.name)
     plain = asked(client, write=6)
@@ -61,12 +63,12 @@ def test_silencing_the_strongest_memory_changes_the_view(
     assert plain["plain"]["explanation"]["terms"][address] != 0
     assert changed["edited"]["explanation"]["terms"][address] == 0
     with edited(model, [f"{address}=0", "L1.3*2"]):
-        expected = continued(model, TEXT, plain["position"], 6)
+        expected = continuation(model, TEXT, plain["position"], 6)
     assert changed["edited"]["continuation"] == expected
     assert changed["edits"] == [f"{address}=0", "L1.3*2"]
 
 
-def test_a_word_names_its_first_token(client: TestClient, explored: Explored) -> None:
+def test_a_word_names_its_first_token(client: TestClient, explored: StudyContext) -> None:
     tokenizer = load(explored.live.name).tokenizer
     assert tokenizer is not None
     found = asked(client, word=" river")

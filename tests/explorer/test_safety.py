@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 
 from ffmem.errors import ListenError
 from ffmem.explorer.app import create_app
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from ffmem.explorer.security import LONGEST_BODY
-from ffmem.explorer.server import Place, listen
+from ffmem.explorer.server import ListenAddress, listen
 
 HERE = "http://127.0.0.1:8600"
 
@@ -23,7 +23,7 @@ def test_every_answer_binds_the_browser(client: TestClient) -> None:
         assert "unsafe" not in policy
 
 
-def test_another_host_name_is_refused_unless_it_brings_the_token(explored: Explored) -> None:
+def test_another_host_name_is_refused_unless_it_brings_the_token(explored: StudyContext) -> None:
     rebound = {"host": "evil.example:8600"}
     open_app, closed_app = create_app(explored), create_app(explored, token="s3cret")
     assert TestClient(open_app, base_url=HERE).get("/", headers=rebound).status_code == 403
@@ -37,7 +37,7 @@ def test_another_host_name_is_refused_unless_it_brings_the_token(explored: Explo
     assert elsewhere.get("/", headers={"authorization": "Bearer s3cret"}).status_code == 200
 
 
-def test_the_token_of_the_printed_address_becomes_a_cookie(explored: Explored) -> None:
+def test_the_token_of_the_printed_address_becomes_a_cookie(explored: StudyContext) -> None:
     asking = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
     answer = asking.get("/search?by=any&token=s3cret", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/search?by=any")
@@ -115,7 +115,9 @@ def test_an_origin_that_cannot_be_read_is_another_site(client: TestClient, origi
         (b"\xff", 403),
     ],
 )
-def test_only_a_well_formed_host_is_served(explored: Explored, host: bytes, expected: int) -> None:
+def test_only_a_well_formed_host_is_served(
+    explored: StudyContext, host: bytes, expected: int
+) -> None:
     asking = TestClient(create_app(explored), base_url=HERE)
     assert asking.get("/api/overview", headers={b"Host": host}).status_code == expected
     closed = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
@@ -193,17 +195,17 @@ def test_paths_cannot_leave_the_study_folder(client: TestClient, path: str) -> N
 
 
 def test_another_host_than_this_machine_gets_a_token() -> None:
-    assert Place.chosen("127.0.0.1", 8600, None).token is None
-    assert Place.chosen("::1", 1, None).url == "http://[::1]:1/"
-    made = Place.chosen("0.0.0.0", 8600, None)
+    assert ListenAddress.with_token("127.0.0.1", 8600, None).token is None
+    assert ListenAddress.with_token("::1", 1, None).url == "http://[::1]:1/"
+    made = ListenAddress.with_token("0.0.0.0", 8600, None)
     assert made.token is not None
     assert len(made.token) >= 24
     assert made.url == f"http://127.0.0.1:8600/?token={made.token}"
-    assert Place.chosen("10.0.0.7", 80, "mine").token == "mine"
+    assert ListenAddress.with_token("10.0.0.7", 80, "mine").token == "mine"
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:
-    found, door = listen(Place(port=0))
+    found, door = listen(ListenAddress(port=0))
     with door:
         assert found.port == door.getsockname()[1] > 0
         with pytest.raises(ListenError, match=rf"port {found.port} \(Address already in use\);"):

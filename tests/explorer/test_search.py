@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.context import Explored
+from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries import search
 from ffmem.explorer.queries.search import cell
 
@@ -39,7 +39,7 @@ def test_a_promoted_token_is_among_those_of_every_hit(client: TestClient) -> Non
 @pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize("layer", [None, 2])
 def test_any_memory_by_a_statistic(
-    client: TestClient, explored: Explored, name: str, layer: int | None
+    client: TestClient, explored: StudyContext, name: str, layer: int | None
 ) -> None:
     where = {} if layer is None else {"layer": layer}
     for reverse in (False, True):
@@ -57,9 +57,9 @@ def test_a_large_answer_is_cut_to_the_same_first_memories(
     expected = found(client, by="words", q="the", sort="mean", count=5)
     monkeypatch.setattr(search, "MOST", 5)
     monkeypatch.setattr(search, "MOST_SAVED", 5)
-    search.ordered.cache_clear()
+    search.order_matches.cache_clear()
     cut = found(client, by="words", q="the", sort="mean", count=5)
-    search.ordered.cache_clear()
+    search.order_matches.cache_clear()
     assert cut == expected
 
 
@@ -77,7 +77,7 @@ def test_pages_follow_one_another(client: TestClient) -> None:
 
 
 def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
-    client: TestClient, explored: Explored
+    client: TestClient, explored: StudyContext
 ) -> None:
     sign = "+" if explored.store.manifest.signed else ""
     record = {
@@ -89,7 +89,7 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
     }
     path = explored.folder / "analyses" / "patterns-ann.json"
     path.write_text(json.dumps({"result": {"records": [record]}}), encoding="utf-8")
-    search.ordered.cache_clear()
+    search.order_matches.cache_clear()
     try:
         hits = found(client, by="pattern", q="RIVER")["hits"]
         assert [(hit["address"], hit["score"]) for hit in hits] == [(f"L2.7{sign}", 3 / 25)]
@@ -98,7 +98,7 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
         assert 'data-ranks="1 2 5"' in page
     finally:
         path.unlink()
-        search.ordered.cache_clear()
+        search.order_matches.cache_clear()
 
 
 def test_the_table_to_download_has_every_hit(client: TestClient) -> None:
@@ -131,7 +131,7 @@ def test_a_missing_layer_is_a_sentence(client: TestClient) -> None:
     assert "no layer 77" in answer.text
 
 
-def test_the_folder_holds_only_prepared_arrays_more(explored: Explored) -> None:
+def test_the_folder_holds_only_prepared_arrays_more(explored: StudyContext) -> None:
     assert {path.name for path in Path(explored.folder).iterdir()} <= {
         "analyses", "arrays", "figures", "prepared", "manifest.json",
         "values.parquet", "endings.parquet", "vocabulary.parquet", "annotations.sqlite",

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.sheets import drawn_sheets
+from ffmem.annotations.sheets import draw_sheets
 from ffmem.store.scan_store import ScanStore
 from tests.explorer.served import started
 from tests.waiting import LONGEST
@@ -20,7 +20,7 @@ def test_an_annotation_survives_the_server(study: ScanStore, tmp_path: Path) -> 
     database = tmp_path / "notes.sqlite"
     server, port = started(study, "--database", str(database))
     try:
-        names = [sheet.name for sheet in drawn_sheets(study, keys=2)][:5]
+        names = [sheet.name for sheet in draw_sheets(study, keys=2)][:5]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LONGEST) as client:
             client.post("/api/sheets", json={"keys": 2}).raise_for_status()
             for number, name in enumerate(names):
@@ -32,6 +32,6 @@ def test_an_annotation_survives_the_server(study: ScanStore, tmp_path: Path) -> 
         server.kill()
         server.communicate()
     opened = Annotations.open(str(database))
-    found = {saying.sheet.name: saying.said[0].description for saying in opened.sayings()}
+    found = {saying.sheet.name: saying.said[0].description for saying in opened.answers()}
     opened.close()
     assert found == {name: f"text {number}" for number, name in enumerate(names)}

@@ -12,7 +12,7 @@ ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}
 
 def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None:
     chart = style.base(ROWS).mark_bar().encode(x=style.layer_axis(), y="share:Q")
-    written = save(style.captioned(style.sized(chart), "Title", "caption"), tmp_path, "one")
+    written = save(style.with_caption(style.with_size(chart), "Title", "caption"), tmp_path, "one")
     assert [path.name for path in written] == [
         f"one.{end}" for end in ("html", "svg", "png", "csv", "json")
     ]
@@ -29,4 +29,4 @@ def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None
 
 
 def test_captions_are_cut_between_words() -> None:
-    assert style.wrapped("one two three four", 8) == ["one two", "three", "four"]
+    assert style.wrap_text("one two three four", 8) == ["one two", "three", "four"]

@@ -7,10 +7,10 @@ import torch
 
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
-from ffmem.memories.prompt_explanation import look
+from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 
 TEXT = "the river and the stone"
 
@@ -23,7 +23,7 @@ def own_logits(model: LanguageModel) -> torch.Tensor:
 
 def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
     expected = own_logits(toy)
-    view = look(toy, TEXT)
+    view = explain_prompt(toy, TEXT)
     for token in (3, int(expected.argmax())):
         found = contributions(toy, view.readings, token)
         assert found.total == pytest.approx(found.logit, abs=1e-4)
@@ -35,8 +35,8 @@ def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
 
 
 def test_norms_around_the_sum_are_a_part_of_their_own() -> None:
-    model = see(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
-    view = look(model, TEXT)
+    model = wrap(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
+    view = explain_prompt(model, TEXT)
     found = contributions(model, view.readings, 5)
     assert found.total == pytest.approx(float(own_logits(model)[5]), abs=1e-4)
     assert any(abs(part.rest) > 1e-3 for part in found.layers), "norms around the sum show"
@@ -47,7 +47,7 @@ def test_the_terms_of_memories_are_coefficient_times_value_along_the_direction(
     relu: LanguageModel,
 ) -> None:
     """The slow way: each value by hand through a norm that divides by what it did divide by."""
-    token, view = 7, look(relu, TEXT)
+    token, view = 7, explain_prompt(relu, TEXT)
     found = contributions(relu, view.readings, token)
     reading, norm = view.readings[-1], relu.head.norm
     assert norm is not None
@@ -60,11 +60,11 @@ def test_the_terms_of_memories_are_coefficient_times_value_along_the_direction(
 
 
 def test_the_strongest_come_first_and_follow_an_edit(toy: LanguageModel) -> None:
-    plain = contributions(toy, look(toy, TEXT).readings, 7)
+    plain = contributions(toy, explain_prompt(toy, TEXT).readings, 7)
     first, *others = plain.strongest(5)
     assert all(abs(first.amount) >= abs(other.amount) for other in others)
     with edited(toy, [f"{str(first.address).rstrip('+-')}=0"]):
-        without = contributions(toy, look(toy, TEXT).readings, 7, count=10_000)
+        without = contributions(toy, explain_prompt(toy, TEXT).readings, 7, count=10_000)
     address = first.address
     silenced = [
         memory

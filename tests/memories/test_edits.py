@@ -4,7 +4,7 @@ import torch
 from ffmem.address import Address
 from ffmem.errors import AddressError, EditError
 from ffmem.memories.edits import Edit, edited
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from tests.memories.test_reading import hooks_in
 from tests.near_ties import assert_best
@@ -18,9 +18,9 @@ def says(model: LanguageModel) -> torch.Tensor:
 
 def test_holding_a_memory_adds_the_difference_times_its_value(toy: LanguageModel) -> None:
     layer = toy.layers[1]
-    plain = read(toy, TEXT, "my")[1]
+    plain = record(toy, TEXT, "my")[1]
     with edited(toy, ["L2.7=5"]):
-        held = read(toy, TEXT, "my")[1]
+        held = record(toy, TEXT, "my")[1]
     push = (5 - plain.m[..., 7, None]) * layer.values[7]
     found = held.raw["values out"] - plain.raw["values out"]
     torch.testing.assert_close(found, push, rtol=1e-4, atol=1e-4)
@@ -28,7 +28,7 @@ def test_holding_a_memory_adds_the_difference_times_its_value(toy: LanguageModel
 
 def test_an_edit_to_the_coefficient_it_already_has_changes_nothing(toy: LanguageModel) -> None:
     plain = says(toy)
-    m = read(toy, TEXT, "m")[2].m[0, :, 3]
+    m = record(toy, TEXT, "m")[2].m[0, :, 3]
     same = [Edit(Address(3, 3), "set", float(c), (column,)) for column, c in enumerate(m)]
     for edits in ([], ["L1.0*1"], same):
         with edited(toy, edits):

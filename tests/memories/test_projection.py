@@ -10,12 +10,12 @@ from ffmem.memories.projection import (
     token_ranks,
     top_tokens,
 )
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_tokens, value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from tests.near_ties import assert_best, assert_rank
 
 TEXT = "the river runs"
@@ -25,9 +25,9 @@ def test_chunks_do_not_change_the_answer(
     toy: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     h = value_vectors(toy.layers[0])
-    targets = torch.arange(len(h)) % toy.words
+    targets = torch.arange(len(h)) % toy.vocab_size
     whole = logits(toy, h, "piece")
-    monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * toy.words * 7)
+    monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * toy.vocab_size * 7)
     tops = top_tokens(toy, h, "piece", 5)
     assert_best(tops.tokens[:, 0], whole)
     torch.testing.assert_close(tops.logits, whole.topk(5).values)
@@ -50,12 +50,12 @@ def test_chunks_do_not_change_the_answer(
 
 def test_unused_rows_of_the_embedding_are_never_predicted(relu: LanguageModel) -> None:
     assert relu.head.vocabulary == 264
-    assert relu.words == 259
-    assert logits(relu, torch.randn(3, relu.width), "state").shape == (3, 259)
+    assert relu.vocab_size == 259
+    assert logits(relu, torch.randn(3, relu.hidden_size), "state").shape == (3, 259)
 
 
 def test_folding_is_linear_and_ignores_scale(toy: LanguageModel) -> None:
-    one, other = torch.randn(2, toy.width), torch.randn(2, toy.width)
+    one, other = torch.randn(2, toy.hidden_size), torch.randn(2, toy.hidden_size)
     uncapped = Lens(head_bias="none")
     if toy.head.softcap is None:
         both = logits(toy, one, "piece", uncapped) + logits(toy, other, "piece", uncapped)
@@ -68,7 +68,7 @@ def test_folding_is_linear_and_ignores_scale(toy: LanguageModel) -> None:
 
 
 def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel) -> None:
-    reading = read(gated, TEXT, "ryo")[-1]
+    reading = record(gated, TEXT, "ryo")[-1]
     norm = gated.head.norm
     assert norm is not None
     size = norm.size(reading.o)
@@ -89,8 +89,8 @@ def test_a_layer_norm_is_centred_and_an_rms_norm_is_not() -> None:
 
 
 def test_constant_logits_count_where_the_lens_says(relu: LanguageModel) -> None:
-    shift = relu.head.norm.shift @ relu.head.embedding[: relu.words].T  # type: ignore[union-attr]
-    h = torch.randn(2, relu.width)
+    shift = relu.head.norm.shift @ relu.head.embedding[: relu.vocab_size].T  # type: ignore[union-attr]
+    h = torch.randn(2, relu.hidden_size)
 
     def difference(kind: projection.Kind, one: Lens, other: Lens) -> torch.Tensor:
         return logits(relu, h, kind, one) - logits(relu, h, kind, other)
@@ -104,25 +104,25 @@ def test_constant_logits_count_where_the_lens_says(relu: LanguageModel) -> None:
 
 
 def test_a_head_without_norm_projects_straight_as_in_the_paper() -> None:
-    model = see(tiny_model("opt", _remove_final_layer_norm=True), tiny_tokenizer())
+    model = wrap(tiny_model("opt", _remove_final_layer_norm=True), tiny_tokenizer())
     assert model.head.chain == ()
-    h = torch.randn(4, model.width)
-    expected = h @ model.head.embedding[: model.words].T
+    h = torch.randn(4, model.hidden_size)
+    expected = h @ model.head.embedding[: model.vocab_size].T
     for kind in ("state", "piece"):
         torch.testing.assert_close(logits(model, h, kind), expected)  # type: ignore[arg-type]
 
 
 def test_the_input_embedding_is_a_lens_of_its_own(gated: LanguageModel) -> None:
-    h = torch.randn(2, gated.width)
+    h = torch.randn(2, gated.hidden_size)
     assert gated.head.norm is not None
-    expected = gated.head.norm.fold(h) @ gated.head.input_embedding[: gated.words].T
+    expected = gated.head.norm.fold(h) @ gated.head.input_embedding[: gated.vocab_size].T
     torch.testing.assert_close(logits(gated, h, "piece", Lens(embed="input")), expected)
 
 
 def test_sixteen_bit_weights_are_projected_in_thirty_two() -> None:
     model = load("tiny:llama", dtype="bfloat16")
     assert model.dtype == torch.bfloat16
-    assert logits(model, torch.randn(2, model.width), "piece").dtype == torch.float32
+    assert logits(model, torch.randn(2, model.hidden_size), "piece").dtype == torch.float32
 
 
 def test_the_minus_cell_pushes_against_its_value(gated: LanguageModel) -> None:
@@ -136,16 +136,16 @@ def test_a_norm_behind_the_values_is_folded_into_them() -> None:
     model = load("tiny:gemma2")
     layer = model.layers[0]
     assert layer.after is not None
-    y = read(model, TEXT, "my")[0]
+    y = record(model, TEXT, "my")[0]
     folded = y.m @ value_vectors(layer)
     cosine = nn.functional.cosine_similarity(folded, y.y, dim=-1)
     torch.testing.assert_close(cosine, torch.ones_like(cosine), rtol=1e-4, atol=1e-4)
 
 
 def test_a_residual_multiplier_is_folded_into_the_values() -> None:
-    model = see(tiny_model("granite", residual_multiplier=0.3), tiny_tokenizer())
+    model = wrap(tiny_model("granite", residual_multiplier=0.3), tiny_tokenizer())
     assert model.layers[0].scale == 0.3
-    reading = read(model, TEXT, "my")[0]
+    reading = record(model, TEXT, "my")[0]
     torch.testing.assert_close(
         reading.m @ value_vectors(reading.layer), reading.y, rtol=1e-4, atol=1e-4
     )

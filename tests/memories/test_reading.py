@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from tests.near_ties import assert_best
 
@@ -19,7 +19,7 @@ def hooks_in(model: nn.Module) -> int:
 def test_coefficients_times_values_plus_bias_is_what_the_value_map_gives(
     toy: LanguageModel,
 ) -> None:
-    for reading in read(toy, TEXT, "my"):
+    for reading in record(toy, TEXT, "my"):
         total = reading.m @ reading.layer.values
         if reading.layer.value_bias is not None:
             total = total + reading.layer.value_bias
@@ -27,7 +27,7 @@ def test_coefficients_times_values_plus_bias_is_what_the_value_map_gives(
 
 
 def test_residual_plus_layer_is_the_output_and_the_next_input(toy: LanguageModel) -> None:
-    readings = read(toy, TEXT, "hryo")
+    readings = record(toy, TEXT, "hryo")
     for reading in readings:
         close(reading.r + reading.y, reading.o)
     for before, after in zip(readings, readings[1:], strict=False):
@@ -38,14 +38,14 @@ def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageMo
     from ffmem.memories.projection import logits
 
     tokens = toy.encode(TEXT)
-    expected = toy.model(tokens).logits[..., : toy.words]
-    found = logits(toy, read(toy, tokens, "o")[-1].o, "state")
+    expected = toy.model(tokens).logits[..., : toy.vocab_size]
+    found = logits(toy, record(toy, tokens, "o")[-1].o, "state")
     close(found, expected)
     assert_best(found.argmax(-1), expected)
 
 
 def test_keys_and_biases_make_the_scores(toy: LanguageModel) -> None:
-    for reading in read(toy, TEXT, "xau"):
+    for reading in record(toy, TEXT, "xau"):
         layer = reading.layer
         scores = reading.x @ layer.keys.T
         if layer.key_map.bias is not None:
@@ -56,14 +56,14 @@ def test_keys_and_biases_make_the_scores(toy: LanguageModel) -> None:
 
 
 def test_gate_and_up_multiply_to_the_coefficient(gated: LanguageModel) -> None:
-    for reading in read(gated, TEXT, "aum"):
+    for reading in record(gated, TEXT, "aum"):
         assert reading.u is not None
         close(nn.functional.silu(reading.a) * reading.u, reading.m)
 
 
 def test_a_prefix_alone_gives_the_same_coefficients(toy: LanguageModel) -> None:
     tokens = toy.encode(TEXT)
-    whole, prefix = read(toy, tokens, "m"), read(toy, tokens[:, :6], "m")
+    whole, prefix = record(toy, tokens, "m"), record(toy, tokens[:, :6], "m")
     for one, other in zip(whole, prefix, strict=True):
         close(one.m[:, :6], other.m)
 
@@ -71,7 +71,7 @@ def test_a_prefix_alone_gives_the_same_coefficients(toy: LanguageModel) -> None:
 def test_chosen_columns_are_the_same_columns_of_a_full_reading(toy: LanguageModel) -> None:
     tokens = torch.cat([toy.encode("abcdef"), toy.encode("zyxwvu")])
     at = torch.tensor([3, 5])
-    for full, some in zip(read(toy, tokens), read(toy, tokens, at=at), strict=True):
+    for full, some in zip(record(toy, tokens), record(toy, tokens, at=at), strict=True):
         for quantity in "rxamyo":
             expected = getattr(full, quantity)[torch.arange(2), at]
             close(getattr(some, quantity), expected)
@@ -86,5 +86,5 @@ def test_keys_and_values_are_views_of_the_weights(toy: LanguageModel) -> None:
 
 def test_reading_leaves_no_hook_behind(relu: LanguageModel) -> None:
     before = hooks_in(relu.model)
-    read(relu, TEXT)
+    record(relu, TEXT)
     assert hooks_in(relu.model) == before

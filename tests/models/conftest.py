@@ -10,7 +10,7 @@ import torch
 
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 
 torch.set_num_threads(1)
 
@@ -25,7 +25,7 @@ def look() -> Look:
     def looked(kind: str, **changes: Any) -> LanguageModel:
         name = f"{kind} {sorted(changes.items())}"
         if name not in known:
-            known[name] = see(tiny_model(kind, **changes))
+            known[name] = wrap(tiny_model(kind, **changes))
         return known[name]
 
     return looked

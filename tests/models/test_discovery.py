@@ -9,7 +9,7 @@ from ffmem.errors import ModelError
 from ffmem.models.families import FAMILIES
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.tiny import tiny_model
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 
 
 def parts(layer: FeedForward) -> tuple[object, ...]:
@@ -28,9 +28,9 @@ def parts(layer: FeedForward) -> tuple[object, ...]:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_structure_finds_what_the_row_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model(kind)
-    expected = see(model)
+    expected = wrap(model)
     monkeypatch.delitem(FAMILIES, kind)
-    found = see(model)
+    found = wrap(model)
     assert (expected.known_by, found.known_by) == ("row", "structure")
     assert [parts(layer) for layer in found.layers] == [parts(layer) for layer in expected.layers]
 
@@ -39,68 +39,68 @@ def test_structure_finds_what_the_row_says(kind: str, monkeypatch: pytest.Monkey
     ("kind", "layers"), [("bamba", 3), ("recurrent_gemma", 3), ("xlstm", 3), ("moshi", 3)]
 )
 def test_types_without_a_row_pass_by_structure(kind: str, layers: int) -> None:
-    seen = see(tiny_model(kind))
+    seen = wrap(tiny_model(kind))
     assert seen.known_by == "structure"
     assert len(seen.layers) == layers
 
 
 def test_blocks_that_do_not_run_on_text_are_skipped_and_keep_their_index() -> None:
-    seen = see(tiny_model("mllama"))
+    seen = wrap(tiny_model("mllama"))
     assert [(layer.number, layer.block_index) for layer in seen.layers] == [(1, 0), (2, 2), (3, 3)]
 
 
 def test_a_number_on_the_way_out_of_a_block_is_found() -> None:
-    seen = see(tiny_model("gemma4_unified_text"))
+    seen = wrap(tiny_model("gemma4_unified_text"))
     assert [layer.output_scale for layer in seen.layers] == pytest.approx([0.8] * 3)
 
 
 def test_a_mixture_of_experts_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match="mixtures of experts"):
-        see(tiny_model("mixtral"))
+        wrap(tiny_model("mixtral"))
 
 
 def test_dense_layers_beside_experts_are_refused_too() -> None:
     with pytest.raises(ModelError, match="mixtures of experts"):
-        see(tiny_model("deepseek_v3"))
+        wrap(tiny_model("deepseek_v3"))
 
 
 def test_the_dense_form_of_a_family_with_experts_passes() -> None:
-    assert see(tiny_model("granitemoehybrid", num_local_experts=0)).known_by == "structure"
+    assert wrap(tiny_model("granitemoehybrid", num_local_experts=0)).known_by == "structure"
 
 
 def test_a_model_without_feed_forward_layers_is_refused() -> None:
     with pytest.raises(ModelError, match="add a row as docs/how-to/add-a-family.md says"):
-        see(tiny_model("mamba"))
+        wrap(tiny_model("mamba"))
 
 
 def test_a_tiny_number_of_the_config_cannot_stand_for_a_scale() -> None:
     # In zamba the feed-forward output does not reach the block's output unchanged; scaled by
     # rms_norm_eps it would be too small to be missed.
     with pytest.raises(ModelError, match="follows no known form"):
-        see(tiny_model("zamba"))
+        wrap(tiny_model("zamba"))
 
 
 def test_an_adapter_is_not_taken_for_the_feed_forward_layer() -> None:
     with pytest.raises(
         ModelError, match=r"output\.dense adds to the residual follows no known form"
     ):
-        see(tiny_model("xmod"))
+        wrap(tiny_model("xmod"))
 
 
 def test_blocks_that_run_more_than_once_are_refused() -> None:
     with pytest.raises(ModelError, match="exactly once"):
-        see(tiny_model("hrm_text"))
+        wrap(tiny_model("hrm_text"))
 
 
 def test_a_model_that_needs_more_than_tokens_is_refused() -> None:
     with pytest.raises(ModelError, match="token ids alone"):
-        see(tiny_model("gemma4_unified_assistant"))
+        wrap(tiny_model("gemma4_unified_assistant"))
 
 
 def test_seeing_leaves_the_model_as_it_was() -> None:
     model = tiny_model("helium")
     tokens = torch.tensor([[3, 4, 5]])
     before = model(tokens).logits
-    see(model)
+    wrap(model)
     assert torch.equal(before, model(tokens).logits)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

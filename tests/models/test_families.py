@@ -173,7 +173,7 @@ def assert_small(seen: LanguageModel) -> None:
     assert parameters < 200_000
     assert 2 <= len(seen.layers) <= 4
     assert all(64 <= layer.memories <= 256 for layer in seen.layers)
-    assert seen.width == 32
+    assert seen.hidden_size == 32
 
 
 def assert_exact(seen: LanguageModel) -> None:

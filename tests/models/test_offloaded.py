@@ -12,7 +12,7 @@ from ffmem.models.chat import LocalChat
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
 
 accelerate = pytest.importorskip("accelerate")
@@ -29,7 +29,7 @@ def offloaded(kind: str, way: str, folder: Path) -> LanguageModel:
         accelerate.disk_offload(whole.model, str(folder), execution_device="cpu")
     else:
         accelerate.cpu_offload(whole.model, execution_device="cpu")
-    return see(whole.model, whole.tokenizer)
+    return wrap(whole.model, whole.tokenizer)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -53,7 +53,7 @@ def test_a_checkpoint_loaded_with_a_device_map_is_read(tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(
         tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "disk")
     )
-    found = see(model, expected.tokenizer)
+    found = wrap(model, expected.tokenizer)
     assert found.layers[1].value_map.module.weight.device.type == "meta"
     for check in CHECKS:
         check(expected, found)
@@ -82,4 +82,4 @@ def test_a_model_without_numbers_is_refused() -> None:
     with torch.device("meta"):
         model = tiny_model("llama").to("meta")
     with pytest.raises(ModelError, match="on the meta device, which holds their shapes only"):
-        see(model)
+        wrap(model)

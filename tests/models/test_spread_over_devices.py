@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ffmem.models.loading import load
-from ffmem.models.wrapping import see
+from ffmem.models.wrapping import wrap
 from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
 
 SPLITS = {
@@ -73,7 +73,7 @@ def test_a_checkpoint_loaded_with_a_device_map_is_read_as_on_one_device(tmp_path
     expected.model.save_pretrained(tmp_path)
     places = {"": "cuda:0", "model.layers.2": "cpu", "model.norm": "cpu", "lm_head": "cpu"}
     model = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=places)
-    found = see(model, expected.tokenizer)
+    found = wrap(model, expected.tokenizer)
     assert found.layers[2].value_map.module.weight.device.type == "meta"
     for check in CHECKS:
         check(expected, found)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ffmem.errors import ModelError
-from ffmem.models.tiny import merged, tiny_model, tiny_tokenizer
+from ffmem.models.tiny import merge_settings, tiny_model, tiny_tokenizer
 
 
 def test_a_toy_is_the_same_every_time_and_leaves_the_random_state_alone() -> None:
@@ -41,7 +41,7 @@ def test_changes_reach_the_config() -> None:
 
 def test_dicts_are_merged_to_the_bottom() -> None:
     one, other = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 4}, "e": 5}
-    assert merged(one, other) == {"a": 1, "b": {"c": 2, "d": 4}, "e": 5}
+    assert merge_settings(one, other) == {"a": 1, "b": {"c": 2, "d": 4}, "e": 5}
 
 
 def test_an_unknown_type_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.analyses.values import Bin, LayerAgreement
 from ffmem.report import paper_claims as paper
-from ffmem.report.verdicts import exactly, judged, lower_and_upper, pooled, shown
+from ffmem.report.verdicts import exact, interval_text, judge_claims, lower_and_upper, pool_layers
 from ffmem.studies.study import Study
 
 UPPER_LAYERS = (11, 12, 13, 14, 15, 16)
@@ -57,7 +57,7 @@ def test_the_last_token_must_cost_most_in_every_layer(toy_study: Study) -> None:
 
 
 def test_no_result_is_no_verdict() -> None:
-    assert {verdict.word for verdict in judged({})} == {"not measured"}
+    assert {verdict.word for verdict in judge_claims({})} == {"not measured"}
 
 
 def test_the_upper_layers_are_the_papers() -> None:
@@ -68,12 +68,12 @@ def test_the_upper_layers_are_the_papers() -> None:
 
 
 def test_numbers_are_written_for_people() -> None:
-    assert shown(wilson(35, 1000), "share", interval=False) == "3.5 %"
-    assert shown(exactly(0.0004, 10), "share") == "0.04 % (n\u00a0=\u00a010)"
-    assert shown(exactly(-0.001, 10), "number", interval=False) == "0.00"
-    assert shown(None, "share") == "–"
-    assert shown(exactly(math.nan, 0), "share") == "–"
+    assert interval_text(wilson(35, 1000), "share", interval=False) == "3.5 %"
+    assert interval_text(exact(0.0004, 10), "share") == "0.04 % (n\u00a0=\u00a010)"
+    assert interval_text(exact(-0.001, 10), "number", interval=False) == "0.00"
+    assert interval_text(None, "share") == "–"
+    assert interval_text(exact(math.nan, 0), "share") == "–"
 
 
 def test_pooling_counts_every_case_once() -> None:
-    assert pooled([wilson(1, 10), wilson(9, 90)]) == wilson(10, 100)
+    assert pool_layers([wilson(1, 10), wilson(9, 90)]) == wilson(10, 100)

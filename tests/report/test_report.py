@@ -13,7 +13,7 @@ from ffmem.report.build import build
 from ffmem.report.comparison import compare, write_comparison
 from ffmem.report.report_writer import html
 from ffmem.report.verdicts import CLAIMS
-from ffmem.store.result_files import plain
+from ffmem.store.result_files import to_plain
 from ffmem.studies.study import Study
 
 
@@ -50,7 +50,7 @@ def test_every_number_of_the_page_is_in_the_numbers(toy_study: Study) -> None:
 def test_the_numbers_are_those_of_the_results(toy_study: Study) -> None:
     numbers = json.loads((toy_study.folder / "numbers.json").read_text())
     for name in toy_study.names:
-        assert numbers["results"][name] == plain(toy_study.result(name))
+        assert numbers["results"][name] == to_plain(toy_study.result(name))
     values = toy_study.result("values")
     claim = numbers["claims"]["predictive-values-are-high-up"]["finding"]
     expected = values.predictive.largest.upper / values.predictive.largest.n

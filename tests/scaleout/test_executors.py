@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from ffmem.errors import CorpusError, ScanError
-from ffmem.scaleout.executor import Cluster, Done, Executor, Hire, Local, Means
+from ffmem.scaleout.executor import (
+    Cluster,
+    Executor,
+    JobAnswer,
+    LocalExecutor,
+    Resources,
+    WorkerFactories,
+)
 from tests.scaleout.toy_workers import Square, hire
 from tests.waiting import LONGEST
 
-Staff = Callable[[Hire], AbstractContextManager[Executor]]
+Staff = Callable[[WorkerFactories], AbstractContextManager[Executor]]
 
 
 def on_ray(workers: int = 2) -> Staff:
@@ -25,7 +32,7 @@ def on_ray(workers: int = 2) -> Staff:
 @pytest.fixture(params=["local", "ray"])
 def staff(request: pytest.FixtureRequest) -> Staff:
     if request.param == "local":
-        return Local
+        return LocalExecutor
     request.getfixturevalue("ray_cluster")
     return on_ray()
 
@@ -39,7 +46,7 @@ def settled(executor: Executor, jobs: Iterator[Square]) -> list[tuple[int, int]]
     return sorted(found)
 
 
-def collect(answers: Iterator[Done], found: list[tuple[int, int]]) -> None:
+def collect(answers: Iterator[JobAnswer], found: list[tuple[int, int]]) -> None:
     for done in answers:
         found += done.report
 
@@ -139,7 +146,7 @@ def test_a_job_that_always_fails_is_named_and_the_rest_is_settled(
 
 
 def test_a_worker_that_cannot_start_is_one_sentence(ray_cluster: str) -> None:
-    def broken(_means: Means) -> None:
+    def broken(_means: Resources) -> None:
         raise CorpusError("no such model; check the name")
 
     with (
@@ -151,11 +158,11 @@ def test_a_worker_that_cannot_start_is_one_sentence(ray_cluster: str) -> None:
 
 def test_shares_of_a_cluster() -> None:
     gpus = {"GPU": 8.0, "CPU": 64.0}
-    assert Cluster().share(gpus) == (8, Means(8, 1.0))
-    assert Cluster(gpus_per_worker=4).share(gpus) == (2, Means(32, 4))
-    assert Cluster(gpus_per_worker=0.5).share(gpus) == (16, Means(4, 0.5))
-    assert Cluster().share({"CPU": 2.0}) == (2, Means(1, 0.0))
-    assert Cluster(workers=1).share({"CPU": 2.0}) == (1, Means(2, 0.0))
-    assert Cluster(cpus_per_worker=2).share({"CPU": 5.0}) == (2, Means(2, 0.0))
+    assert Cluster().share(gpus) == (8, Resources(8, 1.0))
+    assert Cluster(gpus_per_worker=4).share(gpus) == (2, Resources(32, 4))
+    assert Cluster(gpus_per_worker=0.5).share(gpus) == (16, Resources(4, 0.5))
+    assert Cluster().share({"CPU": 2.0}) == (2, Resources(1, 0.0))
+    assert Cluster(workers=1).share({"CPU": 2.0}) == (1, Resources(2, 0.0))
+    assert Cluster(cpus_per_worker=2).share({"CPU": 5.0}) == (2, Resources(2, 0.0))
     with pytest.raises(ScanError, match="at least one worker"):
         Cluster(workers=0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.errors import CorpusError
-from ffmem.scaleout.executor import Done, Means
+from ffmem.scaleout.executor import JobAnswer, Resources
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Square:
 class Squarer:
     """Settles every third job, or when told to; forgets all when it is lost."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: Resources) -> None:
         self.means = means
         self._held: list[int] = []
 
-    def do(self, job: Square) -> Done:
+    def do(self, job: Square) -> JobAnswer:
         if job.trouble and (job.marker is None or job.marker.exists()):
             if job.marker is not None:
                 job.marker.unlink()
             strike(job.trouble)
         self._held.append(job.number)
-        return self.settle() if len(self._held) >= 3 else Done((), [])
+        return self.settle() if len(self._held) >= 3 else JobAnswer((), [])
 
-    def settle(self) -> Done:
+    def settle(self) -> JobAnswer:
         settled, self._held = tuple(self._held), []
-        return Done(settled, [(number, number**2) for number in settled])
+        return JobAnswer(settled, [(number, number**2) for number in settled])
 
 
 def strike(trouble: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.layer_scan import LayerScan
-from ffmem.scan.passes.selection import greater, how_many, nth_smallest, picked, where_set
+from ffmem.scan.passes.selection import count_set, elements_at, greater, indices_set, nth_smallest
 from ffmem.scan.settings import ScanSettings
 from tests.scan.brute_force import assert_same, batched, brute_force, readings
 
@@ -49,10 +49,10 @@ def test_picked_are_the_numbers_counted_through_rows(
 ) -> None:
     numbers, places = table.to(dtype), torch.tensor([0, 279, 8, 8, 0, 100])
     flat = [number for row in numbers.tolist() for number in row]
-    found = picked(numbers.to(device), places.to(device))
+    found = elements_at(numbers.to(device), places.to(device))
     assert (found.device.type, found.dtype) == (device, dtype)
     assert found.tolist() == [flat[place] for place in places.tolist()]
-    assert picked(numbers.to(device), places[:0].to(device)).tolist() == []
+    assert elements_at(numbers.to(device), places[:0].to(device)).tolist() == []
 
 
 @on_each_device
@@ -67,9 +67,9 @@ def test_flags_are_those_of_each_number(table: Tensor, device: str) -> None:
     assert greater(table.to(device), 0.5).tolist() == [
         [number > 0.5 for number in row] for row in table.tolist()
     ]
-    assert how_many(flags) == sum(map(sum, expected))
+    assert count_set(flags) == sum(map(sum, expected))
     places = [(r, c) for r, row in enumerate(expected) for c, flag in enumerate(row) if flag]
-    row, column = where_set(flags)
+    row, column = indices_set(flags)
     assert list(zip(row.tolist(), column.tolist(), strict=True)) == places
 
 
@@ -85,5 +85,5 @@ def test_a_scan_in_plain_torch_gives_what_brute_force_gives(
     layer = LayerScan(7, chosen, device, use_kernel=False)
     for start in range(0, len(sentences), 30):
         m, batch = batched(sentences[start : start + 30], 1, 2, torch.float32)
-        layer.see(m.to(device), batch)
+        layer.take_in(m.to(device), batch)
     assert_same(layer.state().to("cpu"), brute_force(sentences, chosen, 1))

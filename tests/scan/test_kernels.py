@@ -39,7 +39,7 @@ def scanned(
 ) -> LayerState:
     for start in range(0, len(sentences), size):
         m, batch = batched(sentences[start : start + size], 1, 2, dtype)
-        layer.see(m.to(DEVICE), batch)
+        layer.take_in(m.to(DEVICE), batch)
     return layer.state().to("cpu")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ffmem.errors import ScanError
 from ffmem.scan.hashing import EMPTY
-from ffmem.scan.launch_queue import Shared
+from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass as sweep
 from ffmem.scan.settings import ScanSettings
@@ -38,7 +38,7 @@ def split(sentences: list[Reading], size: int, by_length: bool) -> list[list[Rea
 
 def seen(layer: LayerScan, batches: list[list[Reading]], bos: int, padding: int = 0) -> LayerState:
     for sentences in batches:
-        layer.see(*batched(sentences, bos, padding))
+        layer.take_in(*batched(sentences, bos, padding))
     return layer.state()
 
 
@@ -58,10 +58,10 @@ def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_giv
     sentences = readings(torch.Generator().manual_seed(seed), 30, MEMORIES)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(sweep, "compiled_walk", lambda: None)
+            patch.setattr(sweep, "compiled_loop", lambda: None)
         layer = LayerScan(MEMORIES, chosen)
         for piece in split(sentences, size, order != "as they come"):
-            layer.see(*batched(piece, bos, padding))
+            layer.take_in(*batched(piece, bos, padding))
             if order == "by length, folded often":
                 layer.state()  # raises the bars, so that more is turned away early
     assert_same(layer.state(), brute_force(sentences, chosen, bos))
@@ -87,7 +87,7 @@ def test_many_rows_at_once_give_what_brute_force_gives(dtype: torch.dtype, signe
     sentences = readings(torch.Generator().manual_seed(5), 400, MEMORIES)
     layer = LayerScan(MEMORIES, chosen)
     for piece in split(sentences, 150, True):
-        layer.see(*batched(piece, 1, 1, dtype))
+        layer.take_in(*batched(piece, 1, 1, dtype))
     assert_same(layer.state(), brute_force(sentences, chosen, 1))
 
 
@@ -95,7 +95,7 @@ def test_coefficients_may_come_with_rows_and_columns_as_one() -> None:
     sentences = readings(torch.Generator().manual_seed(1), 9, MEMORIES)
     m, batch = batched(sentences, 1, 0)
     layer = LayerScan(MEMORIES, ScanSettings(top=3))
-    layer.see(m.flatten(0, 1), batch)
+    layer.take_in(m.flatten(0, 1), batch)
     assert_same(layer.state(), brute_force(sentences, ScanSettings(top=3), 1))
 
 
@@ -129,7 +129,7 @@ def test_of_equal_coefficients_the_earliest_place_is_kept() -> None:
 def test_zeros_never_enter_and_dead_cells_stay_empty() -> None:
     m = torch.tensor([[0.0, -1.0, 0.5]]).repeat(4, 1)
     state = seen(LayerScan(3, ScanSettings(top=2)), [[Reading(0, [1, 2, 3], m)]], bos=1)
-    assert state.triggers.filled.tolist() == [0, 0, 1]
+    assert state.triggers.slot_counts.tolist() == [0, 0, 1]
     assert (state.sample.places[:2] == EMPTY).all()
     assert state.tallies.fires.tolist() == [0, 0, 2]
 
@@ -164,7 +164,7 @@ def test_resuming_forgets_what_was_read_before() -> None:
     chosen = ScanSettings(top=3, sample=2)
     saved = seen(LayerScan(MEMORIES, chosen), batches[:1], bos=1)
     layer = LayerScan(MEMORIES, chosen)
-    layer.see(*batched(batches[1], 1, 0))
+    layer.take_in(*batched(batches[1], 1, 0))
     layer.resume(saved)
     expected = brute_force(batches[0] + batches[2], chosen, 1)
     assert_same(seen(layer, batches[2:], bos=1), expected)
@@ -180,7 +180,7 @@ def test_a_state_stays_as_it_is_when_more_is_seen() -> None:
 
 def test_layers_that_share_work_do_not_disturb_each_other() -> None:
     chosen = ScanSettings(top=3, sample=2)
-    shared = Shared(chosen)
+    shared = LaunchQueue(chosen)
     generator = torch.Generator().manual_seed(8)
     sentences = readings(generator, 24, 2 * MEMORIES)
     halves = (slice(0, MEMORIES), slice(MEMORIES, 2 * MEMORIES))
@@ -188,7 +188,7 @@ def test_layers_that_share_work_do_not_disturb_each_other() -> None:
     for piece in split(sentences, 5, True):
         m, batch = batched(piece, 1, 0)
         for layer, half in zip(layers, halves, strict=True):
-            layer.see(m[..., half].contiguous(), batch)
+            layer.take_in(m[..., half].contiguous(), batch)
     for layer, half in zip(layers, halves, strict=True):
         own = [Reading(s.number, s.tokens, s.m[:, half]) for s in sentences]
         assert_same(layer.state(), brute_force(own, chosen, 1))
@@ -200,14 +200,14 @@ def test_coefficients_that_are_not_finite_stop_the_scan(bad: float) -> None:
     m[2, 1] = bad
     layer = LayerScan(2, ScanSettings())
     with pytest.raises(ScanError, match="bfloat16 or float32"):
-        layer.see(*batched([Reading(0, [1, 2, 3], m)], 1, 0))
+        layer.take_in(*batched([Reading(0, [1, 2, 3], m)], 1, 0))
 
 
 def test_what_stands_in_the_padding_does_not_matter() -> None:
     sentences = readings(torch.Generator().manual_seed(2), 12, MEMORIES)
     m, batch = batched(sentences, 1, 2)
     layer = LayerScan(MEMORIES, ScanSettings(top=3))
-    layer.see(m.masked_fill(m == 999.0, float("nan")), batch)
+    layer.take_in(m.masked_fill(m == 999.0, float("nan")), batch)
     assert_same(layer.state(), brute_force(sentences, ScanSettings(top=3), 1))
 
 
@@ -215,7 +215,7 @@ def test_a_sentence_too_long_to_number_is_refused() -> None:
     batch = batched([Reading(3, [1], torch.ones(2, 1))], 1, 0)[1]
     long = type(batch)(batch.tokens, torch.tensor([65_536]), batch.sentences, 1)
     with pytest.raises(ScanError, match="sentence 3 has 65536 tokens"):
-        LayerScan(1, ScanSettings()).see(torch.ones(1, 2, 1), long)
+        LayerScan(1, ScanSettings()).take_in(torch.ones(1, 2, 1), long)
 
 
 def test_a_state_of_another_size_is_refused() -> None:

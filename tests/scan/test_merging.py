@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, mixed, prefix_hashes, priorities
+from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, mix_bits, prefix_hashes, priorities
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Candidates, tables
 from ffmem.scan.state.sample import Sample
@@ -168,7 +168,7 @@ def test_priorities_depend_on_number_and_seed_and_fill_their_range() -> None:
 
 def test_mixing_is_one_to_one() -> None:
     numbers = torch.arange(-5000, 5000)
-    assert len(mixed(numbers).unique()) == len(numbers)
+    assert len(mix_bits(numbers).unique()) == len(numbers)
 
 
 def test_prefixes_have_equal_hashes_exactly_when_their_tokens_are_equal() -> None:

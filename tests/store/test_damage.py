@@ -15,20 +15,20 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.execution.run import scan
+from ffmem.execution.run import run_scan
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.report_writer import write_report
 from ffmem.store import digests
-from ffmem.store.digests import NOTES, write_noted
-from ffmem.store.lookup import Lookup
+from ffmem.store.digests import NOTES, write_and_note
+from ffmem.store.lookup import MemoryIndex
 from ffmem.store.range_checks import range_damage
-from ffmem.store.result_files import read_record
+from ffmem.store.result_files import read_result
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import is_made
+from ffmem.store.search_index import is_current_index
 from ffmem.store.verification import inventory
-from ffmem.studies.inputs import SMALL, Subject
-from ffmem.studies.runner import run_stages
+from ffmem.studies.inputs import SMALL, StudyInputs
+from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
@@ -43,8 +43,8 @@ def whole(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A scan with its search index, one analysis, one figure's files and a report."""
     out = tmp_path_factory.mktemp("damage") / "study"
     store = scanned_lines(relu, out, [*FEW_LINES, "café 東京"])
-    Lookup.open(store)
-    run_stages(Subject(relu, store, SMALL), ("values",), out)
+    MemoryIndex.open(store)
+    run_analyses(StudyInputs(relu, store, SMALL), ("values",), out)
     found = open_study(out)
     save_one_figure(found.charts)(out / "figures")
     write_report(found)
@@ -200,11 +200,11 @@ def test_no_damage_of_a_scan_is_a_traceback(
 def test_a_damaged_index_is_made_again(study: Path) -> None:
     truncate(study / "prepared" / "promoting_rows.npy")
     store = ScanStore.open(study)
-    assert not is_made(store)
+    assert not is_current_index(store)
     heard: list[str] = []
-    Lookup.open(store, heard.append)
+    MemoryIndex.open(store, heard.append)
     assert heard
-    assert is_made(store)
+    assert is_current_index(store)
     assert damaged(study) == []
 
 
@@ -219,9 +219,9 @@ def test_a_damaged_scan_is_neither_indexed_nor_analysed(
     store = ScanStore.open(study)
     (study / "prepared" / "made.json").unlink()
     with pytest.raises(StoreError, match="trigger_coefficients"):
-        Lookup.open(store)
+        MemoryIndex.open(store)
     with pytest.raises(StoreError, match="trigger_coefficients"):
-        run_stages(Subject(relu, store, SMALL), ("values",), study, again=("values",))
+        run_analyses(StudyInputs(relu, store, SMALL), ("values",), study, again=("values",))
 
 
 @pytest.mark.parametrize("command", ["report", "analyse"])
@@ -233,7 +233,7 @@ def test_a_damaged_result_is_refused_or_made_again(
     digit = text.index("0.") + 2
     path.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
     with pytest.raises(StoreError, match=r"values\.json is not as it was written"):
-        read_record(path)
+        read_result(path)
     if command == "report":
         code, _, err = run(capsys, "report", str(study))
         assert code == 2
@@ -287,8 +287,11 @@ def test_what_a_file_without_a_digest_cannot_say_is_seen(
     )
     place = (store.row(cell), 0)
     if name.startswith("sentence"):
-        sentence = store.kept.row(store.triggers(cell)[0].sentence)
-        starts = {"sentence_text": store.kept.text_starts, "sentence_token_ends": store.kept.starts}
+        sentence = store.sentences.row(store.triggers(cell)[0].sentence)
+        starts = {
+            "sentence_text": store.sentences.text_starts,
+            "sentence_token_ends": store.sentences.starts,
+        }
         place = (int(starts[name][sentence]) if name in starts else sentence, 0)
     changed(study, name, value, place)
     code, _, err = run(capsys, "show", str(study), str(cell))
@@ -318,37 +321,37 @@ def test_a_kill_between_note_and_file_leaves_the_old_file_as_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "one.txt"
-    write_noted(path, lambda part: part.write_text("old"))
+    write_and_note(path, lambda part: part.write_text("old"))
 
     def killed(_self: Path, _target: Path) -> Path:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        write_noted(path, lambda part: part.write_text("new"))
+        write_and_note(path, lambda part: part.write_text("new"))
     monkeypatch.undo()
-    digests.check_noted(path)
+    digests.check_note(path)
     assert path.read_text() == "old"
     path.write_text("new")  # as another writer of the same file leaves it
-    digests.check_noted(path)
+    digests.check_note(path)
     path.write_text("bad")
     with pytest.raises(StoreError, match=r"one\.txt is not as it was written"):
-        digests.check_noted(path)
+        digests.check_note(path)
 
 
 def test_a_note_that_lost_its_end_does_not_take_the_next_one(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        write_noted(tmp_path / name, lambda part: part.write_text("text"))
+        write_and_note(tmp_path / name, lambda part: part.write_text("text"))
     notes = tmp_path / NOTES
     notes.write_bytes(notes.read_bytes()[:-20])
-    write_noted(tmp_path / "three", lambda part: part.write_text("text"))
+    write_and_note(tmp_path / "three", lambda part: part.write_text("text"))
     found, broken = digests.read_notes(notes)
     assert (set(found), broken) == ({"one", "three"}, 1)
 
 
 def test_the_same_content_is_noted_once(tmp_path: Path) -> None:
     for _ in range(3):
-        write_noted(tmp_path / "one", lambda part: part.write_text("text"))
+        write_and_note(tmp_path / "one", lambda part: part.write_text("text"))
     assert len((tmp_path / NOTES).read_text().splitlines()) == 1
 
 
@@ -361,7 +364,7 @@ def test_a_scan_behind_a_url_is_verified_there(
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
     text, there = tmp_path / "corpus.txt", "memory://damage/scan"
     text.write_text("\n".join(sentences(30)) + "\n", encoding="utf-8")
-    scan(relu, plan_for(relu, text), location(there))
+    run_scan(relu, plan_for(relu, text), location(there))
     memory = fsspec.filesystem("memory")
     try:
         code, out, _ = run(capsys, "verify", there)

@@ -11,9 +11,9 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.store import word_index as trigger_words
-from ffmem.store.lookup import Found, Lookup
+from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import is_made
+from ffmem.store.search_index import is_current_index
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
@@ -32,12 +32,12 @@ def every_cell(store: ScanStore) -> list[Address]:
     ]
 
 
-def as_counts(lookup: Lookup, found: Found) -> dict[Address, int]:
+def as_counts(lookup: MemoryIndex, found: Matches) -> dict[Address, int]:
     return dict(zip(lookup.addresses(found.rows), found.scores.tolist(), strict=True))
 
 
 def test_rows_and_addresses_are_inverse(store: ScanStore) -> None:
-    lookup, cells = Lookup.open(store), every_cell(store)
+    lookup, cells = MemoryIndex.open(store), every_cell(store)
     rows = np.array([store.row(cell) for cell in cells])
     assert lookup.addresses(rows) == cells
     assert sorted(rows.tolist()) == list(range(lookup.cells))
@@ -58,7 +58,7 @@ def slow_words(store: ScanStore, wanted: set[str]) -> dict[Address, int]:
 
 @pytest.mark.parametrize("phrase", ["the", "River", "the, river!", "sat near", "nothing", "", "!"])
 def test_words_of_triggers_are_counted_as_reading_them_does(store: ScanStore, phrase: str) -> None:
-    lookup = Lookup.open(store)
+    lookup = MemoryIndex.open(store)
     wanted = set(re.findall(r"\w+", phrase.lower()))
     expected = slow_words(store, wanted) if wanted else {}
     found = lookup.with_words(phrase)
@@ -71,19 +71,19 @@ def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
 ) -> None:
     monkeypatch.setattr(trigger_words, "COMMON", 0)
     monkeypatch.setattr(trigger_words, "CELLS", 100)  # so that there are several parts
-    monkeypatch.setattr("ffmem.store.search_index.is_made", lambda _store: False)
-    again = Lookup.open(store)
+    monkeypatch.setattr("ffmem.store.search_index.is_current_index", lambda _store: False)
+    again = MemoryIndex.open(store)
     expected = {cell: n for cell, n in slow_words(store, {"the"}).items() if n > 1}
     assert expected
     assert as_counts(again, again.with_words("the")) == expected
     monkeypatch.undo()
-    store.folder.prepared("made.json").unlink()
+    store.folder.index_file("made.json").unlink()
 
 
 def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(
     store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lookup = Lookup.open(store)
+    lookup = MemoryIndex.open(store)
     assert lookup.with_words("the river").looked_at == 1
     monkeypatch.setattr("ffmem.store.lookup.MOST_COUNTED", 3)
     assert lookup.with_words("the river").looked_at < 1
@@ -93,14 +93,14 @@ def test_arrays_are_made_once_and_again_when_the_scan_differs(
     store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    Lookup.open(store)
-    Lookup.open(store, heard.append)
+    MemoryIndex.open(store)
+    MemoryIndex.open(store, heard.append)
     assert not heard
-    store.folder.prepared("made.json").write_text("{}")
-    assert not is_made(store)
-    Lookup.open(store, heard.append)
+    store.folder.index_file("made.json").write_text("{}")
+    assert not is_current_index(store)
+    MemoryIndex.open(store, heard.append)
     assert heard
-    assert is_made(store)
+    assert is_current_index(store)
 
 
 def test_words_end_at_punctuation_of_any_alphabet_and_at_sentences() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.store.result_files import Record, plain, read_record, restored, write_record
+from ffmem.store.result_files import ResultFile, read_result, restore, to_plain, write_result
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ OUTER = Outer(
 
 def test_a_round_trip_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "outer.json"
-    write_record(path, Record("outer", {"seed": 1}, 0.25, OUTER))
-    found = read_record(path)
+    write_result(path, ResultFile("outer", {"seed": 1}, 0.25, OUTER))
+    found = read_result(path)
     assert (found.name, found.made_from, found.seconds) == ("outer", {"seed": 1}, 0.25)
-    assert restored(Outer, found.result) == OUTER
+    assert restore(Outer, found.result) == OUTER
 
 
 def test_what_is_no_number_is_null_and_comes_back_as_such() -> None:
-    assert plain(Inner(math.nan, "a")) == {"share": None, "label": "a"}
-    assert math.isnan(restored(Inner, {"share": None, "label": "a"}).share)
+    assert to_plain(Inner(math.nan, "a")) == {"share": None, "label": "a"}
+    assert math.isnan(restore(Inner, {"share": None, "label": "a"}).share)
 
 
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
@@ -53,4 +53,4 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     for text in ("{", '{"name": 1}', "[]"):
         path.write_text(text)
         with pytest.raises(StoreError, match="bad.json"):
-            read_record(path)
+            read_result(path)

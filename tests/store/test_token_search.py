@@ -14,9 +14,9 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.store.lookup import Lookup
+from ffmem.store.lookup import MemoryIndex
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import is_made
+from ffmem.store.search_index import is_current_index
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 from tests.cli.test_commands import run
 
@@ -40,11 +40,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ScanStore:
 
 
 @pytest.fixture(params=["index", "tables"])
-def lookup(request: pytest.FixtureRequest, store: ScanStore) -> Lookup:
+def lookup(request: pytest.FixtureRequest, store: ScanStore) -> MemoryIndex:
     if request.param == "index":
-        Lookup.open(store)
-    found = Lookup.at_once(store)
-    assert is_made(store) == (found.index is not None) == (request.param == "index")
+        MemoryIndex.open(store)
+    found = MemoryIndex.at_once(store)
+    assert is_current_index(store) == (found.index is not None) == (request.param == "index")
     return found
 
 
@@ -70,12 +70,12 @@ def slow_pushing(store: ScanStore, token: int, end: str) -> list[tuple[Address, 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_cells_of_every_token_stand_in_the_order_of_rank_and_probability(
-    store: ScanStore, lookup: Lookup, end: str
+    store: ScanStore, lookup: MemoryIndex, end: str
 ) -> None:
     ties = 0
     for token in range(0, len(lookup.words), 3):
         expected = slow_pushing(store, token, end)
-        found = lookup.pushing(token, end)  # type: ignore[arg-type]
+        found = lookup.promoters(token, end)  # type: ignore[arg-type]
         assert lookup.addresses(found.rows) == [cell for cell, _, _ in expected]
         assert found.scores.tolist() == [rank for _, rank, _ in expected]
         ties += len(expected) - len({entry[1:] for entry in expected})
@@ -87,13 +87,13 @@ def test_cells_of_every_token_stand_in_the_order_of_rank_and_probability(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_the_ends_of_values_are_rows_of_the_table(
-    store: ScanStore, lookup: Lookup, end: str
+    store: ScanStore, lookup: MemoryIndex, end: str
 ) -> None:
     for row in values_of(store)[::7]:
         for cell in store.cells(Address(row["layer"], row["memory"])):
             turned = cell.sign == "-"
             stored = ENDS[(end == "suppressed") != turned]
-            pushes = lookup.pushes(cell, end)  # type: ignore[arg-type]
+            pushes = lookup.value_tokens(cell, end)  # type: ignore[arg-type]
             assert [push.token for push in pushes] == row[stored]
             assert [push.text for push in pushes] == [lookup.words[one] for one in row[stored]]
             logits = [-x if turned else x for x in row[f"{stored}_logits"]]
@@ -101,7 +101,7 @@ def test_the_ends_of_values_are_rows_of_the_table(
 
 
 def test_cells_whose_triggers_end_in_a_token_are_those_of_the_table(
-    store: ScanStore, lookup: Lookup
+    store: ScanStore, lookup: MemoryIndex
 ) -> None:
     table = pq.read_table(store.folder.table("endings")).to_pylist()
     assert table
@@ -115,11 +115,11 @@ def test_cells_whose_triggers_end_in_a_token_are_those_of_the_table(
 
 
 def test_the_command_prints_that_order_and_writes_nothing(
-    capsys: pytest.CaptureFixture[str], store: ScanStore, lookup: Lookup
+    capsys: pytest.CaptureFixture[str], store: ScanStore, lookup: MemoryIndex
 ) -> None:
     folder = str(store.folder.root)
     files = sorted(store.folder.root.rglob("*"))
-    token = next(push for push in lookup.pushes(lookup.one(0)) if push.text.isalpha())
+    token = next(push for push in lookup.value_tokens(lookup.address(0)) if push.text.isalpha())
     words = ("search", folder, "--token", token.text, "-n", "9")
     code, out, _ = run(capsys, *words, "--json")
     assert code == 0
@@ -132,7 +132,7 @@ def test_the_command_prints_that_order_and_writes_nothing(
     code, out, _ = run(capsys, "show", folder, "L2.7", "--json")
     pushes = [push["token"] for push in json.loads(out)[-1]["promoted"]]
     last = store.cells(Address(2, 7))[-1]
-    assert pushes == [push.token for push in lookup.pushes(last)]
+    assert pushes == [push.token for push in lookup.value_tokens(last)]
     assert sorted(store.folder.root.rglob("*")) == files
 
 
@@ -145,7 +145,7 @@ def test_a_text_that_is_no_token_is_one_sentence(
 
 
 def test_a_word_is_also_looked_for_with_a_space_in_front(store: ScanStore) -> None:
-    lookup = Lookup(store, ("a", " a", " b", " b"))
+    lookup = MemoryIndex(store, ("a", " a", " b", " b"))
     assert lookup.token_ids("a") == [0]
     assert lookup.token_ids(" a") == [1]
     assert lookup.token_ids("b") == [2, 3]
@@ -153,21 +153,21 @@ def test_a_word_is_also_looked_for_with_a_space_in_front(store: ScanStore) -> No
 
 
 def test_words_of_triggers_are_found_without_an_index_too(store: ScanStore) -> None:
-    found = Lookup.at_once(store).with_words("the river")
-    expected = Lookup.open(store).with_words("the river")
+    found = MemoryIndex.at_once(store).with_words("the river")
+    expected = MemoryIndex.open(store).with_words("the river")
     assert found.rows.tolist() == expected.rows.tolist() != []
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_a_damaged_index_is_not_used(store: ScanStore, damage: str) -> None:
-    expected = Lookup.open(store).pushing(5).rows.tolist()
-    path = store.folder.prepared("promoting_rows.npy")
+    expected = MemoryIndex.open(store).promoters(5).rows.tolist()
+    path = store.folder.index_file("promoting_rows.npy")
     if damage == "gone":
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-20])
-    for lookup in (Lookup.at_once(store), Lookup.open(store), Lookup.at_once(store)):
-        assert lookup.pushing(5).rows.tolist() == expected
+    for lookup in (MemoryIndex.at_once(store), MemoryIndex.open(store), MemoryIndex.at_once(store)):
+        assert lookup.promoters(5).rows.tolist() == expected
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
@@ -183,7 +183,7 @@ def test_a_damaged_table_is_one_sentence(store: ScanStore, table: str, damage: s
 
 
 def ask_everything(store: ScanStore) -> None:
-    lookup = Lookup.at_once(store)
-    lookup.pushes(lookup.one(7))
-    lookup.pushing(5)
+    lookup = MemoryIndex.at_once(store)
+    lookup.value_tokens(lookup.address(7))
+    lookup.promoters(5)
     lookup.ending_in(5)

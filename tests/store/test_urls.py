@@ -10,10 +10,10 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.execution.run import ModelChoice, scan, scan_by
+from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.scaleout.executor import Local
+from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.scan_store import ScanStore
 from tests.whole.small_scans import plan_for, same_store, sentences
 
@@ -36,8 +36,8 @@ def test_a_scan_stops_goes_on_and_ends_behind_a_url(
 
     def run(watch: object) -> ScanStore:
         if kind == "workers":
-            return scan_by(Local, ModelChoice("tiny:opt"), plan, out, watch)  # type: ignore[arg-type]
-        return scan(relu, plan, out, watch)  # type: ignore[arg-type]
+            return run_scan_by(LocalExecutor, ModelChoice("tiny:opt"), plan, out, watch)  # type: ignore[arg-type]
+        return run_scan(relu, plan, out, watch)  # type: ignore[arg-type]
 
     def stop(_progress: object, _share: object) -> None:
         raise KeyboardInterrupt
@@ -47,7 +47,7 @@ def test_a_scan_stops_goes_on_and_ends_behind_a_url(
     with pytest.raises(StoreError, match="not finished"):
         ScanStore.open(there)
     found = run(lambda _progress, _share: None)
-    expected = scan(relu, plan, tmp_path / "expected")
+    expected = run_scan(relu, plan, tmp_path / "expected")
     same_store(expected.folder.root, found.folder.root)
     cell = Address(2, 3)
     assert ScanStore.open(there).triggers(cell) == expected.triggers(cell)

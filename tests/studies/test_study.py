@@ -14,7 +14,7 @@ from ffmem.cli.main import main
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.errors import FfmemError, StoreError
-from ffmem.execution.run import ScanPlan, scan
+from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
@@ -22,7 +22,7 @@ from ffmem.studies.estimates import estimate
 from ffmem.studies.inputs import Sizes
 from ffmem.studies.scanned_model import scanned_model
 from ffmem.studies.study import open_study
-from ffmem.workflows import StudyPlan, study
+from ffmem.workflows import StudyPlan, run_study
 from tests.analyses.conftest import lines
 
 Capture = pytest.CaptureFixture[str]
@@ -72,9 +72,9 @@ def test_a_study_of_other_sizes_takes_over_and_the_earlier_results_stay_beside(
     lines_of = SentenceSettings(splitter="line", max_tokens=60)
     scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
     plan = StudyPlan(scanning, Sizes(sample=9), only=("refinement",))
-    study(relu, plan, tmp_path / "out")
+    run_study(relu, plan, tmp_path / "out")
     first = (tmp_path / "out/analyses/refinement.json").read_bytes()
-    found, events = study(relu, replace(plan, sizes=Sizes(sample=8)), tmp_path / "out")
+    found, events = run_study(relu, replace(plan, sizes=Sizes(sample=8)), tmp_path / "out")
     assert found.result("refinement").prefixes == 8
     earlier = events[0].earlier
     assert earlier is not None
@@ -139,7 +139,7 @@ def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, cor
     plan = ScanPlan(
         Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
     )
-    store = scan(model, plan, tmp_path / "scan")
+    store = run_scan(model, plan, tmp_path / "scan")
     again = scanned_model(store)
     assert again.dtype == torch.float32
     for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):

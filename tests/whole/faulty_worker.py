@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from ffmem.corpus.batches import Batch
 from ffmem.execution.messages import Read
-from ffmem.execution.shard_reader import Work
+from ffmem.execution.shard_reader import ReadyShards
 from ffmem.execution.worker import ScanWorker
-from ffmem.scaleout.executor import Done
+from ffmem.scaleout.executor import JobAnswer
 
 
 class FaultyWorker(ScanWorker):
@@ -26,12 +26,12 @@ class FaultyWorker(ScanWorker):
     def _next_save(self, _time: float) -> None:
         """The number of shards decides, not the clock."""
 
-    def _read(self, job: Read) -> Done:
+    def _read(self, job: Read) -> JobAnswer:
         faults = sorted((self._brief.folder.root / "faults").glob(f"*-{job.number}"))
         if faults:
             inner = self._reader.read
 
-            def read(work: Work) -> Iterator[Batch]:
+            def read(work: ReadyShards) -> Iterator[Batch]:
                 for batch in inner(work):
                     yield batch
                     faults[0].unlink()
@@ -44,7 +44,7 @@ class FaultyWorker(ScanWorker):
 class StuckWorker(FaultyWorker):
     """Reads two shards, which are saved, and never ends the third."""
 
-    def _read(self, job: Read) -> Done:
+    def _read(self, job: Read) -> JobAnswer:
         while job.number >= 2:
             time.sleep(60)
         return super()._read(job)

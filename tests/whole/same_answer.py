@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.memories.recording import LayerReading, read
+from ffmem.memories.recording import LayerRecord, record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -43,10 +43,10 @@ def same_fires(model: LanguageModel, corpus: Path, one: ScanStore, other: ScanSt
 
 def same_triggers(model: LanguageModel, one: ScanStore, other: ScanStore) -> None:
     @cache
-    def readings(sentence: int, position: int) -> tuple[LayerReading, ...]:
-        store = one if sentence in one.kept.numbers else other
-        ids = store.kept.token_ids(store.kept.row(sentence))[:position].tolist()
-        return read(model, torch.tensor([[model.bos, *ids]]), "m")
+    def readings(sentence: int, position: int) -> tuple[LayerRecord, ...]:
+        store = one if sentence in one.sentences.numbers else other
+        ids = store.sentences.token_ids(store.sentences.row(sentence))[:position].tolist()
+        return record(model, torch.tensor([[model.bos, *ids]]), "m")
 
     for cell in every_cell(one):
         pair = [store.triggers(cell) for store in (one, other)]
@@ -73,7 +73,7 @@ def prefixes_near_zero(model: LanguageModel, corpus: Path, cell: Address) -> int
     """How many prefixes of the corpus rounding alone can let fire."""
     count = 0
     for line in corpus.read_text(encoding="utf-8").splitlines():
-        reading = read(model, line, "am")[cell.layer - 1]
+        reading = record(model, line, "am")[cell.layer - 1]
         scores = (reading.m if model.gated else reading.a)[..., cell.index].flatten()
         count += int((scores[1:-1].abs() < NEAR_ZERO).sum())
     return count

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ffmem.cli.main import main
-from ffmem.store.result_files import plain
-from ffmem.studies.registry import STAGES, chosen
+from ffmem.store.result_files import to_plain
+from ffmem.studies.registry import ANALYSES, parse_names
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import lines
 
@@ -43,10 +43,10 @@ def test_every_analysis_leaves_numbers_and_figures(
 ) -> None:
     valid = str(folder.parent / "valid.txt")
     run(capsys, monkeypatch, "analyse", str(folder), "--valid", valid, "--sample", "12")
-    for name in STAGES:
+    for name in ANALYSES:
         found = json.loads((folder / "analyses" / f"{name}.json").read_text())
         assert found["name"] == name
-        assert plain(open_study(folder).result(name)) == found["result"]
+        assert to_plain(open_study(folder).result(name)) == found["result"]
     for kind in ("html", "svg", "png", "csv", "json"):
         names = {path.stem for path in (folder / "figures").glob(f"*.{kind}")}
         assert {"values-agreement", "refinement-winners", "causal-divergence"} <= names
@@ -117,7 +117,7 @@ def test_a_stage_that_fails_leaves_the_others(
     def breaks(_subject: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setitem(STAGES, "values", replace(STAGES["values"], run=breaks))
+    monkeypatch.setitem(ANALYSES, "values", replace(ANALYSES["values"], run=breaks))
     words = ["analyse", str(folder), "--only", "values,refinement", "--sample", "9"]
     monkeypatch.setattr(sys, "argv", ["ffmem", *words])
     with pytest.raises(SystemExit) as stop:
@@ -125,11 +125,11 @@ def test_a_stage_that_fails_leaves_the_others(
     assert stop.value.code == 2
     assert "values failed: MemoryError" in capsys.readouterr().err
     study = open_study(folder)
-    assert (study.names, study.failed) == (("refinement",), ("values",))
+    assert (study.names, study.failures) == (("refinement",), ("values",))
     assert "no room" in (folder / "failures/values.txt").read_text()
     monkeypatch.undo()
     run(capsys, monkeypatch, *words)
-    assert not open_study(folder).failed
+    assert not open_study(folder).failures
 
 
 def test_a_validation_text_that_is_gone_fails_only_what_reads_it(
@@ -159,4 +159,4 @@ def test_a_wrong_name_is_one_sentence(
 
 
 def test_names_are_read_with_spaces() -> None:
-    assert chosen(" values, causal") == ("values", "causal")
+    assert parse_names(" values, causal") == ("values", "causal")

@@ -13,12 +13,19 @@ import pytest
 
 from ffmem.errors import CorpusError, ScanError, StoreError
 from ffmem.execution.ledger import Ledger
-from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, scan, scan_by, scan_on
+from ffmem.execution.run import (
+    Cluster,
+    ModelChoice,
+    ScanPlan,
+    run_scan,
+    run_scan_by,
+    run_scan_on_ray,
+)
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scaleout.executor import Local
+from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.checkpoint import read_notes
-from ffmem.store.folder import ScanFolder
+from ffmem.store.folder import StudyFolder
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import wait_until
 from tests.whole.faulty_worker import FaultyWorker
@@ -53,7 +60,7 @@ def plan(llama: LanguageModel, corpus: Path) -> ScanPlan:
 @pytest.fixture
 def expected(llama: LanguageModel, plan: ScanPlan, tmp_path: Path) -> Path:
     """The store that one process makes."""
-    store = scan(llama, plan, tmp_path / "expected")
+    store = run_scan(llama, plan, tmp_path / "expected")
     assert store.manifest.counts["sentences"] == 660
     return tmp_path / "expected"
 
@@ -68,10 +75,10 @@ def test_local_and_two_workers_agree_to_the_byte(
 ) -> None:
     """One worker is compared below, after its driver was killed: a start takes seconds."""
     shards: list[int] = []
-    scan_by(Local, MODEL, plan, tmp_path / "local")
+    run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "local")
     same_store(expected, tmp_path / "local")
     watch = lambda progress, _share: shards.append(progress.shards)  # noqa: E731
-    scan_on(ONE_THREAD(workers=2), MODEL, plan, tmp_path / "ray", watch)
+    run_scan_on_ray(ONE_THREAD(workers=2), MODEL, plan, tmp_path / "ray", watch)
     same_store(expected, tmp_path / "ray")
     assert shards == list(range(1, len(shards) + 1))
     assert len(shards) > 6
@@ -84,7 +91,7 @@ def test_a_killed_worker_and_one_out_of_memory_lose_nothing_and_count_nothing_tw
     (out / "faults").mkdir(parents=True)
     for fault in ("kill-3", "memory-6"):
         (out / "faults" / fault).touch()
-    scan_on(ONE_THREAD(workers=2), MODEL, plan, out)
+    run_scan_on_ray(ONE_THREAD(workers=2), MODEL, plan, out)
     (out / "faults").rmdir()  # both have struck
     same_store(expected, out)
 
@@ -107,7 +114,7 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     assert driver.stdin is not None
     driver.stdin.write(pickle.dumps((ray_cluster, plan, out)))
     driver.stdin.close()
-    folder = ScanFolder(out)
+    folder = StudyFolder(out)
     wait_until(lambda: saved_shards(folder) or driver.poll() is not None, "a saved part")
     driver.kill()
     assert driver.wait() == -signal.SIGKILL
@@ -115,12 +122,12 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     with pytest.raises(StoreError, match="not finished"):
         ScanStore.open(out)
     began: list[int] = []
-    scan_on(ONE_THREAD(workers=1), MODEL, plan, out, lambda p, _: began.append(p.shards))
+    run_scan_on_ray(ONE_THREAD(workers=1), MODEL, plan, out, lambda p, _: began.append(p.shards))
     assert began[0] == 3  # what was saved counts at once
     same_store(expected, out)
 
 
-def saved_shards(folder: ScanFolder) -> set[int]:
+def saved_shards(folder: StudyFolder) -> set[int]:
     """Without changing anything: the driver may be alive."""
     try:
         return {s for path in folder.parts.glob("*.safetensors") for s in shards_in(path)}
@@ -143,15 +150,15 @@ def test_a_broken_file_stops_the_scan_after_all_before_it_and_mended_it_goes_on(
         (folder / f"{number}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     plan, middle = plan_for(llama, folder), folder / "1.txt"
     whole = middle.read_bytes()
-    scan(llama, plan, tmp_path / "expected")
+    run_scan(llama, plan, tmp_path / "expected")
     middle.write_bytes(whole[:2000] + b"\xff" + whole[2001:])
     with pytest.raises(CorpusError, match=r"1\.txt line \d+ is not valid UTF-8"):
-        scan_by(Local, MODEL, plan, out)
-    before = Ledger.open(ScanFolder(out)).saved
+        run_scan_by(LocalExecutor, MODEL, plan, out)
+    before = Ledger.open(StudyFolder(out)).safe_shards
     assert before == set(range(len(before)))
     assert len(before) >= 2
     middle.write_bytes(whole)
-    scan_by(Local, MODEL, plan, out)
+    run_scan_by(LocalExecutor, MODEL, plan, out)
     same_store(tmp_path / "expected", out)
 
 
@@ -165,9 +172,9 @@ def test_stopped_by_hand_it_saves_and_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scan_by(Local, MODEL, plan, out, stop)
-    assert Ledger.open(ScanFolder(out)).saved == {0, 1, 2}
-    scan_by(Local, MODEL, plan, out)
+        run_scan_by(LocalExecutor, MODEL, plan, out, stop)
+    assert Ledger.open(StudyFolder(out)).safe_shards == {0, 1, 2}
+    run_scan_by(LocalExecutor, MODEL, plan, out)
     same_store(expected, out)
 
 
@@ -175,15 +182,15 @@ def test_a_cap_on_sentences_is_the_same_cap(
     llama: LanguageModel, plan: ScanPlan, corpus: Path, tmp_path: Path
 ) -> None:
     capped = plan_for(llama, corpus, max_sentences=301)
-    scan(llama, capped, tmp_path / "expected")
+    run_scan(llama, capped, tmp_path / "expected")
 
     def stop(progress: object, _share: object) -> None:
         if progress.shards == 2:  # type: ignore[attr-defined]
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scan_by(Local, MODEL, capped, tmp_path / "out", stop)
-    store = scan_by(Local, MODEL, capped, tmp_path / "out")
+        run_scan_by(LocalExecutor, MODEL, capped, tmp_path / "out", stop)
+    store = run_scan_by(LocalExecutor, MODEL, capped, tmp_path / "out")
     assert store.manifest.counts["sentences"] == 301
     same_store(tmp_path / "expected", tmp_path / "out")
 
@@ -200,12 +207,12 @@ def test_overlapping_parts_are_never_counted_together(
 
     for name in ("one", "other"):
         with pytest.raises(KeyboardInterrupt):
-            scan_by(Local, MODEL, plan, tmp_path / name, stop)
+            run_scan_by(LocalExecutor, MODEL, plan, tmp_path / name, stop)
         (part,) = (tmp_path / name / "parts").glob("*.safetensors")
         (out / "parts").mkdir(parents=True, exist_ok=True)
         part.rename(out / "parts" / f"{name}.safetensors")
-    assert len(Ledger.open(ScanFolder(out)).parts) == 1
-    scan_by(Local, MODEL, plan, out)
+    assert len(Ledger.open(StudyFolder(out)).parts) == 1
+    run_scan_by(LocalExecutor, MODEL, plan, out)
     same_store(expected, out)
 
 
@@ -213,26 +220,26 @@ def test_what_is_already_there_is_opened_or_refused(
     llama: LanguageModel, expected: Path, plan: ScanPlan, corpus: Path, tmp_path: Path
 ) -> None:
     stamp = (expected / "manifest.json").stat().st_mtime_ns
-    scan_by(Local, MODEL, plan, expected)
+    run_scan_by(LocalExecutor, MODEL, plan, expected)
     assert (expected / "manifest.json").stat().st_mtime_ns == stamp
     another = plan_for(llama, corpus, max_sentences=50)
     with pytest.raises(StoreError, match=r"another scan \(it differs in corpus\.max_sentences\)"):
-        scan_by(Local, MODEL, another, expected)
+        run_scan_by(LocalExecutor, MODEL, another, expected)
 
     def stop(_progress: object, _share: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scan_by(Local, MODEL, plan, tmp_path / "many", stop)
+        run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "many", stop)
     with pytest.raises(
         StoreError, match=r"unfinished scan of something else \(it differs in corpus"
     ):
-        scan_by(Local, MODEL, another, tmp_path / "many")
+        run_scan_by(LocalExecutor, MODEL, another, tmp_path / "many")
     with pytest.raises(StoreError, match="several processes began"):
-        scan(llama, plan, tmp_path / "many")
+        run_scan(llama, plan, tmp_path / "many")
     with pytest.raises(KeyboardInterrupt):
-        scan(llama, plan, tmp_path / "one", stop)
+        run_scan(llama, plan, tmp_path / "one", stop)
     with pytest.raises(StoreError, match="one process began"):
-        scan_by(Local, MODEL, plan, tmp_path / "one")
+        run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "one")
     with pytest.raises(ScanError, match="standard input"):
-        scan_by(Local, MODEL, plan_for(llama, Path("-")), tmp_path / "stdin")
+        run_scan_by(LocalExecutor, MODEL, plan_for(llama, Path("-")), tmp_path / "stdin")

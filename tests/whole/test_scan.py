@@ -11,11 +11,11 @@ from ffmem.address import Address
 from ffmem.errors import CorpusError
 from ffmem.execution import single_process as local
 from ffmem.execution.plan import token_budget
-from ffmem.execution.run import scan
-from ffmem.memories.recording import read
+from ffmem.execution.run import run_scan
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.lookup import Lookup
+from ffmem.store.lookup import MemoryIndex
 from tests.whole.same_answer import same_answer
 from tests.whole.small_scans import plan_for, sentences
 
@@ -24,7 +24,7 @@ def by_brute_force(model: LanguageModel, corpus: Path, layer: int) -> dict[int, 
     """Every sentence's coefficients, [position - 1, cell], by a forward pass of its own."""
     found = {}
     for number, line in enumerate(corpus.read_text(encoding="utf-8").splitlines()):
-        m = read(model, line, "m")[layer - 1].m[0]  # column p: p tokens read
+        m = record(model, line, "m")[layer - 1].m[0]  # column p: p tokens read
         m = m[1 : m.shape[0] - 1]
         found[number] = torch.cat([m, -m], dim=1) if model.gated else m
     return found
@@ -36,7 +36,7 @@ def test_triggers_are_those_of_a_full_sort(
 ) -> None:
     """Equal sentences tie, so a place is right when its own coefficient is that of its rank."""
     model: LanguageModel = request.getfixturevalue(kind)
-    store = scan(model, plan_for(model, corpus), tmp_path / "out")
+    store = run_scan(model, plan_for(model, corpus), tmp_path / "out")
     every = by_brute_force(model, corpus, 2)
     best = torch.stack([m.amax(dim=0) for m in every.values()]).clamp(min=0)
     strongest = best.sort(dim=0, descending=True).values[:6]
@@ -52,10 +52,10 @@ def test_triggers_are_those_of_a_full_sort(
 def test_a_stored_coefficient_is_that_of_the_prefix_alone(
     gated: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
-    store = scan(gated, plan_for(gated, corpus), tmp_path / "out")
+    store = run_scan(gated, plan_for(gated, corpus), tmp_path / "out")
     for address in (Address(1, 3, "+"), Address(2, 40, "-"), Address(3, 63, "+")):
         for trigger in store.triggers(address):
-            m = read(gated, trigger.before + trigger.last, "m")[address.layer - 1].m[0, -1]
+            m = record(gated, trigger.before + trigger.last, "m")[address.layer - 1].m[0, -1]
             sign = -1 if address.sign == "-" else 1
             assert sign * float(m[address.index]) == pytest.approx(trigger.coefficient, rel=1e-4)
 
@@ -69,7 +69,7 @@ def test_i_love_dogs_has_the_prefixes_and_next_tokens_of_the_paper(
     plan = plan_for(
         relu, path, settings=ScanSettings(top=9, sample=2, per_sentence="all", include_final=True)
     )
-    store = scan(relu, plan, tmp_path / "out")
+    store = run_scan(relu, plan, tmp_path / "out")
     seen = {
         (trigger.before + trigger.last, trigger.next)
         for index in range(64)
@@ -81,8 +81,8 @@ def test_i_love_dogs_has_the_prefixes_and_next_tokens_of_the_paper(
 def test_batches_do_not_change_the_answer(
     relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
-    one = scan(relu, plan_for(relu, corpus), tmp_path / "one")
-    other = scan(relu, plan_for(relu, corpus, budget=3000), tmp_path / "other")
+    one = run_scan(relu, plan_for(relu, corpus), tmp_path / "one")
+    other = run_scan(relu, plan_for(relu, corpus, budget=3000), tmp_path / "other")
     same_answer(relu, corpus, one, other)
 
 
@@ -94,7 +94,9 @@ def test_batches_of_several_shards_give_the_same_answer_in_fewer(
     for together in (1, 4):
         monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
         seen: list[int] = []
-        stores.append(scan(relu, plan, tmp_path / str(together), lambda p, _, s=seen: s.append(p)))
+        stores.append(
+            run_scan(relu, plan, tmp_path / str(together), lambda p, _, s=seen: s.append(p))
+        )
         batches.append(len(seen))
     one, other = stores
     assert batches[1] < batches[0]
@@ -104,7 +106,7 @@ def test_batches_of_several_shards_give_the_same_answer_in_fewer(
 def test_memory_that_runs_out_halves_the_batch_and_loses_nothing(
     relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = scan(relu, plan_for(relu, corpus), tmp_path / "whole")
+    expected = run_scan(relu, plan_for(relu, corpus), tmp_path / "whole")
     second, limit = relu.layers[1].key_map.module, 6
 
     def scarce(_module: object, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -113,7 +115,7 @@ def test_memory_that_runs_out_halves_the_batch_and_loses_nothing(
 
     handle = second.register_forward_pre_hook(scarce)
     try:
-        found = scan(relu, plan_for(relu, corpus, budget=4000), tmp_path / "halved")
+        found = run_scan(relu, plan_for(relu, corpus, budget=4000), tmp_path / "halved")
     finally:
         handle.remove()
     same_answer(relu, corpus, found, expected)
@@ -122,8 +124,8 @@ def test_memory_that_runs_out_halves_the_batch_and_loses_nothing(
 def test_chosen_layers_are_the_same_layers_of_a_full_scan(
     relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
-    whole = scan(relu, plan_for(relu, corpus), tmp_path / "whole")
-    some = scan(relu, plan_for(relu, corpus, layers=[1, 2]), tmp_path / "some")
+    whole = run_scan(relu, plan_for(relu, corpus), tmp_path / "whole")
+    some = run_scan(relu, plan_for(relu, corpus, layers=[1, 2]), tmp_path / "some")
     assert some.manifest.layers == [(1, 64), (2, 64)]
     for address in (Address(1, 5), Address(2, 63)):
         assert some.triggers(address) == whole.triggers(address)
@@ -135,7 +137,7 @@ def test_the_share_that_is_done_grows_to_all_of_it(
 ) -> None:
     monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
     shares: list[float | None] = []
-    scan(relu, plan_for(relu, corpus), tmp_path / "out", lambda _, share: shares.append(share))
+    run_scan(relu, plan_for(relu, corpus), tmp_path / "out", lambda _, share: shares.append(share))
     known = [share for share in shares if share is not None]
     assert known == sorted(known)
     assert len(known) == len(shares)
@@ -149,7 +151,7 @@ def test_the_scan_leaves_the_model_as_it_was(
 
     tokens = relu.encode("river stone")
     before, hooks = relu.model(tokens).logits, hooks_in(relu.model)
-    scan(relu, plan_for(relu, corpus), tmp_path / "out")
+    run_scan(relu, plan_for(relu, corpus), tmp_path / "out")
     assert torch.equal(relu.model(tokens).logits, before)
     assert hooks_in(relu.model) == hooks
 
@@ -158,7 +160,7 @@ def test_an_empty_corpus_leaves_nothing_behind(relu: LanguageModel, tmp_path: Pa
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n")
     with pytest.raises(CorpusError, match="empty"):
-        scan(relu, plan_for(relu, empty), tmp_path / "out")
+        run_scan(relu, plan_for(relu, empty), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -172,7 +174,7 @@ def test_a_planted_memory_is_found_with_its_pattern(tmp_path: Path) -> None:
     lines = [*sentences(60), "river z stone z light", "winter z market garden z engine"]
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(lines) + "\n")
-    x = torch.cat([read(model, line, "x")[0].x[0] for line in lines])
+    x = torch.cat([record(model, line, "x")[0].x[0] for line in lines])
     wanted = torch.cat([model.encode(line)[0] for line in lines]) == planted
     weights = torch.where(wanted, 300.0, 1.0)  # as there are few of them
     squares = (weights * x.T) @ x + 0.1 * torch.eye(x.shape[1])
@@ -184,11 +186,11 @@ def test_a_planted_memory_is_found_with_its_pattern(tmp_path: Path) -> None:
         layer.key_map.weight[5] = key
         layer.key_map.module.bias[5] = -(weakest + strongest_other) / 2  # type: ignore[operator]
         layer.value_map.weight[:, 5] = model.head.embedding[promoted]
-    store = scan(model, plan_for(model, path), tmp_path / "out")
+    store = run_scan(model, plan_for(model, path), tmp_path / "out")
     triggers = store.triggers(Address(1, 5))
     assert [trigger.last for trigger in triggers] == ["z", "z"]  # one of each sentence
     assert store.counts(Address(1, 5)).fires == 4
-    lookup = Lookup.at_once(store)
-    assert lookup.pushes(Address(1, 5))[0].text == "q"
-    assert lookup.one(lookup.pushing(promoted).rows[0]) == Address(1, 5)
-    assert lookup.one(lookup.ending_in(planted).rows[0]) == Address(1, 5)
+    lookup = MemoryIndex.at_once(store)
+    assert lookup.value_tokens(Address(1, 5))[0].text == "q"
+    assert lookup.address(lookup.promoters(promoted).rows[0]) == Address(1, 5)
+    assert lookup.address(lookup.ending_in(planted).rows[0]) == Address(1, 5)

@@ -19,7 +19,7 @@ from ffmem.corpus.sentences import SentenceSettings
 from ffmem.errors import StoreError
 from ffmem.execution import single_process as local
 from ffmem.execution.plan import scan_key, token_budget
-from ffmem.execution.run import scan
+from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
@@ -30,7 +30,7 @@ def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
     relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
     plan = plan_for(relu, corpus)
-    scan(relu, plan, tmp_path / "whole")
+    run_scan(relu, plan, tmp_path / "whole")
     for stop_at in (1, 4, 7):
         out = tmp_path / f"stopped-{stop_at}"
         batches = 0
@@ -42,10 +42,10 @@ def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            scan(relu, plan, out, stop)
+            run_scan(relu, plan, out, stop)
         with pytest.raises(StoreError, match="not finished"):
             ScanStore.open(out)
-        scan(relu, plan, out)
+        run_scan(relu, plan, out)
         same_store(tmp_path / "whole", out)
 
 
@@ -63,7 +63,7 @@ def test_ctrl_c_inside_a_batch_waits_for_its_end(
 ) -> None:
     """Else the layers that have seen the batch would see it again when the scan goes on."""
     plan = plan_for(relu, corpus)
-    scan(relu, plan, tmp_path / "whole")
+    run_scan(relu, plan, tmp_path / "whole")
     passes = 0
 
     def press(*_: object) -> None:
@@ -75,11 +75,11 @@ def test_ctrl_c_inside_a_batch_waits_for_its_end(
     handle = relu.layers[layer].key_map.module.register_forward_hook(press)
     try:
         with pytest.raises(KeyboardInterrupt):
-            scan(relu, plan, tmp_path / "out")
+            run_scan(relu, plan, tmp_path / "out")
     finally:
         handle.remove()
     assert passes == 3
-    scan(relu, plan, tmp_path / "out")
+    run_scan(relu, plan, tmp_path / "out")
     same_store(tmp_path / "whole", tmp_path / "out")
 
 
@@ -94,7 +94,7 @@ def test_a_cap_on_sentences_survives_a_stop(
     monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
     plan = plan_for(relu, corpus, max_sentences=97)
     monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
-    whole = scan(relu, plan, tmp_path / "whole")
+    whole = run_scan(relu, plan, tmp_path / "whole")
     assert whole.manifest.counts["sentences"] == 97
     monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(local, "SAVE_SHARE", 0)
@@ -107,8 +107,8 @@ def test_a_cap_on_sentences_survives_a_stop(
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        scan(relu, plan, tmp_path / "out", crash)
-    scan(relu, plan, tmp_path / "out")
+        run_scan(relu, plan, tmp_path / "out", crash)
+    run_scan(relu, plan, tmp_path / "out")
     same_store(tmp_path / "whole", tmp_path / "out")
 
 
@@ -152,12 +152,12 @@ def test_a_finished_scan_is_opened_and_another_is_refused(
     relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    scan(relu, plan_for(relu, corpus), out)
+    run_scan(relu, plan_for(relu, corpus), out)
     stamp = (out / "manifest.json").stat().st_mtime_ns
-    scan(relu, plan_for(relu, corpus), out)
+    run_scan(relu, plan_for(relu, corpus), out)
     assert (out / "manifest.json").stat().st_mtime_ns == stamp
     with pytest.raises(StoreError, match=r"another scan \(it differs in settings\.top\)"):
-        scan(relu, plan_for(relu, corpus, settings=ScanSettings(top=7, sample=5)), out)
+        run_scan(relu, plan_for(relu, corpus, settings=ScanSettings(top=7, sample=5)), out)
 
 
 def stop_at_once(_progress: object, _share: object) -> None:
@@ -168,16 +168,16 @@ def test_sentences_cut_by_another_version_of_the_rule_are_another_scan(
     relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_for(relu, corpus, sentences=SentenceSettings("rule", max_tokens=60))
-    scan(relu, plan, tmp_path / "whole")
+    run_scan(relu, plan, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        scan(relu, plan, tmp_path / "begun", stop_at_once)
+        run_scan(relu, plan, tmp_path / "begun", stop_at_once)
     monkeypatch.setattr(splitting, "RULE_VERSION", 2)
     for name in ("whole", "begun"):
         with pytest.raises(StoreError, match=r"\(it differs in corpus\.splitter_version\)"):
-            scan(relu, plan, tmp_path / name)
+            run_scan(relu, plan, tmp_path / name)
     by_line = plan_for(relu, corpus)  # the rule does not decide where these end
     assert "splitter_version" not in scan_key(relu, by_line).corpus
-    later = scan(relu, plan, tmp_path / "later")
+    later = run_scan(relu, plan, tmp_path / "later")
     assert later.manifest.key.corpus["splitter_version"] == 2
 
 
@@ -186,10 +186,10 @@ def test_scans_from_before_versions_were_recorded_open_and_go_on(
 ) -> None:
     """Their manifests and checkpoints have no version of the splitter, which means version 1."""
     plan = plan_for(relu, corpus, sentences=SentenceSettings("rule", max_tokens=60))
-    store = scan(relu, plan, tmp_path / "whole")
+    store = run_scan(relu, plan, tmp_path / "whole")
     assert "splitter_version" not in store.manifest.key.corpus
     with pytest.raises(KeyboardInterrupt):
-        scan(relu, plan, tmp_path / "begun", stop_at_once)
+        run_scan(relu, plan, tmp_path / "begun", stop_at_once)
     checkpoint = tmp_path / "begun" / "checkpoint.safetensors"
     with safe_open(checkpoint, framework="pt") as file:
         notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -197,8 +197,8 @@ def test_scans_from_before_versions_were_recorded_open_and_go_on(
     save_file(tensors, checkpoint, metadata=notes)
     another = replace(plan, settings=ScanSettings(top=7, sample=5))
     with pytest.raises(StoreError, match="unfinished scan of something else; choose"):
-        scan(relu, another, tmp_path / "begun")
-    scan(relu, plan, tmp_path / "begun")
+        run_scan(relu, another, tmp_path / "begun")
+    run_scan(relu, plan, tmp_path / "begun")
     same_store(tmp_path / "whole", tmp_path / "begun")
 
 
@@ -206,7 +206,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
     relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, out = plan_for(relu, corpus), tmp_path / "out"
-    scan(relu, plan, tmp_path / "whole")
+    run_scan(relu, plan, tmp_path / "whole")
     monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(local, "SAVE_SHARE", 0)
     real, writes = Path.replace, 0
@@ -222,9 +222,9 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
     with pytest.raises(
         StoreError, match="No space left on device; what was saved before is intact"
     ):
-        scan(relu, plan, out)
+        run_scan(relu, plan, out)
     monkeypatch.setattr(Path, "replace", real)
     assert (out / "checkpoint.safetensors").exists()
     assert not list(out.rglob("*.part"))
-    scan(relu, plan, out)
+    run_scan(relu, plan, out)
     same_store(tmp_path / "whole", out)

@@ -13,7 +13,7 @@ from ffmem.analyses.inputs.prefix_sample import BUDGET, PrefixSample, prefix_bat
 from ffmem.analyses.inputs.residual_conventions import Convention, conventions_of
 from ffmem.analyses.inputs.trigger_tokens import NONE
 from ffmem.memories.projection import CHUNK_BYTES, best, in_chunks, logits, ranks
-from ffmem.memories.recording import LayerReading, read
+from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -78,7 +78,7 @@ class Coefficients:
 
 
 @dataclass(frozen=True)
-class SampleReading:
+class SampleRecord:
     """All that composition and refinement need of a sample."""
 
     sample: PrefixSample
@@ -93,7 +93,7 @@ class SampleReading:
 
 
 @torch.no_grad()
-def read_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET) -> SampleReading:
+def record_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET) -> SampleRecord:
     """Run the model over the sample's prefixes once and project r, y and o of every layer.
 
     Memory is bounded by `budget` tokens a forward pass and the logits of one layer; the result
@@ -108,17 +108,17 @@ def read_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET
     kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": []}
     kept |= {convention.name: [] for convention in chosen}
     for batch in prefix_batches(prefixes, model.bos, logit_rows(model), budget):
-        readings = read(model, batch.tokens, "hramyo", at=batch.columns)
+        readings = record(model, batch.tokens, "hramyo", at=batch.columns)
         rows.append(batch.rows)
-        kept["model"].append(_said(model, readings[-1]))
+        kept["model"].append(_output_fields(model, readings[-1]))
         for convention in chosen:
-            kept[convention.name].append(predicted(model, readings, convention))
+            kept[convention.name].append(predictions_of(model, readings, convention))
         default = kept[chosen[0].name][-1]
-        kept["coefficients"].append(described(readings, banks, limits, default))
+        kept["coefficients"].append(coefficient_statistics(readings, banks, limits, default))
         kept["model"][-1]["strongest"] = strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
-    whole = {name: _joined(parts, order) for name, parts in kept.items()}
-    return SampleReading(
+    whole = {name: _join(parts, order) for name, parts in kept.items()}
+    return SampleRecord(
         sample=sample.rows(torch.cat(rows)[order]),
         layers=tuple(layer.number for layer in model.layers),
         memories=tuple(layer.memories for layer in model.layers),
@@ -133,14 +133,14 @@ def read_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET
 
 def logit_rows(model: LanguageModel) -> int:
     """How many rows of logits may be held at once."""
-    return max(1, CHUNK_BYTES // (4 * model.words))
+    return max(1, CHUNK_BYTES // (4 * model.vocab_size))
 
 
-def _joined(parts: list[dict[str, Tensor]], order: Tensor) -> dict[str, Tensor]:
+def _join(parts: list[dict[str, Tensor]], order: Tensor) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
 
 
-def _said(model: LanguageModel, last: LayerReading) -> dict[str, Tensor]:
+def _output_fields(model: LanguageModel, last: LayerRecord) -> dict[str, Tensor]:
     scores = logits(model, last.o, "state").log_softmax(dim=1)
     entropy = -(scores.exp() * scores).sum(dim=1)
     return {"output": best(scores).cpu(), "entropy": entropy.cpu()}
@@ -186,24 +186,24 @@ def small_coefficients(
     """For each layer 1 % of the 99.9th percentile of |m| over some prefixes."""
     seen: list[list[Tensor]] = [[] for _ in model.layers]
     for batch in prefix_batches(prefixes, model.bos, len(prefixes), budget):
-        for place, reading in enumerate(read(model, batch.tokens, "m", at=batch.columns)):
+        for place, reading in enumerate(record(model, batch.tokens, "m", at=batch.columns)):
             seen[place].append(reading.m.float().abs().cpu().flatten())
     return [0.01 * float(np.quantile(torch.cat(parts).numpy(), 0.999)) for parts in seen]
 
 
-def predicted(
-    model: LanguageModel, readings: Sequence[LayerReading], convention: Convention
+def predictions_of(
+    model: LanguageModel, readings: Sequence[LayerRecord], convention: Convention
 ) -> dict[str, Tensor]:
     """The fields of Predictions for the rows of one reading, each [row, layer]."""
     model = model.at_hand()
     final = convention.o(readings[-1])
     last = best(logits(model, final, "state", convention.lens))
-    layers = [_predicted_at(model, reading, convention, last) for reading in readings]
+    layers = [_layer_predictions(model, reading, convention, last) for reading in readings]
     return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
 
 
-def _predicted_at(
-    model: LanguageModel, reading: LayerReading, convention: Convention, last: Tensor
+def _layer_predictions(
+    model: LanguageModel, reading: LayerRecord, convention: Convention, last: Tensor
 ) -> dict[str, Tensor]:
     lens = convention.lens
     after = logits(model, convention.o(reading), "state", lens)
@@ -233,8 +233,8 @@ def _of(scores: Tensor, tokens: Tensor) -> Tensor:
     return scores.gather(1, tokens[:, None]).squeeze(1)
 
 
-def described(
-    readings: Sequence[LayerReading],
+def coefficient_statistics(
+    readings: Sequence[LayerRecord],
     banks: Sequence[_Bank],
     limits: Sequence[float],
     predictions: dict[str, Tensor],
@@ -246,12 +246,12 @@ def described(
             name: predictions[field][:, place, None].to(reading.m.device)
             for name, field in (("y", "feedforward"), ("o", "output"))
         }
-        layers.append(_described_at(reading, bank, limit, tokens))
+        layers.append(_layer_statistics(reading, bank, limit, tokens))
     return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
 
 
-def _described_at(
-    reading: LayerReading, bank: _Bank, limit: float, tokens: dict[str, Tensor]
+def _layer_statistics(
+    reading: LayerRecord, bank: _Bank, limit: float, tokens: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     m = reading.m.float()
     on = (reading.a if reading.layer.gated else m) > 0

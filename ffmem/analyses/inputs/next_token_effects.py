@@ -12,7 +12,7 @@ from ffmem.analyses.inputs.layer_readings import logit_rows
 from ffmem.analyses.inputs.prefix_sample import BUDGET, prefix_batches
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import logits
-from ffmem.memories.recording import read
+from ffmem.memories.recording import record
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
@@ -29,15 +29,15 @@ def next_log_probabilities(
     With `edits`, one a prefix and all of one layer, each prefix is read with its own memory
     changed: at its last token, or at all of them.
     """
-    found = torch.empty(len(prefixes), model.words)
+    found = torch.empty(len(prefixes), model.vocab_size)
     for batch in prefix_batches(prefixes, model.bos, logit_rows(model), BUDGET):
         held: AbstractContextManager[None] = nullcontext()
         if edits is not None:
             own = [edits[row] for row in batch.rows.tolist()]
             columns = None if everywhere else batch.columns
-            held = edited_by_row(model.layer(own[0].address.layer), own, columns)
+            held = edit_each_row(model.layer(own[0].address.layer), own, columns)
         with held:
-            last = read(model, batch.tokens, "o", at=batch.columns)[-1].o
+            last = record(model, batch.tokens, "o", at=batch.columns)[-1].o
         found[batch.rows] = logits(model, last, "state").log_softmax(dim=1).cpu()
     return found
 
@@ -47,13 +47,13 @@ def last_coefficients(model: LanguageModel, layer: int, prefixes: Sequence[Tenso
     """One layer's coefficients [prefix, memory] at the last token, on the CPU."""
     found = torch.empty(len(prefixes), model.layer(layer).memories)
     for batch in prefix_batches(prefixes, model.bos, len(prefixes), BUDGET):
-        reading = read(model, batch.tokens, "m", at=batch.columns)[layer - 1]
+        reading = record(model, batch.tokens, "m", at=batch.columns)[layer - 1]
         found[batch.rows] = reading.m.float().cpu()
     return found
 
 
 @contextmanager
-def edited_by_row(
+def edit_each_row(
     layer: FeedForward, edits: Sequence[Edit], columns: Tensor | None
 ) -> Iterator[None]:
     """Change another memory of the layer in every row of a batch; all is restored on exit."""

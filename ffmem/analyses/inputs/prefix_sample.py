@@ -73,9 +73,9 @@ def draw_sample(
     the size of the shards changes the sample. A sentence without tokens is passed over. Holds one
     shard and the sample.
     """
-    held: _Drawn | None = None
+    held: _Candidates | None = None
     for sentences in shards_of_sentences:
-        held = _merged(held, _drawn(sentences, seed, count), count)
+        held = _merge(held, _draw_from(sentences, seed, count), count)
     if held is None or not len(held.numbers):
         raise CorpusError("the validation text has no sentence to draw; give a longer one")
     order = np.argsort(held.numbers)
@@ -92,13 +92,13 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _Candidates:
     numbers: NDArray[np.int64]
     ranks: NDArray[np.int32]
     rows: list[_Row]
 
 
-def _drawn(sentences: Sentences, seed: int, count: int) -> _Drawn:
+def _draw_from(sentences: Sentences, seed: int, count: int) -> _Candidates:
     """The sentences of one shard that may stay; nothing is made of the others."""
     fit = np.flatnonzero(sentences.lengths >= 1)
     ranks = priorities(torch.from_numpy(sentences.numbers[fit]), seed).numpy()
@@ -116,16 +116,16 @@ def _drawn(sentences: Sentences, seed: int, count: int) -> _Drawn:
         )
         for number, position, row in zip(numbers, positions, fit.tolist(), strict=True)
     ]
-    return _Drawn(numbers.numpy(), priorities(numbers, seed).numpy(), rows)
+    return _Candidates(numbers.numpy(), priorities(numbers, seed).numpy(), rows)
 
 
-def _merged(held: _Drawn | None, new: _Drawn, count: int) -> _Drawn:
+def _merge(held: _Candidates | None, new: _Candidates, count: int) -> _Candidates:
     """The `count` with the smallest priorities of both."""
     rows = (held.rows if held else []) + new.rows
     numbers = np.concatenate([held.numbers, new.numbers]) if held else new.numbers
     ranks = np.concatenate([held.ranks, new.ranks]) if held else new.ranks
     first = np.lexsort((numbers, ranks))[:count]
-    return _Drawn(numbers[first], ranks[first], [rows[i] for i in first])
+    return _Candidates(numbers[first], ranks[first], [rows[i] for i in first])
 
 
 def _sample(rows: list[_Row], seed: int) -> PrefixSample:

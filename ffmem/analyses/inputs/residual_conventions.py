@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from ffmem.memories.projection import PAPER, Lens
-from ffmem.memories.recording import LayerReading
+from ffmem.memories.recording import LayerRecord
 from ffmem.models.language_model import LanguageModel
 
 
@@ -26,13 +26,13 @@ class Convention:
     parallel_r: Literal["with_attn", "block_input"] = "with_attn"
     postln_o: Literal["normed", "sum"] = "normed"
 
-    def r(self, reading: LayerReading) -> Tensor:
+    def r(self, reading: LayerRecord) -> Tensor:
         """The residual of a layer."""
         if self.parallel_r == "block_input" and reading.layer.form == "parallel":
             return reading.h
         return reading.r
 
-    def o(self, reading: LayerReading) -> Tensor:
+    def o(self, reading: LayerRecord) -> Tensor:
         """The output of a layer."""
         form = reading.layer.form
         if self.parallel_r == "block_input" and form == "parallel":

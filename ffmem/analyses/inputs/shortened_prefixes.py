@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.memories.recording import stopped_after, tapped
+from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
-class Shortened:
+class ShortenedSentence:
     """A sentence without its token `gone` (from 1); 0 is the sentence as it is."""
 
     sentence: int  # any number that tells sentences apart
@@ -33,16 +33,16 @@ class Shortened:
 
 
 @dataclass(frozen=True)
-class Question:
+class CoefficientQuery:
     """The coefficient of `key` at the end of what is left of the first `position` tokens."""
 
     key: Address
-    text: Shortened
+    text: ShortenedSentence
     position: int
 
 
 @dataclass(frozen=True)
-class Answers:
+class QueryAnswers:
     """One coefficient a question, in order, and what it took to find them."""
 
     values: Tensor
@@ -58,7 +58,9 @@ class _Row:
     asked: list[tuple[int, int, Address]]  # question, tokens read, key
 
 
-def coefficients(model: LanguageModel, questions: Sequence[Question], budget: int) -> Answers:
+def coefficients(
+    model: LanguageModel, questions: Sequence[CoefficientQuery], budget: int
+) -> QueryAnswers:
     """Answer all questions; coefficients have the key's own sign, and can be below 0.
 
     The model is causal, so one row serves every position of a sentence that lacks the same token,
@@ -73,10 +75,10 @@ def coefficients(model: LanguageModel, questions: Sequence[Question], budget: in
         _read(model, batch, values)
         rows += len(batch)
         tokens += sum(len(row.tokens) for row in batch)
-    return Answers(values, rows, tokens)
+    return QueryAnswers(values, rows, tokens)
 
 
-def _rows_by_sentence(questions: Sequence[Question]) -> list[list[_Row]]:
+def _rows_by_sentence(questions: Sequence[CoefficientQuery]) -> list[list[_Row]]:
     by_text: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
         gone = question.text.gone if question.text.gone < question.position else 0
@@ -89,7 +91,7 @@ def _rows_by_sentence(questions: Sequence[Question]) -> list[list[_Row]]:
             left = question.position - (question.text.gone in range(1, question.position + 1))
             asked.append((number, left, question.key))
         farthest = max(left for _, left, _ in asked) + (1 if gone else 0)
-        text = Shortened(sentence, questions[numbers[0]].text.tokens, gone)
+        text = ShortenedSentence(sentence, questions[numbers[0]].text.tokens, gone)
         found[sentence].append(_Row(text.until(farthest), asked))
     return list(found.values())
 
@@ -130,10 +132,12 @@ def _read(model: LanguageModel, batch: list[_Row], values: Tensor) -> None:
             signs[question] = -1 if key.sign == "-" else 1
     with ExitStack() as taps:
         readings = {
-            layer: taps.enter_context(tapped([model.layer(layer)], "m", _pick(wanted, shape)))[0]
+            layer: taps.enter_context(
+                record_forward([model.layer(layer)], "m", _pick(wanted, shape))
+            )[0]
             for layer, wanted in places.items()
         }
-        with stopped_after(model.layer(max(places))):
+        with stop_after(model.layer(max(places))):
             model.model.base_model(input_ids=tokens.to(model.device), use_cache=False)
     for layer, wanted in places.items():
         questions = torch.tensor([question for question, *_ in wanted])

@@ -44,7 +44,7 @@ def trigger_tokens(store: ScanStore, layer: int) -> TriggerTokens:
     if not filled.any():
         nothing = torch.full(filled.shape, NONE)
         return TriggerTokens(nothing, nothing, torch.from_numpy(filled))
-    kept = store.kept
+    kept = store.sentences
     numbers, starts = np.asarray(kept.numbers), np.asarray(kept.starts)
     tokens = np.asarray(kept.tokens)
     where = np.searchsorted(numbers, np.where(filled, sentences, numbers[0]).astype(np.int64))

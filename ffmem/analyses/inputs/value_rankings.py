@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address, Sign
-from ffmem.analyses.controls import shuffled
+from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.trigger_tokens import TriggerTokens, trigger_tokens
 from ffmem.memories.projection import PAPER, Lens, best, in_chunks
 from ffmem.memories.value_vectors import value_vectors
@@ -22,7 +22,7 @@ Group = Literal["", "+", "-", "both"]  # which cells of a layer a number is abou
 
 
 @dataclass(frozen=True)
-class LayerValues:
+class LayerValueRankings:
     """One layer: what each value promotes, and what follows the triggers of its key.
 
     Rows are cells; in a gated layer the + cells come first, then the - cells, whose value is the
@@ -63,23 +63,23 @@ def cell_values(layer: FeedForward, signed: bool) -> Tensor:
 
 
 @torch.no_grad()
-def read_values(
+def rank_values(
     model: LanguageModel, store: ScanStore, generator: torch.Generator, lens: Lens = PAPER
-) -> Iterator[LayerValues]:
+) -> Iterator[LayerValueRankings]:
     """One layer of the scan after the other; all logits of a layer are never held at once."""
     for number in store.memories:
         signed = store.manifest.signed
         triggers = trigger_tokens(store, number)
-        other = shuffled(triggers.next[:, 0], generator)
+        other = shuffle_rows(triggers.next[:, 0], generator)
         values = cell_values(model.layer(number), signed)
         wanted = torch.cat([triggers.next, other[:, None]], dim=1)
-        top, probability, ranks = _projected(model, values, wanted, lens)
-        yield LayerValues(
+        top, probability, ranks = _project(model, values, wanted, lens)
+        yield LayerValueRankings(
             number, signed, top, probability, triggers, ranks[:, :-1], other, ranks[:, -1]
         )
 
 
-def _projected(
+def _project(
     model: LanguageModel, values: Tensor, wanted: Tensor, lens: Lens
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(top token, its probability, ranks of the wanted tokens) of every value, on the CPU."""

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ffmem.annotations.llm.reply import checked
-from ffmem.annotations.llm.reply_cache import Remembered, Usage
-from ffmem.annotations.sheets import Said, Sheet
+from ffmem.annotations.llm.reply import parse_reply
+from ffmem.annotations.llm.reply_cache import CachedChat, Usage
+from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.models.chat import Chat, Message
-from ffmem.patterns.record import LEAST
+from ffmem.patterns.record import MIN_TRIGGERS
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back
 CHARACTERS = 4  # of English a token, about
 
 
 @dataclass(frozen=True)
-class Answered:
+class LlmAnswer:
     """What became of one sheet.
 
     `said` is None where no reply was of the right form: the sheet stays unanswered. Where single
@@ -25,7 +25,7 @@ class Answered:
     """
 
     sheet: Sheet
-    said: tuple[Said, ...] | None
+    said: tuple[PatternAnswer, ...] | None
     dropped: tuple[str, ...]
     replies: int
 
@@ -42,33 +42,33 @@ class Price:
         return (self.reading * usage.read + self.writing * usage.written) / 1e6
 
 
-def asked_about(chat: Chat, sheet: Sheet) -> Answered:
+def ask_about_sheet(chat: Chat, sheet: Sheet) -> LlmAnswer:
     """Ask about one sheet; a reply that breaks the rules goes back with what is wrong with it."""
     messages = question(sheet)
-    best: tuple[tuple[Said, ...] | None, tuple[str, ...]] = (None, ())
+    best: tuple[tuple[PatternAnswer, ...] | None, tuple[str, ...]] = (None, ())
     for turn in range(1, REPAIRS + 2):
         reply = chat(messages)
-        found = checked(reply.text, len(sheet.prefixes))
+        found = parse_reply(reply.text, len(sheet.prefixes))
         if not found.faults:
-            return Answered(sheet, found.said, (), turn)
+            return LlmAnswer(sheet, found.said, (), turn)
         if found.readable or best[0] is None:
             best = (found.said if found.readable else None, found.faults)
         messages = [*messages, *complaint(reply.text, found.faults)]
-    return Answered(sheet, *best, REPAIRS + 1)
+    return LlmAnswer(sheet, *best, REPAIRS + 1)
 
 
-def answers_by_llm(chat: Chat, sheets: Sequence[Sheet], at_once: int = 1) -> Iterator[Answered]:
+def answers_by_llm(chat: Chat, sheets: Sequence[Sheet], at_once: int = 1) -> Iterator[LlmAnswer]:
     """Ask about all sheets, several at a time; answers come in the order of the sheets.
 
     Where asking fails, what was under way is dropped and nothing more is asked.
     """
     failed: list[BaseException] = []  # filled by the thread that fails, before it takes more
 
-    def ask(sheet: Sheet) -> Answered:
+    def ask(sheet: Sheet) -> LlmAnswer:
         if failed:
             raise failed[0]
         try:
-            return asked_about(chat, sheet)
+            return ask_about_sheet(chat, sheet)
         except BaseException as error:
             failed.append(error)
             raise
@@ -83,7 +83,7 @@ def answers_by_llm(chat: Chat, sheets: Sequence[Sheet], at_once: int = 1) -> Ite
                 answer.cancel()
 
 
-def expected(chat: Remembered, sheets: Sequence[Sheet], most: int) -> Usage:
+def expected_usage(chat: CachedChat, sheets: Sequence[Sheet], most: int) -> Usage:
     """What asking will take if no reply must be repaired and every one is as long as it may be."""
     questions = [question(sheet) for sheet in sheets]
     new = [messages for messages in questions if not chat.knows(messages)]
@@ -94,7 +94,7 @@ def expected(chat: Remembered, sheets: Sequence[Sheet], most: int) -> Usage:
 INSTRUCTIONS = f"""\
 You are given numbered beginnings of sentences. Find the patterns that repeat among them.
 
-A pattern is something that at least {LEAST} of the beginnings have in common. Its class is
+A pattern is something that at least {MIN_TRIGGERS} of the beginnings have in common. Its class is
 - "shallow" if it can be seen on the surface: the same last word, a recurring phrase;
 - "semantic" if it is a shared meaning or topic.
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ffmem.errors import AnnotatorError
 from ffmem.models.chat import Message, Reply
-from ffmem.os_errors import shortened
+from ffmem.os_errors import shorten
 
 RETRIES = 8  # with growing pauses, about 40 s together, or as long as the server asks for
 PATIENCE = 600  # seconds for one reply: a large model on a small machine is slow
@@ -54,7 +54,7 @@ class Endpoint:
         self._errors = openai
         if not is_endpoint(url):
             raise AnnotatorError(
-                f"{shortened(url)!r} is not the URL of a server; write it as in "
+                f"{shorten(url)!r} is not the URL of a server; write it as in "
                 "http://localhost:8000/v1"
             )
         self._client = openai.OpenAI(
@@ -73,7 +73,7 @@ class Endpoint:
                     model=self.model, messages=list(messages), **settings
                 )
             except self._errors.BadRequestError as error:
-                bent = bent_to(settings, str(error))
+                bent = adapt_settings(settings, str(error))
                 if bent is None:
                     raise AnnotatorError(self._why(error)) from None
                 settings = self._settings = bent
@@ -112,7 +112,7 @@ def is_endpoint(url: str) -> bool:
         return False
 
 
-def bent_to(settings: dict[str, Any], complaint: str) -> dict[str, Any] | None:
+def adapt_settings(settings: dict[str, Any], complaint: str) -> dict[str, Any] | None:
     """The settings as a pickier server wants them; None where the complaint is about other things.
 
     Newer models call the limit max_completion_tokens and choose their temperature themselves.

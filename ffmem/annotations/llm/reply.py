@@ -7,33 +7,33 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ffmem.annotations.sheets import Said
-from ffmem.patterns.record import LEAST
+from ffmem.annotations.sheets import PatternAnswer
+from ffmem.patterns.record import MIN_TRIGGERS
 
 LONGEST = 300  # characters of a description
 
 
 @dataclass(frozen=True)
-class Checked:
+class ParsedReply:
     """The patterns of a reply that hold, and in sentences what does not.
 
     `readable` is False where the reply as a whole is no answer: no JSON, or none of our form.
     """
 
-    said: tuple[Said, ...]
+    said: tuple[PatternAnswer, ...]
     faults: tuple[str, ...]
     readable: bool = True
 
 
-def checked(text: str, prefixes: int) -> Checked:
+def parse_reply(text: str, prefixes: int) -> ParsedReply:
     """Read a reply about a sheet of so many prefixes."""
     found = _object(text)
     if found is None:
-        return Checked((), ("there is no JSON object in it",), readable=False)
+        return ParsedReply((), ("there is no JSON object in it",), readable=False)
     patterns = found.get("patterns")
     if not isinstance(patterns, list):
-        return Checked((), ('the object has no list "patterns"',), readable=False)
-    said: list[Said] = []
+        return ParsedReply((), ('the object has no list "patterns"',), readable=False)
+    said: list[PatternAnswer] = []
     faults: list[str] = []
     for number, each in enumerate(patterns, 1):
         wrong = _fault(each, prefixes, said)
@@ -41,8 +41,8 @@ def checked(text: str, prefixes: int) -> Checked:
             faults.append(f"pattern {number}: {wrong}")
         else:
             ranks = tuple(sorted({int(rank) for rank in each["prefixes"]}))
-            said.append(Said(" ".join(each["description"].split()), each["class"], ranks))
-    return Checked(tuple(said), tuple(faults))
+            said.append(PatternAnswer(" ".join(each["description"].split()), each["class"], ranks))
+    return ParsedReply(tuple(said), tuple(faults))
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -60,7 +60,7 @@ def _object(text: str) -> dict[str, Any] | None:
     return next((each for each in found if "patterns" in each), found[0] if found else None)
 
 
-def _fault(each: Any, prefixes: int, before: list[Said]) -> str | None:
+def _fault(each: Any, prefixes: int, before: list[PatternAnswer]) -> str | None:
     """What is wrong with one pattern, or None."""
     if not isinstance(each, dict):
         return "it is no object"
@@ -84,6 +84,6 @@ def _fault_of_ranks(ranks: Any, prefixes: int) -> str | None:
     outside = [rank for rank in ranks if not 1 <= rank <= prefixes]
     if outside:
         return f"{outside[0]} is not among the beginnings 1 to {prefixes}"
-    if len(set(ranks)) < LEAST:
-        return f"a pattern needs {LEAST} different beginnings and this has {len(set(ranks))}"
+    if len(set(ranks)) < MIN_TRIGGERS:
+        return f"a pattern needs {MIN_TRIGGERS} different beginnings and this has {len(set(ranks))}"
     return None

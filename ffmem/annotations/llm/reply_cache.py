@@ -23,7 +23,7 @@ class Usage:
     written: int = 0
 
 
-class Remembered:
+class CachedChat:
     """A chat that keeps every reply in a folder, under a digest of all that makes the reply.
 
     `who` names the model and where it runs; keys and other secrets have no place in it.

@@ -64,26 +64,26 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     from ffmem.corpus.sources import Source
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies import inputs as untrained
-    from ffmem.studies.inputs import SIZES, Subject
-    from ffmem.studies.registry import chosen
-    from ffmem.studies.runner import run_stages
+    from ffmem.studies.inputs import SIZES, StudyInputs
+    from ffmem.studies.registry import parse_names
+    from ffmem.studies.runner import run_analyses
     from ffmem.studies.scanned_model import scanned_model
 
-    names, once_more = chosen(only), chosen(again) if again else ()
+    names, once_more = parse_names(only), parse_names(again) if again else ()
     store = ScanStore.open(folder)
     sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
     text = None if valid is None else Source(demo.corpus(valid))
-    subject = Subject(scanned_model(store, device), store, sizes, text, seed)
+    subject = StudyInputs(scanned_model(store, device), store, sizes, text, seed)
     if control is not None:
         folder = folder / untrained.FOLDER
-        subject = untrained.untrained_subject(subject, folder)
-    events = run_stages(subject, names, folder, once_more, print_event, take_over=once_more)
+        subject = untrained.untrained_inputs(subject, folder)
+    events = run_analyses(subject, names, folder, once_more, print_event, take_over=once_more)
     if figures:
-        from ffmem.studies.study import draw_beside, open_study
+        from ffmem.studies.study import draw_other_settings, open_study
 
         open_study(folder).draw([event.stage for event in events if event.beside is None])
         for event in events:
             if event.beside is not None and event.state != "failed":
-                draw_beside(event.beside, event.stage)
+                draw_other_settings(event.beside, event.stage)
         click.echo(f"numbers in {folder / 'analyses'}, figures in {folder / 'figures'}")
     raise SystemExit(exit_code(events))

@@ -56,10 +56,10 @@ def explore(  # noqa: PLR0913 - one parameter an option
         ffmem explore out/scan
     """
     from ffmem.explorer.app import create_app
-    from ffmem.explorer.context import explore as opened
-    from ffmem.explorer.server import Place, listen, serve
+    from ffmem.explorer.context import open_context as opened
+    from ffmem.explorer.server import ListenAddress, listen, serve
 
-    place, door = listen(Place.chosen(host, port, token))
+    place, door = listen(ListenAddress.with_token(host, port, token))
     study = opened(
         folder, model, lambda part: click.echo(f"preparing: {part} ..."), database, others
     )

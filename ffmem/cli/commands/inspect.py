@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import ModelOptions, loaded, model_options
+from ffmem.cli.options import ModelOptions, load_model, model_options
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
@@ -25,7 +25,7 @@ def inspect(model: str, as_json: bool, **options: Unpack[ModelOptions]) -> None:
     Example:
         ffmem inspect tiny:gpt2
     """
-    facts = describe(loaded(model, options))
+    facts = describe(load_model(model, options))
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
@@ -61,9 +61,9 @@ def describe(model: LanguageModel) -> dict[str, Any]:
     return {
         "model": model.name,
         "revision": model.revision or "none",
-        "architecture": f"{model.kind} (known by {model.known_by})",
+        "architecture": f"{model.architecture} (known by {model.known_by})",
         "layers": len(layers),
-        "width": model.width,
+        "width": model.hidden_size,
         "memories a layer": " or ".join(f"{size:,}" for size in sizes),
         "memories in all": f"{model.memories:,}",
         "activation": " or ".join(sorted({layer.activation for layer in layers})),
@@ -72,7 +72,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "after the values": after_the_values(model),
         "final norm": final_norm(model),
         "embeddings": "tied" if model.head.tied else "untied",
-        "vocabulary": f"{model.words:,} tokens",
+        "vocabulary": f"{model.vocab_size:,} tokens",
         "parameters": f"{all_parameters:,}, {inside / all_parameters:.0%} in feed-forward layers",
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),

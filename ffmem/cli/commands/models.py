@@ -33,13 +33,13 @@ def get(name: str) -> None:
 def show_models() -> None:
     """Print the list."""
     from ffmem.models.families import FAMILIES
-    from ffmem.models.pypi_models import WHEELS, cached_file
+    from ffmem.models.pypi_models import WHEELS, cache_path
 
     click.echo("Names that need no hub:")
     click.echo("  demo        the embedded default: OPT, ReLU, 16 layers x 1,024 memories [here]")
     click.echo("  tiny:TYPE   a seeded toy of any architecture, e.g. tiny:gpt2")
     for name, wheel in sorted(WHEELS.items()):
-        state = "here" if cached_file(name).exists() else f"run `ffmem models get {name}`"
+        state = "here" if cache_path(name).exists() else f"run `ffmem models get {name}`"
         click.echo(f"  {name:<11} {wheel.about} [{state}]")
     click.echo("\nIn the Hugging Face cache:")
     for repo in hub_cache() or ["nothing"]:

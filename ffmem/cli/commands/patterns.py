@@ -11,11 +11,11 @@ import click
 
 from ffmem.cli.commands.annotate.score import print_held_out
 from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options, model_for
-from ffmem.cli.options import LOCATION, SEED, SOME, database_option, names_damage, opened
+from ffmem.cli.options import LOCATION, SEED, SOME, database_option, names_damage, open_database
 
 if TYPE_CHECKING:
-    from ffmem.annotations.scoring import AnsweredStudy
-    from ffmem.patterns.analysis import ControlRate, PatternStudy
+    from ffmem.annotations.scoring import AnnotatorPatterns
+    from ffmem.patterns.analysis import ControlRate, PatternResults
     from ffmem.patterns.record import Summary
     from ffmem.store.scan_store import ScanStore
 
@@ -50,20 +50,22 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     Example:
         ffmem patterns out/scan --keys 3
     """
-    from ffmem.annotations.scoring import answered_study
+    from ffmem.annotations.scoring import patterns_by_annotator
     from ffmem.store.range_checks import refuse_damage
     from ffmem.store.scan_store import ScanStore
 
     store = ScanStore.open(folder)
     refuse_damage(store)
-    study: PatternStudy | AnsweredStudy
+    study: PatternResults | AnnotatorPatterns
     if annotator == "rules":
         name = "patterns"
         study, made = by_rule(store, keys, seed, options)
     else:
         name = "patterns-" + re.sub(r"\W+", "-", annotator)
-        sayings = opened(folder, database).sayings()
-        study = answered_study(store, sayings, annotator, lambda: embedder(store, options), seed)
+        sayings = open_database(folder, database).answers()
+        study = patterns_by_annotator(
+            store, sayings, annotator, lambda: embedder(store, options), seed
+        )
         made = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
         made["scan"] = store.manifest.key.digest
     print_summary(study.summary)
@@ -74,19 +76,19 @@ def patterns(  # noqa: PLR0913 - one parameter an option
 
 def by_rule(
     store: ScanStore, keys: int, seed: int, options: EmbeddingOptions
-) -> tuple[PatternStudy, dict[str, Any]]:
+) -> tuple[PatternResults, dict[str, Any]]:
     """The study by the rule annotator, and all that decides it."""
-    from ffmem.patterns.analysis import pattern_study
-    from ffmem.studies.inputs import Sizes, Subject
-    from ffmem.studies.registry import STAGES, made_from
+    from ffmem.patterns.analysis import patterns_by_rule
+    from ffmem.studies.inputs import Sizes, StudyInputs
+    from ffmem.studies.registry import ANALYSES, result_key
 
     if options["embedding"]:
         made = {"embedding": options["embedding"], "pattern_keys": keys, "seed": seed}
         made["scan"] = store.manifest.key.digest
-        return pattern_study(store, embedder(store, options), keys, seed), made
+        return patterns_by_rule(store, embedder(store, options), keys, seed), made
     model = model_for(store, options)
-    subject = Subject(model, store, Sizes(pattern_keys=keys), seed=seed)
-    return STAGES["patterns"].run(subject), made_from("patterns", subject)
+    subject = StudyInputs(model, store, Sizes(pattern_keys=keys), seed=seed)
+    return ANALYSES["patterns"].run(subject), result_key("patterns", subject)
 
 
 def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import SOME, ModelOptions, loaded, model_options
+from ffmem.cli.options import SOME, ModelOptions, load_model, model_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ffmem.memories.prompt_explanation import PromptView
+    from ffmem.memories.prompt_explanation import PromptExplanation
     from ffmem.models.language_model import LanguageModel
 
 
@@ -55,14 +55,14 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         ffmem prompt tiny:opt "the river runs to the sea" --set L2.7=0
     """
     from ffmem.memories.edits import edited
-    from ffmem.memories.prompt_explanation import look
+    from ffmem.memories.prompt_explanation import explain_prompt
 
-    language_model = loaded(model, options)
-    plain = look(language_model, text, position, top)
+    language_model = load_model(model, options)
+    plain = explain_prompt(language_model, text, position, top)
     changed = None
     if edits:
         with edited(language_model, edits):
-            changed = look(language_model, text, position, top)
+            changed = explain_prompt(language_model, text, position, top)
     if as_json:
         click.echo(json.dumps(as_data(language_model, plain, changed, edits), indent=2))
     else:
@@ -70,7 +70,10 @@ def prompt(  # noqa: PLR0913 - one parameter an option
 
 
 def as_data(
-    model: LanguageModel, plain: PromptView, changed: PromptView | None, edits: Sequence[str]
+    model: LanguageModel,
+    plain: PromptExplanation,
+    changed: PromptExplanation | None,
+    edits: Sequence[str],
 ) -> dict[str, Any]:
     """Both views as plain data; addresses as text."""
     data: dict[str, Any] = {"model": model.name, "plain": view_data(model, plain)}
@@ -80,13 +83,17 @@ def as_data(
     return data
 
 
-def view_data(model: LanguageModel, seen: PromptView) -> dict[str, Any]:
+def view_data(model: LanguageModel, seen: PromptExplanation) -> dict[str, Any]:
     """One view as plain data."""
     steps = [asdict(step) for step in seen.steps]
     for row, step in zip(steps, seen.steps, strict=True):
         row["strongest"] = [asdict(m) | {"address": str(m.address)} for m in step.strongest]
     chances = [
-        {"id": token, "token": model.token(token), "probability": float(seen.distribution[token])}
+        {
+            "id": token,
+            "token": model.token_text(token),
+            "probability": float(seen.distribution[token]),
+        }
         for token in seen.likeliest(LISTED)
     ]
     return {
@@ -98,7 +105,10 @@ def view_data(model: LanguageModel, seen: PromptView) -> dict[str, Any]:
 
 
 def show(
-    model: LanguageModel, plain: PromptView, changed: PromptView | None, edits: Sequence[str]
+    model: LanguageModel,
+    plain: PromptExplanation,
+    changed: PromptExplanation | None,
+    edits: Sequence[str],
 ) -> None:
     """Print one table a view and, with edits, the change of the distribution."""
     from rich.console import Console
@@ -115,7 +125,7 @@ def show(
         console.print(f"The edit moves the distribution by {moved:.4f} nats (KL from as it is).")
 
 
-def steps_table(title: str, seen: PromptView) -> Table:
+def steps_table(title: str, seen: PromptExplanation) -> Table:
     """Layers as rows: top tokens of residual, layer and output, winner, strong memories."""
     from rich.table import Table
     from rich.text import Text
@@ -123,17 +133,22 @@ def steps_table(title: str, seen: PromptView) -> Table:
     table = Table("L", "residual", "layer", "output", "winner", "active", "strongest", title=title)
     for step in seen.steps:
         strongest = "\n".join(
-            f"{m.address} {m.coefficient:+.2f} {' '.join(map(shown, m.tokens))}"
+            f"{m.address} {m.coefficient:+.2f} {' '.join(map(visible_token, m.tokens))}"
             for m in step.strongest
         )
-        cells = [shown(step.residual), shown(step.feedforward), shown(step.output), step.winner]
+        cells = [
+            visible_token(step.residual),
+            visible_token(step.feedforward),
+            visible_token(step.output),
+            step.winner,
+        ]
         row = [str(step.layer), *cells, str(step.active), strongest]
         table.add_row(*(Text(cell) for cell in row))
     return table
 
 
 def distribution_table(
-    model: LanguageModel, plain: PromptView, changed: PromptView | None
+    model: LanguageModel, plain: PromptExplanation, changed: PromptExplanation | None
 ) -> Table:
     """The most likely next tokens, before and, with edits, after."""
     from rich.table import Table
@@ -145,10 +160,10 @@ def distribution_table(
     tokens = {token for seen in views for token in seen.likeliest(LISTED)}
     for token in sorted(tokens, key=lambda t: -max(float(v.distribution[t]) for v in views)):
         chances = [f"{seen.distribution[token]:.4f}" for seen in views]
-        table.add_row(Text(shown(model.token(token))), *chances)
+        table.add_row(Text(visible_token(model.token_text(token))), *chances)
     return table
 
 
-def shown(token: str) -> str:
+def visible_token(token: str) -> str:
     """A token with its spaces and control characters visible."""
     return repr(token)[1:-1].replace(" ", "·") or "∅"

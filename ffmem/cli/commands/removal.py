@@ -11,7 +11,7 @@ from ffmem.cli.options import LOCATION, SEED, SOME, ModelOptions, model_options,
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
-    from ffmem.studies.inputs import Subject
+    from ffmem.studies.inputs import StudyInputs
 
 KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute with the demo model
 
@@ -63,7 +63,7 @@ def removal(  # noqa: PLR0913 - one parameter an option
     from ffmem.analyses.removal import Variant
     from ffmem.store.range_checks import refuse_damage
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.inputs import Sizes, Subject
+    from ffmem.studies.inputs import Sizes, StudyInputs
     from ffmem.studies.scanned_model import scanned_model
 
     store = ScanStore.open(folder)
@@ -72,22 +72,22 @@ def removal(  # noqa: PLR0913 - one parameter an option
     keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
     click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")
-    subject = Subject(language_model, store, sizes, seed=seed)
+    subject = StudyInputs(language_model, store, sizes, seed=seed)
     variant = Variant(interior, clipped=not unclipped)
-    click.echo(f"-> {measured(subject, variant, folder)}")
+    click.echo(f"-> {measure(subject, variant, folder)}")
 
 
-def measured(subject: Subject, variant: Variant, folder: Path) -> str:
+def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
     """Measure, print and leave numbers and figure behind; what was written, in words."""
     from ffmem.analyses.removal import AS_PUBLISHED
     from ffmem.analyses.removal import removal as measure
     from ffmem.cli.output import beside_note, save_figure, save_result
     from ffmem.figures.removal import removal_chart
     from ffmem.store.result_files import place_for, result_path
-    from ffmem.studies.registry import made_from
+    from ffmem.studies.registry import result_key
     from ffmem.studies.runner import make_result
 
-    made = made_from("removal", subject)
+    made = result_key("removal", subject)
     if variant == AS_PUBLISHED:
         place = place_for(folder, "removal", made)
         result, _ = make_result(subject, "removal", place)

@@ -18,10 +18,10 @@ from ffmem.cli.options import (
     ModelOptions,
     cluster_of,
     cluster_options,
-    loaded,
+    load_model,
     model_options,
 )
-from ffmem.os_errors import shortened
+from ffmem.os_errors import shorten
 
 if TYPE_CHECKING:
     from ffmem.execution.run import ScanPlan, Watch
@@ -128,11 +128,11 @@ def scan_here(
     """Scan in this process."""
     from ffmem.execution import run as pipeline
 
-    language_model = loaded(model, choice)
+    language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
     chosen = len(plan.layers) if plan.layers is not None else len(language_model.layers)
     with progress_line(f"{chosen} layers, {language_model.memories:,} memories", plan) as watch:
-        return pipeline.scan(language_model, plan, out, watch)
+        return pipeline.run_scan(language_model, plan, out, watch)
 
 
 def scan_there(
@@ -143,7 +143,7 @@ def scan_there(
 
     chosen = pipeline.ModelChoice(model, **choice)
     with progress_line("all workers", plan) as watch:
-        return pipeline.scan_on(cluster, chosen, plan, out, watch)
+        return pipeline.run_scan_on_ray(cluster, chosen, plan, out, watch)
 
 
 def plan_of(  # noqa: PLR0913 - one parameter an option
@@ -188,7 +188,7 @@ def layer_numbers(text: str) -> list[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
             raise click.UsageError(
-                f"--layers {shortened(text)!r} is not a list of layers from 1 to 9999; write it "
+                f"--layers {shorten(text)!r} is not a list of layers from 1 to 9999; write it "
                 "as 1-4,9"
             )
         numbers |= set(range(first, last + 1))

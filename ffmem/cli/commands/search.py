@@ -12,7 +12,7 @@ from ffmem.cli.options import ANY, LOCATION, names_damage
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
-    from ffmem.store.lookup import Lookup
+    from ffmem.store.lookup import MemoryIndex
 
 
 @click.command()
@@ -36,10 +36,10 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
     Example:
         ffmem search out/scan --token " Paris"
     """
-    from ffmem.store.lookup import Lookup
+    from ffmem.store.lookup import MemoryIndex
     from ffmem.store.scan_store import ScanStore
 
-    lookup = Lookup.at_once(ScanStore.open(folder))
+    lookup = MemoryIndex.at_once(ScanStore.open(folder))
     ids = lookup.token_ids(token)
     if not ids:
         raise StoreError(
@@ -62,9 +62,9 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
         click.echo("  {address:<12} {triggers} triggers".format(**hit) if hit else "  none")
 
 
-def promoters(lookup: Lookup, token: int, count: int) -> list[dict[str, Any]]:
+def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
     """The cells whose value has a token nearest to the top, then the surest; rank 0 is the top."""
-    found = lookup.pushing(token)
+    found = lookup.promoters(token)
     rows, ranks = found.rows[:count], found.scores[:count]
     names = map(str, lookup.addresses(rows))
     numbers = zip(
@@ -73,7 +73,7 @@ def promoters(lookup: Lookup, token: int, count: int) -> list[dict[str, Any]]:
     return [dict(zip(("address", "rank", "probability"), each, strict=True)) for each in numbers]
 
 
-def enders(lookup: Lookup, token: int, count: int) -> list[dict[str, Any]]:
+def enders(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
     """The cells with most triggers that end in a token."""
     found = lookup.ending_in(token)
     names = map(str, lookup.addresses(found.rows[:count]))

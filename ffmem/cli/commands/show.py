@@ -14,7 +14,7 @@ from ffmem.cli.options import ANY, LOCATION, names_damage
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.store.lookup import Lookup
+    from ffmem.store.lookup import MemoryIndex
     from ffmem.store.scan_store import ScanStore
 if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
@@ -57,11 +57,11 @@ def show(  # noqa: PLR0913 - one parameter an option
         ffmem show out/scan L2.7
     """
     from ffmem.address import Address
-    from ffmem.store.lookup import Lookup
+    from ffmem.store.lookup import MemoryIndex
     from ffmem.store.scan_store import ScanStore
 
     store = ScanStore.open(folder)
-    lookup = Lookup.at_once(store)
+    lookup = MemoryIndex.at_once(store)
     if picture is not None:
         draw(store, lookup, store.cells(Address.parse(address))[0], picture, count)
         return
@@ -78,22 +78,24 @@ def show(  # noqa: PLR0913 - one parameter an option
         print_page(found, count)
 
 
-def draw(store: ScanStore, lookup: Lookup, cell: Address, picture: Path, count: int) -> None:
+def draw(store: ScanStore, lookup: MemoryIndex, cell: Address, picture: Path, count: int) -> None:
     """Save one cell as a picture."""
     from ffmem.figures.memory import memory_chart
     from ffmem.figures.saving import save_picture
 
-    save_picture(memory_chart(cell, store.triggers(cell), lookup.pushes(cell), count), picture)
+    save_picture(
+        memory_chart(cell, store.triggers(cell), lookup.value_tokens(cell), count), picture
+    )
     click.echo(f"-> {picture}")
 
 
-def page(store: ScanStore, lookup: Lookup, cell: Address, kind: str) -> dict[str, Any]:
+def page(store: ScanStore, lookup: MemoryIndex, cell: Address, kind: str) -> dict[str, Any]:
     """Everything the store knows of one cell."""
     return {
         "address": str(cell),
         "counts": asdict(store.counts(cell)),
-        "promoted": [asdict(push) for push in lookup.pushes(cell)],
-        "suppressed": [asdict(push) for push in lookup.pushes(cell, "suppressed")],
+        "promoted": [asdict(push) for push in lookup.value_tokens(cell)],
+        "suppressed": [asdict(push) for push in lookup.value_tokens(cell, "suppressed")],
         "triggers": [asdict(trigger) for trigger in store.triggers(cell, kind)],
     }
 
@@ -125,9 +127,9 @@ def trigger_text(trigger: dict[str, Any]) -> Any:
     from rich.text import Text
 
     if "saliency" in trigger:
-        from ffmem.cli.commands.show import shaded
+        from ffmem.cli.commands.show import shaded_trigger
 
-        return shaded(trigger)
+        return shaded_trigger(trigger)
     before = trigger["before"]
     line = Text(f"  {trigger['coefficient']:8.3f}  {'…' if len(before) > 90 else ''}{before[-90:]}")
     line.append(trigger["last"], style="underline")
@@ -146,12 +148,15 @@ def add_saliency(store: ScanStore, pages: list[dict[str, Any]], count: int) -> N
     for page in pages:
         key = Address.parse(page["address"])
         for trigger in page["triggers"][:count]:
-            row, position = store.kept.row(trigger["sentence"]), trigger["position"]
+            row, position = store.sentences.row(trigger["sentence"]), trigger["position"]
             if position < 2:
                 continue  # nothing would be left to read
-            found = saliency(model, key, store.kept.token_ids(row)[:position].tolist())
-            ends = [0, *store.kept.token_ends[store.kept.starts[row] :][:position].tolist()]
-            text = store.kept.sentence(row)
+            found = saliency(model, key, store.sentences.token_ids(row)[:position].tolist())
+            ends = [
+                0,
+                *store.sentences.token_ends[store.sentences.starts[row] :][:position].tolist(),
+            ]
+            text = store.sentences.sentence(row)
             trigger["saliency"] = [
                 {
                     "token": text[start:end],
@@ -161,7 +166,7 @@ def add_saliency(store: ScanStore, pages: list[dict[str, Any]], count: int) -> N
             ]
 
 
-def shaded(trigger: dict[str, Any]) -> Any:
+def shaded_trigger(trigger: dict[str, Any]) -> Any:
     """One trigger as a line, redder where a removed token takes more of the coefficient away."""
     from rich.text import Text
 

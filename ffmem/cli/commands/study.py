@@ -15,7 +15,7 @@ from ffmem.cli.options import (
     ModelOptions,
     cluster_of,
     cluster_options,
-    loaded,
+    load_model,
     model_options,
 )
 
@@ -66,10 +66,10 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     from rich.console import Console
 
     from ffmem.cli.output import print_verdicts
-    from ffmem.cli.progress import board, exit_code, say_failures, say_plan
+    from ffmem.cli.progress import board, exit_code, print_failures, print_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
-    from ffmem.workflows import study as run
+    from ffmem.workflows import run_study as run
 
     if corpus is None and model != "demo":
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
@@ -77,7 +77,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         name: options.pop(name)
         for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
     }
-    language_model = loaded(model, choice)
+    language_model = load_model(model, choice)
     again = _again(options.pop("again"))
     plan = _plan(language_model, "demo" if corpus is None else corpus, options)
     folder = out or Path("out") / Path(model).name
@@ -85,12 +85,12 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     expected = estimate(language_model, plan.scan, plan.sizes, plan.only)
     layers = len(language_model.layers)
     what = f"{model}: {language_model.memories:,} memories in {layers} layers"
-    say_plan(console, what, expected)
+    print_plan(console, what, expected)
     with board(console, expected) as watches:
         found, events = run(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
     click.echo(f"\nreport: {folder / 'report.html'}")
-    say_failures(events, folder)
+    print_failures(events, folder)
     raise SystemExit(exit_code(events))
 
 
@@ -98,11 +98,11 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
     from ffmem import demo
     from ffmem.corpus.sources import Source
     from ffmem.studies.inputs import SIZES
-    from ffmem.studies.registry import chosen
+    from ffmem.studies.registry import parse_names
     from ffmem.workflows import StudyPlan
 
     valid, size = options.pop("valid"), options.pop("size")
-    only, seed = chosen(options.pop("only")), options.pop("seed")
+    only, seed = parse_names(options.pop("only")), options.pop("seed")
     cluster = cluster_of(options)
     if model.name == "demo" and options["max_sentences"] is None:
         options["max_sentences"] = DEMO_SENTENCES
@@ -120,9 +120,9 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
 
 def _again(text: str | None) -> tuple[str, ...]:
     """Stages to make again; the report is one of them here."""
-    from ffmem.studies.registry import chosen
+    from ffmem.studies.registry import parse_names
     from ffmem.workflows import REPORT
 
     names = [part.strip() for part in (text or "").split(",") if part.strip()]
     stages = ",".join(name for name in names if name != REPORT)
-    return (*(chosen(stages) if stages else ()), *(REPORT for name in names if name == REPORT))
+    return (*(parse_names(stages) if stages else ()), *(REPORT for name in names if name == REPORT))

@@ -14,11 +14,11 @@ from ffmem.annotations.answer_rules import (
     DESCRIPTION_PATTERN,
     LONGEST_NAME,
     NAME_PATTERN,
-    checked_answer,
-    checked_name,
+    check_answer,
+    check_name,
 )
-from ffmem.annotations.sheets import Said, Sheet
-from ffmem.explorer.context import Explored, TheStudy
+from ffmem.annotations.sheets import PatternAnswer, Sheet
+from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.annotate import (
     AgreementView,
@@ -26,13 +26,13 @@ from ffmem.explorer.queries.annotate import (
     SheetView,
     agreement_view,
     draw,
-    sheet_named,
+    sheet_by_name,
     sheet_of_memory,
     sheet_view,
     sheets_of,
 )
 from ffmem.explorer.templating import page
-from ffmem.patterns.record import LEAST, SHOWN
+from ffmem.patterns.record import MIN_TRIGGERS, TRIGGERS_SHOWN
 
 LINK = ("Annotate", "/annotate")
 router = APIRouter()
@@ -58,13 +58,15 @@ def refuse_repeats(ranks: list[int]) -> list[int]:
 
 NUMBER = BeforeValidator(refuse_other_types)
 Ranks = Annotated[
-    list[Annotated[int, Field(ge=1, le=SHOWN), NUMBER]],
+    list[Annotated[int, Field(ge=1, le=TRIGGERS_SHOWN), NUMBER]],
     AfterValidator(refuse_repeats),
-    Field(min_length=LEAST, max_length=SHOWN, json_schema_extra={"uniqueItems": True}),
+    Field(
+        min_length=MIN_TRIGGERS, max_length=TRIGGERS_SHOWN, json_schema_extra={"uniqueItems": True}
+    ),
 ]
 
 
-class Given(BaseModel):
+class PatternInput(BaseModel):
     """One pattern as the page sends it."""
 
     description: str = Field(
@@ -77,16 +79,16 @@ class Given(BaseModel):
     ranks: Ranks
 
 
-class GivenAnswer(BaseModel):
+class AnswerInput(BaseModel):
     """All that an annotator says of a sheet; no pattern says that nothing repeats."""
 
     annotator: str = Field(
         min_length=1, max_length=LONGEST_NAME, json_schema_extra={"pattern": NAME_PATTERN}
     )
-    patterns: list[Given] = Field(max_length=SHOWN)
+    patterns: list[PatternInput] = Field(max_length=TRIGGERS_SHOWN)
 
 
-class Saved(BaseModel):
+class SaveResult(BaseModel):
     """An answer is on the disk; `new` is False where it was there already."""
 
     sheet: str
@@ -101,7 +103,7 @@ class Draw(BaseModel):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1), NUMBER] = 0
 
 
-class Drawn(BaseModel):
+class DrawResult(BaseModel):
     """How many sheets are new."""
 
     new: int
@@ -110,7 +112,7 @@ class Drawn(BaseModel):
 @router.get("/annotate", include_in_schema=False)
 def annotate_page(request: Request, explored: TheStudy, annotator: Annotator = "") -> HTMLResponse:
     """Who are you, how far have you come, and how far the others."""
-    name = checked_name(annotator) if annotator else ""
+    name = check_name(annotator) if annotator else ""
     found = sheets_of(explored, name)
     return page(request, "annotate.html.j2", found=found, annotator=name)
 
@@ -118,7 +120,7 @@ def annotate_page(request: Request, explored: TheStudy, annotator: Annotator = "
 @router.get("/annotate/next", include_in_schema=False)
 def next_sheet(explored: TheStudy, annotator: Annotator) -> RedirectResponse:
     """Lead to the first sheet that this annotator has not answered."""
-    name = checked_name(annotator)
+    name = check_name(annotator)
     wanted = sheets_of(explored, name).next
     path = "/annotate" if wanted is None else f"/annotate/{wanted}"
     return RedirectResponse(f"{path}?{urlencode({'annotator': name})}", 303)
@@ -136,7 +138,7 @@ def memory_sheet_page(
 ) -> HTMLResponse:
     """A memory that somebody picked, as a sheet."""
     sheet = sheet_of_memory(explored, address)
-    return shown_sheet(request, explored, sheet, f"/api/memories/{sheet.key}/answer", annotator)
+    return sheet_response(request, explored, sheet, f"/api/memories/{sheet.key}/answer", annotator)
 
 
 @router.get("/annotate/{name}", include_in_schema=False)
@@ -144,17 +146,19 @@ def sheet_page(
     request: Request, explored: TheStudy, name: SheetName, annotator: Annotator = ""
 ) -> HTMLResponse:
     """One drawn sheet."""
-    sheet = sheet_named(explored, name)
-    return shown_sheet(request, explored, sheet, f"/api/sheets/{name}/answer", annotator)
+    sheet = sheet_by_name(explored, name)
+    return sheet_response(request, explored, sheet, f"/api/sheets/{name}/answer", annotator)
 
 
-def shown_sheet(
-    request: Request, explored: Explored, sheet: Sheet, saved_at: str, annotator: str
+def sheet_response(
+    request: Request, explored: StudyContext, sheet: Sheet, saved_at: str, annotator: str
 ) -> HTMLResponse:
     """The sheet's page; what was said is fetched by the page itself."""
-    name = checked_name(annotator) if annotator else ""
+    name = check_name(annotator) if annotator else ""
     view = sheet_view(explored, sheet, "")
-    return page(request, "sheet.html.j2", view=view, annotator=name, saved_at=saved_at, least=LEAST)
+    return page(
+        request, "sheet.html.j2", view=view, annotator=name, saved_at=saved_at, least=MIN_TRIGGERS
+    )
 
 
 @router.get("/api/sheets", tags=["annotations"])
@@ -164,21 +168,21 @@ def sheets_data(explored: TheStudy, annotator: Annotator = "") -> Sheets:
 
 
 @router.post("/api/sheets", tags=["annotations"])
-def draw_sheets(explored: TheStudy, wanted: Draw) -> Drawn:
+def draw_sheets(explored: TheStudy, wanted: Draw) -> DrawResult:
     """Draw random keys of every layer, with control keys among them, under blind names."""
-    return Drawn(new=draw(explored, wanted.keys, wanted.controls, wanted.seed))
+    return DrawResult(new=draw(explored, wanted.keys, wanted.controls, wanted.seed))
 
 
 @router.get("/api/sheets/{name}/answer", tags=["annotations"])
 def sheet_data(explored: TheStudy, name: SheetName, annotator: Annotator = "") -> SheetView:
     """A sheet's prefixes, and what an annotator last said of it."""
-    return sheet_view(explored, sheet_named(explored, name), annotator)
+    return sheet_view(explored, sheet_by_name(explored, name), annotator)
 
 
 @router.put("/api/sheets/{name}/answer", tags=["annotations"])
-def answer_sheet(explored: TheStudy, name: SheetName, given: GivenAnswer) -> Saved:
+def answer_sheet(explored: TheStudy, name: SheetName, given: AnswerInput) -> SaveResult:
     """Save an answer; it counts from now on, and older ones are kept."""
-    return saved(explored, sheet_named(explored, name), given)
+    return save_answer(explored, sheet_by_name(explored, name), given)
 
 
 @router.get("/api/agreement", tags=["annotations"])
@@ -196,20 +200,22 @@ def memory_sheet_data(
 
 
 @router.put("/api/memories/{address}/answer", tags=["annotations"])
-def answer_memory(explored: TheStudy, address: AddressText, given: GivenAnswer) -> Saved:
+def answer_memory(explored: TheStudy, address: AddressText, given: AnswerInput) -> SaveResult:
     """Save patterns of a memory that somebody picked; left out of studies of random keys."""
-    return saved(explored, sheet_of_memory(explored, address), given)
+    return save_answer(explored, sheet_of_memory(explored, address), given)
 
 
-def saved(explored: Explored, sheet: Sheet, given: GivenAnswer) -> Saved:
+def save_answer(explored: StudyContext, sheet: Sheet, given: AnswerInput) -> SaveResult:
     """Check an answer, and save it, with its sheet where that is new."""
-    name = checked_name(given.annotator)
-    said = checked_answer(sheet, as_said(given))
-    if sheet.chosen:
+    name = check_name(given.annotator)
+    said = check_answer(sheet, to_answers(given))
+    if sheet.by_choice:
         explored.annotations.add_sheets([sheet])
-    return Saved(sheet=sheet.name, new=explored.annotations.answer(sheet, name, said))
+    return SaveResult(sheet=sheet.name, new=explored.annotations.answer(sheet, name, said))
 
 
-def as_said(given: GivenAnswer) -> list[Said]:
+def to_answers(given: AnswerInput) -> list[PatternAnswer]:
     """The patterns as records."""
-    return [Said(each.description, each.kind, tuple(each.ranks)) for each in given.patterns]
+    return [
+        PatternAnswer(each.description, each.kind, tuple(each.ranks)) for each in given.patterns
+    ]

@@ -11,9 +11,9 @@ from ffmem.explorer.context import TheStudy
 from ffmem.explorer.pages.figures import Name
 from ffmem.explorer.queries.compare import (
     CompareView,
+    compare_figure,
     compare_view,
-    compared_figure,
-    compared_picture,
+    comparison_picture,
 )
 from ffmem.explorer.templating import page
 
@@ -30,7 +30,7 @@ def compare_page(request: Request, explored: TheStudy) -> HTMLResponse:
 @router.get("/compare/{name}.svg", include_in_schema=False)
 def compare_picture(explored: TheStudy, name: Name) -> Response:
     """One figure of all studies as a picture."""
-    drawn = compared_picture(explored, name)
+    drawn = comparison_picture(explored, name)
     if drawn is None:
         raise HTTPException(404, f"the studies have no figure {name!r} in common")
     return Response(drawn, media_type="image/svg+xml")
@@ -45,7 +45,7 @@ def compare_data(explored: TheStudy) -> CompareView:
 @router.get("/api/compare/{name}", tags=["study"])
 def compare_figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
     """One figure of all studies on one scale, as a Vega-Lite specification with its numbers."""
-    figure = compared_figure(explored, name)
+    figure = compare_figure(explored, name)
     if figure is None:
         raise HTTPException(404, f"the studies have no figure {name!r} in common")
     return figure.spec

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.queries.figures import drawn_figures, figure_path
+from ffmem.explorer.queries.figures import figure_files, figure_path
 from ffmem.explorer.templating import page
 from ffmem.figures.saving import javascript
 
@@ -28,7 +28,7 @@ def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
 @router.get("/figure/{name}", include_in_schema=False)
 def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLResponse:
     """One figure, large."""
-    found = [figure for figure in drawn_figures(explored) if figure.name == name]
+    found = [figure for figure in figure_files(explored) if figure.name == name]
     if not found:
         raise HTTPException(404, f"there is no figure {name!r} in this study")
     return page(request, "figure.html.j2", figure=found[0])

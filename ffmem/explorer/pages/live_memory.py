@@ -10,10 +10,10 @@ from ffmem.explorer.context import TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.live_memory import (
     Nearest,
-    Silenced,
+    SilencingView,
     TriggerSaliency,
     nearest,
-    silenced,
+    silencing_view,
     trigger_saliency,
 )
 from ffmem.explorer.queries.memory import cell_of
@@ -42,11 +42,15 @@ async def memory_nearest(explored: TheStudy, address: AddressText, count: Few = 
 
 
 @router.get("/silenced")
-async def memory_silenced(explored: TheStudy, address: AddressText, triggers: Few = 5) -> Silenced:
+async def silence_memory(
+    explored: TheStudy, address: AddressText, triggers: Few = 5
+) -> SilencingView:
     """What happens to the next token when the memory is silenced at its strongest triggers."""
     cell = cell_of(explored, address)
-    watched = [push.token for push in explored.lookup.pushes(cell, count=WATCHED)]
-    found = await explored.live.ask(lambda m: silenced(m, explored.store, cell, watched, triggers))
+    watched = [push.token for push in explored.lookup.value_tokens(cell, count=WATCHED)]
+    found = await explored.live.ask(
+        lambda m: silencing_view(m, explored.store, cell, watched, triggers)
+    )
     if found is None:
         raise HTTPException(404, f"nothing in the corpus fires {cell}, so it cannot be silenced")
     return found

@@ -9,10 +9,10 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from ffmem.explorer.context import Explored, TheStudy
-from ffmem.explorer.page_process import made
+from ffmem.explorer.context import StudyContext, TheStudy
+from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.memory import SHOWN, MemoryView, cell_of, memory_view
-from ffmem.explorer.templating import filled
+from ffmem.explorer.templating import fill_template
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()
@@ -25,21 +25,21 @@ async def memory_page(
     request: Request, address: AddressText, triggers: Shown = SHOWN
 ) -> HTMLResponse:
     """One memory's page."""
-    return await made(request, memory_text, address, triggers)
+    return await render_page(request, memory_text, address, triggers)
 
 
 def memory_text(app: FastAPI, path: str, address: str, triggers: int) -> str:
     """The page's text."""
-    explored: Explored = app.state.explored
+    explored: StudyContext = app.state.explored
     view = memory_view(explored, cell_of(explored, address), triggers)
-    return filled(app, path, "memory.html.j2", view=view)
+    return fill_template(app, path, "memory.html.j2", view=view)
 
 
 @router.get("/random", include_in_schema=False)
 async def random_memory(explored: TheStudy) -> RedirectResponse:
     """Lead to a memory drawn from all of them."""
     row = secrets.randbelow(explored.lookup.cells)
-    return RedirectResponse(f"/memory/{explored.lookup.one(row)}", 303)
+    return RedirectResponse(f"/memory/{explored.lookup.address(row)}", 303)
 
 
 @router.get("/api/memories/{address}", tags=["memories"])
@@ -48,6 +48,6 @@ async def memory_data(
 ) -> MemoryView:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
     cell = cell_of(explored, address)
-    if explored.is_annotated:  # annotations may lie on another machine
+    if explored.has_annotations:  # annotations may lie on another machine
         return await run_in_threadpool(memory_view, explored, cell, triggers)
     return memory_view(explored, cell, triggers)

@@ -32,7 +32,7 @@ def prompt_page(request: Request, explored: TheStudy) -> HTMLResponse:
     """The form; what stands in the address is asked at once, by the page itself."""
     limits = {"text": LONGEST_TEXT, "tokens": MOST_TOKENS, "written": MOST_WRITTEN}
     live = explored.live
-    return page(request, "prompt.html.j2", limits=limits, model=live.name, loaded=live.loaded)
+    return page(request, "prompt.html.j2", limits=limits, model=live.name, loaded=live.ready)
 
 
 @router.get("/api/prompt", tags=["live"])

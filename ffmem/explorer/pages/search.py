@@ -9,9 +9,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ffmem.errors import AddressError
-from ffmem.explorer.context import Explored, TheStudy
+from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.empty_fields import EMPTY_IS_NONE
-from ffmem.explorer.page_process import made
+from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.search import (
     MOST,
     MOST_SAVED,
@@ -23,8 +23,8 @@ from ffmem.explorer.queries.search import (
     as_csv,
     firing_on,
 )
-from ffmem.explorer.templating import filled
-from ffmem.store.lookup import Found
+from ffmem.explorer.templating import fill_template
+from ffmem.store.lookup import Matches
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
@@ -33,7 +33,7 @@ PHRASES = 8  # whose meaning is kept
 router = APIRouter()
 
 
-async def asked(
+async def parse_question(
     by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
     q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
     layer: Annotated[int | None, Query(ge=1, le=10_000), EMPTY_IS_NONE] = None,
@@ -44,7 +44,7 @@ async def asked(
     return Question(by, q, layer, sort, reverse)
 
 
-Asked = Annotated[Question, Depends(asked)]
+Asked = Annotated[Question, Depends(parse_question)]
 First = Annotated[int, Query(ge=0, le=MOST, description="Number of the first hit, from 0.")]
 Count = Annotated[int, Query(ge=1, le=500, description="Hits in the answer, at most.")]
 
@@ -54,7 +54,7 @@ async def search_data(
     explored: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
 ) -> Answer:
     """Memories that answer a question, with their statistics."""
-    return await found_for(explored, question, first, count)
+    return await find_memories(explored, question, first, count)
 
 
 @router.get("/search", include_in_schema=False)
@@ -64,29 +64,33 @@ async def search_page(
     """The form, and the table of what is found."""
     refuse_unknown_layer(explored, question)
     if question.by != "meaning":
-        return await made(request, search_text, question, first)
+        return await render_page(request, search_text, question, first)
     firing = await firing_memories(explored, question.text)
     return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
 
 
 def search_text(
-    app: FastAPI, path: str, question: Question, first: int, firing: Found | None = None
+    app: FastAPI, path: str, question: Question, first: int, firing: Matches | None = None
 ) -> str:
     """The page's text; `firing` is what the model said of a meaning."""
     found = answer(app.state.explored, question, first, PAGE, firing)
-    return filled(app, path, "search.html.j2", found=found, asked=question, most=MOST, size=PAGE)
+    return fill_template(
+        app, path, "search.html.j2", found=found, asked=question, most=MOST, size=PAGE
+    )
 
 
 @router.get("/search.csv", include_in_schema=False)
 async def search_file(explored: TheStudy, question: Asked) -> PlainTextResponse:
     """All that is found, up to ten thousand memories, as a table to download."""
-    found = await found_for(explored, question, 0, MOST_SAVED)
+    found = await find_memories(explored, question, 0, MOST_SAVED)
     text = await run_in_threadpool(as_csv, found.hits)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
-async def found_for(explored: Explored, question: Question, first: int, count: int) -> Answer:
+async def find_memories(
+    explored: StudyContext, question: Question, first: int, count: int
+) -> Answer:
     """The answer, by the tables or, for the meaning of a phrase, by the model."""
     refuse_unknown_layer(explored, question)
     firing = None
@@ -95,11 +99,11 @@ async def found_for(explored: Explored, question: Question, first: int, count: i
     return answer(explored, question, first, count, firing)
 
 
-async def firing_memories(explored: Explored, phrase: str) -> Found:
+async def firing_memories(explored: StudyContext, phrase: str) -> Matches:
     """What the model says of a phrase; asked once, then kept, so that pages of it are quick."""
     known = explored.firing
     if not phrase.strip():
-        return Found.nothing()
+        return Matches.nothing()
     if phrase not in known:
         found = await explored.live.ask(lambda model: firing_on(model, explored, phrase))
         while len(known) >= PHRASES:
@@ -108,7 +112,7 @@ async def firing_memories(explored: Explored, phrase: str) -> Found:
     return known[phrase]
 
 
-def refuse_unknown_layer(explored: Explored, question: Question) -> None:
+def refuse_unknown_layer(explored: StudyContext, question: Question) -> None:
     """A layer that is not there finds nothing, and a person should know why."""
     if question.layer is not None and question.layer not in explored.store.memories:
         known = ", ".join(map(str, explored.store.memories))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ffmem.annotations.agreement import Agreement, agreement
-from ffmem.annotations.sheets import Said, Sheet, ShownPrefix, chosen_sheet, drawn_sheets
+from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix, draw_sheets, sheet_of_key
 from ffmem.errors import AddressError
-from ffmem.explorer.context import Explored
-from ffmem.explorer.html_fragments import known
+from ffmem.explorer.context import StudyContext
+from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.explorer.queries.memory import cell_of
-from ffmem.patterns.record import SHOWN
+from ffmem.patterns.record import TRIGGERS_SHOWN
 
 DISAGREEMENTS = 200  # shown, at most
 
@@ -55,8 +55,8 @@ class SheetView:
 
     name: str
     address: str | None
-    prefixes: tuple[ShownPrefix, ...]
-    said: tuple[Said, ...] | None
+    prefixes: tuple[SheetPrefix, ...]
+    said: tuple[PatternAnswer, ...] | None
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ class AgreementView:
     disagreements: tuple[DifferingPrefix, ...]
 
 
-def scan_of(explored: Explored) -> str:
+def scan_of(explored: StudyContext) -> str:
     """What the sheets of this study carry."""
     return explored.store.manifest.key.digest
 
 
-def sheets_of(explored: Explored, annotator: str = "") -> Sheets:
+def sheets_of(explored: StudyContext, annotator: str = "") -> Sheets:
     """Every drawn sheet, and who has answered how many."""
-    drawn = set(drawn_names(explored))
-    answered = explored.annotations.answered(scan_of(explored))
+    drawn = set(sheet_names(explored))
+    answered = explored.annotations.sheets_by_annotator(scan_of(explored))
     mine = answered.get(annotator, set())
     return Sheets(
         sheets=tuple(SheetLine(name, name in mine) for name in sorted(drawn)),
@@ -125,18 +125,18 @@ def sheets_of(explored: Explored, annotator: str = "") -> Sheets:
     )
 
 
-def drawn_names(explored: Explored) -> list[str]:
+def sheet_names(explored: StudyContext) -> list[str]:
     """The names of the sheets that were drawn."""
     names = explored.annotations.names(scan_of(explored))
-    return [name for name in names if not Sheet(name, "", 0, None, None, ()).chosen]
+    return [name for name in names if not Sheet(name, "", 0, None, None, ()).by_choice]
 
 
-def draw(explored: Explored, keys: int, controls: int, seed: int) -> int:
+def draw(explored: StudyContext, keys: int, controls: int, seed: int) -> int:
     """Draw sheets with control keys among them; how many are new."""
-    return explored.annotations.add_sheets(drawn_sheets(explored.store, keys, controls, seed))
+    return explored.annotations.add_sheets(draw_sheets(explored.store, keys, controls, seed))
 
 
-def sheet_named(explored: Explored, name: str) -> Sheet:
+def sheet_by_name(explored: StudyContext, name: str) -> Sheet:
     """A sheet of this study."""
     sheet = explored.annotations.sheet(name)
     if sheet is None or sheet.scan != scan_of(explored):
@@ -144,37 +144,39 @@ def sheet_named(explored: Explored, name: str) -> Sheet:
     return sheet
 
 
-def sheet_of_memory(explored: Explored, address: str) -> Sheet:
+def sheet_of_memory(explored: StudyContext, address: str) -> Sheet:
     """The sheet of a memory that somebody picked; it is saved with the first answer."""
-    return chosen_sheet(explored.store, cell_of(explored, address))
+    return sheet_of_key(explored.store, cell_of(explored, address))
 
 
-def sheet_view(explored: Explored, sheet: Sheet, annotator: str) -> SheetView:
+def sheet_view(explored: StudyContext, sheet: Sheet, annotator: str) -> SheetView:
     """A sheet with what this annotator last said of it."""
     said = explored.annotations.history(sheet.name, annotator) if annotator else []
     return SheetView(
         name=sheet.name,
-        address=sheet.key if sheet.chosen else None,
-        prefixes=sheet.prefixes[:SHOWN],
+        address=sheet.key if sheet.by_choice else None,
+        prefixes=sheet.prefixes[:TRIGGERS_SHOWN],
         said=said[-1] if said else None,
     )
 
 
-def agreement_view(explored: Explored) -> AgreementView:
+def agreement_view(explored: StudyContext) -> AgreementView:
     """How far people agree on the sheets of this study."""
-    sayings = explored.annotations.sayings(scan_of(explored))
+    sayings = explored.annotations.answers(scan_of(explored))
     found = agreement(sayings)
     sheets = {saying.sheet.name: saying.sheet for saying in sayings}
     return AgreementView(
         annotators=tuple(found.false_patterns),
         pairs=tuple(
-            PairLine(p.one, p.other, p.keys, p.prefixes, p.same, known(p.kappa))
+            PairLine(p.one, p.other, p.keys, p.prefixes, p.same, finite_or_none(p.kappa))
             for p in found.pairs
         ),
-        alpha=known(found.alpha),
+        alpha=finite_or_none(found.alpha),
         prefixes=found.prefixes,
         false_patterns=tuple(
-            FalseLine(who, i.n, known(i.estimate), known(i.low), known(i.high))
+            FalseLine(
+                who, i.n, finite_or_none(i.estimate), finite_or_none(i.low), finite_or_none(i.high)
+            )
             for who, i in found.false_patterns.items()
         ),
         differing=len(found.disagreements),

@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 from ffmem.analyses.statistics import Interval
-from ffmem.explorer.context import Explored
-from ffmem.explorer.html_fragments import known
+from ffmem.explorer.context import StudyContext
+from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.figures.saving import picture
 from ffmem.report.comparison import Comparison, SharedFigure, compare
-from ffmem.report.verdicts import Verdict, shown
+from ffmem.report.verdicts import Verdict, interval_text
 
 
 @dataclass(frozen=True)
-class ComparedStudy:
+class StudySide:
     """One side: what was studied."""
 
     label: str
@@ -23,7 +23,7 @@ class ComparedStudy:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ClaimNumber:
     """A claim's number in one study; `number` and `control` are None where it was not measured."""
 
     verdict: str
@@ -37,18 +37,18 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class ComparedClaim:
+class ClaimComparison:
     """One claim of the paper, and what each study found, in the order of the studies."""
 
     name: str
     says: str
     paper: str
     holds_if: str
-    found: tuple[Measured, ...]
+    found: tuple[ClaimNumber, ...]
 
 
 @dataclass(frozen=True)
-class ComparedFigure:
+class FigureComparison:
     """A figure that at least two of the studies have."""
 
     name: str
@@ -62,50 +62,50 @@ class ComparedFigure:
 class CompareView:
     """Studies side by side; empty where the explorer was opened with one study only."""
 
-    studies: tuple[ComparedStudy, ...]
-    claims: tuple[ComparedClaim, ...]
-    figures: tuple[ComparedFigure, ...]
+    studies: tuple[StudySide, ...]
+    claims: tuple[ClaimComparison, ...]
+    figures: tuple[FigureComparison, ...]
 
 
 @lru_cache(maxsize=2)
-def comparison(explored: Explored) -> Comparison | None:
+def comparison(explored: StudyContext) -> Comparison | None:
     """The comparison, or None where there is nothing to compare with; finished studies stay."""
     return compare([explored.study, *explored.others]) if explored.others else None
 
 
-def compare_view(explored: Explored) -> CompareView:
+def compare_view(explored: StudyContext) -> CompareView:
     """What the page shows."""
     found = comparison(explored)
     if found is None:
         return CompareView((), (), ())
     return CompareView(
-        studies=tuple(ComparedStudy(side.label, side.about) for side in found.sides),
-        claims=tuple(map(compared_claim, found.claims)),
+        studies=tuple(StudySide(side.label, side.about) for side in found.sides),
+        claims=tuple(map(compare_claim, found.claims)),
         figures=tuple(
-            ComparedFigure(one.name, one.title, one.read, one.paper, one.captions)
+            FigureComparison(one.name, one.title, one.read, one.paper, one.captions)
             for one in found.figures
         ),
     )
 
 
-def compared_claim(verdicts: tuple[Verdict, ...]) -> ComparedClaim:
+def compare_claim(verdicts: tuple[Verdict, ...]) -> ClaimComparison:
     """One claim over all studies."""
     first = verdicts[0]
-    found = tuple(map(measured, verdicts))
-    return ComparedClaim(first.name, first.says, first.paper, first.holds_if, found)
+    found = tuple(map(claim_number, verdicts))
+    return ClaimComparison(first.name, first.says, first.paper, first.holds_if, found)
 
 
-def measured(verdict: Verdict) -> Measured:
+def claim_number(verdict: Verdict) -> ClaimNumber:
     """One study's number, as numbers and as a person reads it."""
     finding = verdict.finding
     if finding is None:
-        return Measured(verdict.word, "–", None, None, None, 0, None, "")
-    return Measured(
+        return ClaimNumber(verdict.word, "–", None, None, None, 0, None, "")
+    return ClaimNumber(
         verdict=verdict.word,
-        text=shown(finding.number, verdict.unit),
-        number=known(finding.number.estimate),
-        low=known(finding.number.low),
-        high=known(finding.number.high),
+        text=interval_text(finding.number, verdict.unit),
+        number=finite_or_none(finding.number.estimate),
+        low=finite_or_none(finding.number.low),
+        high=finite_or_none(finding.number.high),
         n=finding.number.n,
         control=control_of(finding.control),
         against=finding.against,
@@ -114,19 +114,19 @@ def measured(verdict: Verdict) -> Measured:
 
 def control_of(control: Interval | None) -> float | None:
     """What a claim is held against."""
-    return None if control is None else known(control.estimate)
+    return None if control is None else finite_or_none(control.estimate)
 
 
-def compared_figure(explored: Explored, name: str) -> SharedFigure | None:
+def compare_figure(explored: StudyContext, name: str) -> SharedFigure | None:
     """One figure of all studies side by side."""
     found = comparison(explored)
     return next((one for one in found.figures if one.name == name), None) if found else None
 
 
 @lru_cache(maxsize=64)
-def compared_picture(explored: Explored, name: str) -> str | None:
+def comparison_picture(explored: StudyContext, name: str) -> str | None:
     """The same as SVG; drawing takes a moment, so it is kept."""
-    figure = compared_figure(explored, name)
+    figure = compare_figure(explored, name)
     return None if figure is None else picture(on_white(figure.spec))
 
 

@@ -23,7 +23,7 @@ WATCHED = 5  # next tokens shown before and after
 
 
 @dataclass(frozen=True)
-class Needed:
+class TokenEffect:
     """A token of a trigger, and how the coefficient changes without it, in percent."""
 
     token: str
@@ -35,7 +35,7 @@ class TriggerSaliency:
     """Every token of one trigger; empty where it has but one token."""
 
     rank: int
-    tokens: tuple[Needed, ...]
+    tokens: tuple[TokenEffect, ...]
 
 
 def trigger_saliency(
@@ -51,7 +51,7 @@ def trigger_saliency(
     position = int(store.array("trigger_positions")[row][filled][rank - 1])
     if position < 2:
         return TriggerSaliency(rank, ())
-    kept = store.kept
+    kept = store.sentences
     where = kept.row(number)
     found = saliency(model, cell, kept.token_ids(where)[:position].tolist())
     ends = [0, *kept.token_ends[kept.starts[where] :][:position].tolist()]
@@ -60,7 +60,7 @@ def trigger_saliency(
     return TriggerSaliency(
         rank,
         tuple(
-            Needed(piece, None if math.isnan(change) else round(change, 2))
+            TokenEffect(piece, None if math.isnan(change) else round(change, 2))
             for piece, change in zip(pieces, found.changes, strict=True)
         ),
     )
@@ -88,7 +88,7 @@ def nearest(model: LanguageModel, store: ScanStore, cell: Address, count: int = 
 
     A gated memory's key has two halves; the cosine of keys is the mean over both.
     """
-    home = model.check(cell)
+    home = model.layer_of(cell)
     own, value = home.keys[cell.index], value_vectors(home, [cell.index])[0]
     own_gate = None if home.gate_keys is None else home.gate_keys[cell.index]
     keys, values = [], []
@@ -99,7 +99,7 @@ def nearest(model: LanguageModel, store: ScanStore, cell: Address, count: int = 
             both.append((gate, own_gate))
         keys.append(torch.stack([cosines(rows, one) for rows, one in both]).mean(dim=0))
         values.append(cosines(value_vectors(layer), value))
-    return Nearest(ranked(store, keys, cell, count), ranked(store, values, cell, count))
+    return Nearest(nearest_rows(store, keys, cell, count), nearest_rows(store, values, cell, count))
 
 
 def cosines(rows: Tensor, one: Tensor) -> Tensor:
@@ -108,7 +108,9 @@ def cosines(rows: Tensor, one: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(rows.float(), one[None], dim=1).cpu()
 
 
-def ranked(store: ScanStore, by_layer: list[Tensor], cell: Address, count: int) -> tuple[Near, ...]:
+def nearest_rows(
+    store: ScanStore, by_layer: list[Tensor], cell: Address, count: int
+) -> tuple[Near, ...]:
     """The largest cosines of all layers."""
     places = [Address(layer, 0, cell.sign) for layer in store.memories]
     found = []
@@ -131,7 +133,7 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class SilencedTrigger:
+class SilencingEffect:
     """One trigger: how the next-token distribution moves, in nats, and its likeliest tokens."""
 
     rank: int
@@ -143,7 +145,7 @@ class SilencedTrigger:
 
 
 @dataclass(frozen=True)
-class Silenced:
+class SilencingView:
     """The strongest triggers with the memory silenced at their last token.
 
     `control_kl` is the mean divergence when another memory that fires there is silenced instead.
@@ -153,13 +155,13 @@ class Silenced:
     control_kl: float
     value_before: float  # probability of the value's top tokens together, mean over triggers
     value_after: float
-    triggers: tuple[SilencedTrigger, ...]
+    triggers: tuple[SilencingEffect, ...]
 
 
 @torch.no_grad()
-def silenced(
+def silencing_view(
     model: LanguageModel, store: ScanStore, cell: Address, watched: list[int], count: int = 5
-) -> Silenced | None:
+) -> SilencingView | None:
     """Set a coefficient to zero at the end of the strongest triggers; None for a dead memory.
 
     `watched` are the tokens that the value promotes most.
@@ -175,10 +177,10 @@ def silenced(
     control = next_log_probabilities(model, places.prefixes, others)
     moved = divergence(before, after)
     triggers = [
-        silenced_trigger(model, rank, (before[rank], after[rank]), int(token))
+        silencing_effect(model, rank, (before[rank], after[rank]), int(token))
         for rank, token in enumerate(places.following)
     ]
-    return Silenced(
+    return SilencingView(
         kl=float(moved.mean()),
         control_kl=float(divergence(before, control).mean()),
         value_before=float(before[:, watched].exp().sum(dim=1).mean()),
@@ -192,21 +194,21 @@ def divergence(before: Tensor, after: Tensor) -> Tensor:
     return (before.exp() * (before - after)).sum(dim=-1).clamp(min=0)
 
 
-def silenced_trigger(
+def silencing_effect(
     model: LanguageModel, place: int, pair: tuple[Tensor, Tensor], following: int
-) -> SilencedTrigger:
+) -> SilencingEffect:
     """One trigger before and after."""
     before, after = pair[0].exp(), pair[1].exp()
     shown = list(dict.fromkeys([*top(before), *top(after)]))
     known = following >= 0
-    return SilencedTrigger(
+    return SilencingEffect(
         rank=place + 1,
-        next=model.token(following) if known else None,
+        next=model.token_text(following) if known else None,
         next_before=float(before[following]) if known else None,
         next_after=float(after[following]) if known else None,
         kl=float(divergence(pair[0], pair[1])),
         chances=tuple(
-            Chance(model.token(token), float(before[token]), float(after[token]))
+            Chance(model.token_text(token), float(before[token]), float(after[token]))
             for token in sorted(shown, key=lambda token: -float(before[token]))
         ),
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffmem.address import Address
-from ffmem.explorer.context import Explored
-from ffmem.explorer.queries.pattern_results import ShownPattern, found_patterns, shown_saying
-from ffmem.explorer.queries.trigger_agreement import Agreement, agreements
+from ffmem.explorer.context import StudyContext
+from ffmem.explorer.queries.pattern_results import PatternView, answer_patterns, pattern_results
+from ffmem.explorer.queries.trigger_agreement import Agreement, agreement_table
 from ffmem.store.parquet_tables import End
 
 SHOWN = 25  # triggers on a page, as many as the paper shows to people
@@ -17,7 +17,7 @@ BARS = 16  # of the distribution of coefficients
 
 
 @dataclass(frozen=True)
-class ShownToken:
+class TokenView:
     """A token that a value promotes or suppresses; `logit` is what a coefficient of 1 adds."""
 
     id: int
@@ -26,7 +26,7 @@ class ShownToken:
 
 
 @dataclass(frozen=True)
-class ShownTrigger:
+class TriggerView:
     """A prefix that fires the memory, cut where it was read: `before` + `last`, then `next`."""
 
     rank: int
@@ -59,29 +59,29 @@ class MemoryView:
     mean: float
     largest: float
     probability: float
-    promoted: tuple[ShownToken, ...]
-    suppressed: tuple[ShownToken, ...]
-    triggers: tuple[ShownTrigger, ...]
+    promoted: tuple[TokenView, ...]
+    suppressed: tuple[TokenView, ...]
+    triggers: tuple[TriggerView, ...]
     stored_triggers: int
     distribution: tuple[Bar, ...]
     agreement: Agreement | None
-    patterns: tuple[ShownPattern, ...]
+    patterns: tuple[PatternView, ...]
     previous: str | None
     next: str | None
     opposite: str | None  # the other sign of a gated memory
 
 
-def cell_of(explored: Explored, address: str) -> Address:
+def cell_of(explored: StudyContext, address: str) -> Address:
     """The cell that an address names; a gated memory named without sign is its + cell."""
     return explored.store.cells(Address.parse(address))[0]
 
 
-def memory_view(explored: Explored, cell: Address, shown: int = SHOWN) -> MemoryView:
+def memory_view(explored: StudyContext, cell: Address, shown: int = SHOWN) -> MemoryView:
     """All that can be read without the model; a few kilobytes, whatever the size of the store."""
     store, lookup = explored.store, explored.lookup
     row, counts = store.row(cell), store.counts(cell)
-    triggers, stored = shown_triggers(explored, cell, shown)
-    known = agreements(explored.folder, lookup.cells)
+    triggers, stored = trigger_views(explored, cell, shown)
+    known = agreement_table(explored.folder, lookup.cells)
     return MemoryView(
         address=str(cell),
         layer=cell.layer,
@@ -92,54 +92,54 @@ def memory_view(explored: Explored, cell: Address, shown: int = SHOWN) -> Memory
         mean=counts.mean,
         largest=counts.largest,
         probability=float(lookup.statistic("probability")[row]),
-        promoted=shown_tokens(explored, cell, "promoted"),
-        suppressed=shown_tokens(explored, cell, "suppressed"),
+        promoted=token_views(explored, cell, "promoted"),
+        suppressed=token_views(explored, cell, "suppressed"),
         triggers=triggers,
         stored_triggers=stored,
         distribution=distribution(explored, row),
         agreement=None if known is None else known.of(row),
-        patterns=known_patterns(explored, str(cell)),
+        patterns=memory_patterns(explored, str(cell)),
         previous=neighbour(explored, cell, -1),
         next=neighbour(explored, cell, +1),
         opposite=str(opposite(cell)) if cell.sign else None,
     )
 
 
-def known_patterns(explored: Explored, address: str) -> tuple[ShownPattern, ...]:
+def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
     """Patterns that analyses have left, and those that people have given on pages or sheets."""
-    found = found_patterns(explored.folder).of(address)
-    if not explored.is_annotated:
+    found = pattern_results(explored.folder).of(address)
+    if not explored.has_annotations:
         return found
     scan = explored.store.manifest.key.digest
     known = {(pattern.annotator, pattern.description) for pattern in found}
     said = [
         pattern
-        for saying in explored.annotations.sayings(scan, address)
-        for pattern in shown_saying(saying)
+        for saying in explored.annotations.answers(scan, address)
+        for pattern in answer_patterns(saying)
         if (pattern.annotator, pattern.description) not in known
     ]
     return tuple(sorted([*found, *said], key=lambda pattern: -pattern.covered))
 
 
-def shown_tokens(explored: Explored, cell: Address, end: End) -> tuple[ShownToken, ...]:
+def token_views(explored: StudyContext, cell: Address, end: End) -> tuple[TokenView, ...]:
     """One end of a value's ranking."""
-    pushes = explored.lookup.pushes(cell, end)
-    return tuple(ShownToken(push.token, push.text, push.logit) for push in pushes)
+    pushes = explored.lookup.value_tokens(cell, end)
+    return tuple(TokenView(push.token, push.text, push.logit) for push in pushes)
 
 
-def shown_triggers(
-    explored: Explored, cell: Address, count: int
-) -> tuple[tuple[ShownTrigger, ...], int]:
+def trigger_views(
+    explored: StudyContext, cell: Address, count: int
+) -> tuple[tuple[TriggerView, ...], int]:
     """The strongest triggers, and how many the store has."""
     found, stored = explored.store.strongest(cell, count)
     shown = tuple(
-        ShownTrigger(rank, one.coefficient, one.before, one.last, one.next, one.rest)
+        TriggerView(rank, one.coefficient, one.before, one.last, one.next, one.rest)
         for rank, one in enumerate(found, 1)
     )
     return shown, stored
 
 
-def distribution(explored: Explored, row: int) -> tuple[Bar, ...]:
+def distribution(explored: StudyContext, row: int) -> tuple[Bar, ...]:
     """The random sample of firing prefixes, by size of the coefficient."""
     sample = np.asarray(explored.store.array("sample_coefficients")[row])
     sample = sample[sample > 0]
@@ -157,7 +157,7 @@ def opposite(cell: Address) -> Address:
     return Address(cell.layer, cell.index, "-" if cell.sign == "+" else "+")
 
 
-def neighbour(explored: Explored, cell: Address, step: int) -> str | None:
+def neighbour(explored: StudyContext, cell: Address, step: int) -> str | None:
     """The memory before or after, over all layers; None at either end."""
     index = cell.index + step
     layers = list(explored.store.memories)

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ffmem.explorer.context import Explored
-from ffmem.explorer.queries.figures import DrawnFigure, drawn_figures
+from ffmem.explorer.context import StudyContext
+from ffmem.explorer.queries.figures import FigureFile, figure_files
 
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
 
@@ -42,11 +42,11 @@ class Overview:
     seconds: float
     triggers: int  # kept for every cell
     analyses: tuple[str, ...]
-    figures: tuple[DrawnFigure, ...]
+    figures: tuple[FigureFile, ...]
     layers: tuple[LayerLine, ...]
 
 
-def overview(explored: Explored) -> Overview:
+def overview(explored: StudyContext) -> Overview:
     """The study at a glance."""
     manifest = explored.store.manifest
     return Overview(
@@ -61,18 +61,18 @@ def overview(explored: Explored) -> Overview:
         seconds=manifest.seconds,
         triggers=int(manifest.key.settings["top"]),
         analyses=explored.study.names,
-        figures=drawn_figures(explored),
+        figures=figure_files(explored),
         layers=layer_lines(explored),
     )
 
 
 @lru_cache(maxsize=4)
-def layer_lines(explored: Explored) -> tuple[LayerLine, ...]:
+def layer_lines(explored: StudyContext) -> tuple[LayerLine, ...]:
     """Every layer; a store does not change, so this is counted once."""
     return tuple(layer_line(explored, number) for number in explored.store.memories)
 
 
-def layer_line(explored: Explored, number: int) -> LayerLine:
+def layer_line(explored: StudyContext, number: int) -> LayerLine:
     """One layer in a line."""
     rows, prefixes = explored.lookup.layer_rows(number), explored.store.manifest.counts["prefixes"]
     memories = explored.store.memories[number]

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.address import Address
-from ffmem.annotations.sheets import Saying
-from ffmem.store.digests import check_noted
+from ffmem.annotations.sheets import SheetAnswer
+from ffmem.store.digests import check_note
 
 LOOKED_AT = 25  # triggers that an annotator sees
 
 
 @dataclass(frozen=True)
-class ShownPattern:
+class PatternView:
     """What triggers have in common: which of them (ranks from 1), and the share that is."""
 
     description: str
@@ -28,41 +28,41 @@ class ShownPattern:
 
 
 @dataclass(frozen=True)
-class FoundPatterns:
+class StudyPatterns:
     """Every pattern of a study, by address."""
 
-    by_address: dict[str, tuple[ShownPattern, ...]]
+    by_address: dict[str, tuple[PatternView, ...]]
 
-    def of(self, address: str) -> tuple[ShownPattern, ...]:
+    def of(self, address: str) -> tuple[PatternView, ...]:
         """The patterns of one memory."""
         return self.by_address.get(address, ())
 
 
-def shown_saying(saying: Saying) -> list[ShownPattern]:
+def answer_patterns(saying: SheetAnswer) -> list[PatternView]:
     """What an annotator has said of a sheet, in the same form."""
     return [
-        ShownPattern(
+        PatternView(
             said.description, said.kind, said.ranks, saying.annotator, len(said.ranks) / LOOKED_AT
         )
         for said in saying.said
     ]
 
 
-def found_patterns(folder: Path) -> FoundPatterns:
+def pattern_results(folder: Path) -> StudyPatterns:
     """All patterns of a study, read again only when a file has changed."""
     paths = sorted((folder / "analyses").glob("patterns*.json"))
     return _read(tuple((path, path.stat().st_mtime_ns) for path in paths))
 
 
 @lru_cache(maxsize=4)
-def _read(files: tuple[tuple[Path, int], ...]) -> FoundPatterns:
-    found: dict[str, list[ShownPattern]] = defaultdict(list)
+def _read(files: tuple[tuple[Path, int], ...]) -> StudyPatterns:
+    found: dict[str, list[PatternView]] = defaultdict(list)
     for path, _ in files:
-        check_noted(path)
+        check_note(path)
         data = json.loads(path.read_text(encoding="utf-8"))
         for record in data.get("result", data).get("records", []):
             found[_address(record["key"])].append(
-                ShownPattern(
+                PatternView(
                     description=record["description"],
                     kind=record["kind"],
                     ranks=tuple(record["ranks"]),
@@ -74,7 +74,7 @@ def _read(files: tuple[tuple[Path, int], ...]) -> FoundPatterns:
         address: tuple(sorted(patterns, key=lambda pattern: -pattern.covered))
         for address, patterns in found.items()
     }
-    return FoundPatterns(ordered)
+    return StudyPatterns(ordered)
 
 
 def _address(key: dict[str, Any] | str) -> str:

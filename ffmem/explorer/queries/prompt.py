@@ -12,13 +12,19 @@ from ffmem.errors import EditError, FfmemError, ModelError
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import top_tokens
-from ffmem.memories.prompt_explanation import PromptView, Step, Winner, continued, look
+from ffmem.memories.prompt_explanation import (
+    PromptExplanation,
+    Step,
+    Winner,
+    continue_text,
+    explain_prompt,
+)
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
 LONGEST_TEXT = 3_000  # characters
 MOST_TOKENS = 512  # of a prompt
-MOST_WRITTEN = 64  # tokens of a continuation
+MOST_WRITTEN = 64  # tokens of a continue_text
 MOST_EDITS = 32
 LARGEST = 1e6  # number in an edit
 STRONGEST = 3  # memories of each layer
@@ -40,7 +46,7 @@ class PromptQuestion:
 
 
 @dataclass(frozen=True)
-class NamedToken:
+class TokenText:
     """A token and the text it stands for."""
 
     id: int
@@ -58,7 +64,7 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class ShownMemory:
+class MemoryTerm:
     """A memory at this place; `amount` is its strength, or its term of the explained logit.
 
     `promotes` is in the direction in which it is added.
@@ -71,7 +77,7 @@ class ShownMemory:
 
 
 @dataclass(frozen=True)
-class ShownStep:
+class StepView:
     """One layer: top tokens of residual, layer and output, and who made the output's."""
 
     layer: int
@@ -80,11 +86,11 @@ class ShownStep:
     output: str
     winner: Winner
     active: int
-    strongest: tuple[ShownMemory, ...]
+    strongest: tuple[MemoryTerm, ...]
 
 
 @dataclass(frozen=True)
-class ShownTerms:
+class LayerTerms:
     """One layer's terms of the explained logit."""
 
     layer: int
@@ -102,16 +108,16 @@ class Explanation:
     total: float
     start: float
     constant: float
-    layers: tuple[ShownTerms, ...]
-    strongest: tuple[ShownMemory, ...]
+    layers: tuple[LayerTerms, ...]
+    strongest: tuple[MemoryTerm, ...]
     terms: dict[str, float]  # of the memories that are strongest as the model is, by address
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunView:
     """One run of the model, as it is or changed."""
 
-    steps: tuple[ShownStep, ...]
+    steps: tuple[StepView, ...]
     explanation: Explanation | None  # None where a logit is no sum, see `PromptAnswer.why_not`
     continuation: str
 
@@ -123,34 +129,34 @@ class PromptAnswer:
     model: str
     tokens: tuple[str, ...]  # of the text, in order
     position: int  # how many of them have been read, from 1
-    token: NamedToken  # whose logit is explained
+    token: TokenText  # whose logit is explained
     edits: tuple[str, ...]
     chances: tuple[Chance, ...]
-    plain: Seen
-    edited: Seen | None
+    plain: RunView
+    edited: RunView | None
     moved: float | None  # nats, KL of the changed distribution from the plain one
     why_not: str | None
 
 
 def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswer:
     """Look at a prompt as the model is, and, where there are edits, with them."""
-    pieces, edits = token_texts(model, question.text), checked_edits(question.edits)
-    plain = look(model, question.text, question.position, STRONGEST)
-    token = wanted_token(model, question, plain)
-    before, why_not = seen(model, question, plain, token)
+    pieces, edits = token_texts(model, question.text), parse_edits(question.edits)
+    plain = explain_prompt(model, question.text, question.position, STRONGEST)
+    token = target_token(model, question, plain)
+    before, why_not = run_view(model, question, plain, token)
     watched = () if before.explanation is None else tuple(before.explanation.terms)
     changed = after = None
     if edits:
         with edited(model, edits):
-            changed = look(model, question.text, plain.position, STRONGEST)
+            changed = explain_prompt(model, question.text, plain.position, STRONGEST)
             if not bool(torch.isfinite(changed.distribution).all()):
                 raise EditError("these changes make numbers overflow; use smaller ones")
-            after, _ = seen(model, question, changed, token, watched)
+            after, _ = run_view(model, question, changed, token, watched)
     return PromptAnswer(
         model=model.name,
         tokens=pieces,
         position=plain.position,
-        token=NamedToken(token, model.token(token)),
+        token=TokenText(token, model.token_text(token)),
         edits=tuple(map(str, edits)),
         chances=chances(model, plain, changed, token),
         plain=before,
@@ -165,19 +171,19 @@ def token_texts(model: LanguageModel, text: str) -> tuple[str, ...]:
     if model.tokenizer is None:
         raise ModelError(f"{model.name} comes without a tokenizer, so it cannot read text")
     ids = model.tokenizer.encode(text, add_special_tokens=False)
-    most = min(MOST_TOKENS, model.longest - 1)
+    most = min(MOST_TOKENS, model.context_length - 1)
     if not 1 <= len(ids) <= most:
         raise FfmemError(f"the text has {len(ids):,} tokens; give between 1 and {most}")
     backend = getattr(model.tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return tuple(map(model.token, ids))
+        return tuple(map(model.token_text, ids))
     ends = [0, *tokens_and_ends([text], backend)[2].tolist()]
     if len(ends) != len(ids) + 1:
-        return tuple(map(model.token, ids))
+        return tuple(map(model.token_text, ids))
     return tuple(text[start:end] for start, end in zip(ends, ends[1:], strict=False))
 
 
-def checked_edits(texts: tuple[str, ...]) -> list[Edit]:
+def parse_edits(texts: tuple[str, ...]) -> list[Edit]:
     """Edits that are understood and not absurdly large."""
     edits = [Edit.parse(text) for text in texts]
     for edit in edits:
@@ -186,40 +192,40 @@ def checked_edits(texts: tuple[str, ...]) -> list[Edit]:
     return edits
 
 
-def wanted_token(model: LanguageModel, question: PromptQuestion, plain: PromptView) -> int:
+def target_token(model: LanguageModel, question: PromptQuestion, plain: PromptExplanation) -> int:
     """The token whose logit is explained: by number, by text, or the likeliest."""
     if question.token is not None:
-        if not 0 <= question.token < model.words:
-            raise FfmemError(f"there is no token {question.token}; there are {model.words:,}")
+        if not 0 <= question.token < model.vocab_size:
+            raise FfmemError(f"there is no token {question.token}; there are {model.vocab_size:,}")
         return question.token
     if question.word and model.tokenizer is not None:
         ids = model.tokenizer.encode(question.word, add_special_tokens=False)
-        if not ids or ids[0] >= model.words:
+        if not ids or ids[0] >= model.vocab_size:
             raise FfmemError(f"{question.word!r} does not begin with a token of {model.name}")
         return int(ids[0])
     return plain.likeliest(1)[0]
 
 
-def seen(
+def run_view(
     model: LanguageModel,
     question: PromptQuestion,
-    view: PromptView,
+    view: PromptExplanation,
     token: int,
     watched: tuple[str, ...] = (),
-) -> tuple[Seen, str | None]:
+) -> tuple[RunView, str | None]:
     """One run in the form that is shown, and why a logit is not explained where it is not."""
     explained, why_not = None, None
     try:
         explained = explanation(model, view, token, watched)
     except ModelError as error:
         why_not = str(error)
-    written = continued(model, question.text, view.position, question.write)
-    return Seen(tuple(map(shown_step, view.steps)), explained, written), why_not
+    written = continue_text(model, question.text, view.position, question.write)
+    return RunView(tuple(map(step_view, view.steps)), explained, written), why_not
 
 
-def shown_step(step: Step) -> ShownStep:
+def step_view(step: Step) -> StepView:
     """A layer's step with addresses as text."""
-    return ShownStep(
+    return StepView(
         layer=step.layer,
         residual=step.residual,
         feedforward=step.feedforward,
@@ -227,14 +233,14 @@ def shown_step(step: Step) -> ShownStep:
         winner=step.winner,
         active=step.active,
         strongest=tuple(
-            ShownMemory(str(m.address), m.coefficient, m.strength, m.tokens[:PROMOTED])
+            MemoryTerm(str(m.address), m.coefficient, m.strength, m.tokens[:PROMOTED])
             for m in step.strongest
         ),
     )
 
 
 def explanation(
-    model: LanguageModel, view: PromptView, token: int, watched: tuple[str, ...] = ()
+    model: LanguageModel, view: PromptExplanation, token: int, watched: tuple[str, ...] = ()
 ) -> Explanation:
     """The token's logit as a sum; terms of `watched` memories, or else of the strongest, too."""
     found = contributions(model, view.readings, token, EXPLAINED)
@@ -243,9 +249,9 @@ def explanation(
         value = value_vectors(model.layer(memory.address.layer), [memory.address.index]).float()
         added = value if memory.coefficient >= 0 else -value
         ids = top_tokens(model, added, "piece", PROMOTED).tokens[0].tolist()
-        promoted = tuple(map(model.token, ids))
+        promoted = tuple(map(model.token_text, ids))
         strongest.append(
-            ShownMemory(str(memory.address), memory.coefficient, memory.amount, promoted)
+            MemoryTerm(str(memory.address), memory.coefficient, memory.amount, promoted)
         )
     return Explanation(
         logit=found.logit,
@@ -253,7 +259,7 @@ def explanation(
         start=found.start,
         constant=found.constant,
         layers=tuple(
-            ShownTerms(part.layer, part.attention, part.memories, part.bias, part.rest)
+            LayerTerms(part.layer, part.attention, part.memories, part.bias, part.rest)
             for part in found.layers
         ),
         strongest=tuple(strongest),
@@ -265,7 +271,7 @@ def explanation(
 
 
 def chances(
-    model: LanguageModel, plain: PromptView, changed: PromptView | None, token: int
+    model: LanguageModel, plain: PromptExplanation, changed: PromptExplanation | None, token: int
 ) -> tuple[Chance, ...]:
     """The likeliest next tokens of either run, and the explained one."""
     views = [plain] if changed is None else [plain, changed]
@@ -273,7 +279,7 @@ def chances(
     found = [
         Chance(
             one,
-            model.token(one),
+            model.token_text(one),
             float(plain.distribution[one]),
             None if changed is None else float(changed.distribution[one]),
         )

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.explorer.context import Explored
-from ffmem.explorer.queries.pattern_results import found_patterns
-from ffmem.explorer.queries.trigger_agreement import agreements
-from ffmem.memories.recording import read
+from ffmem.explorer.context import StudyContext
+from ffmem.explorer.queries.pattern_results import pattern_results
+from ffmem.explorer.queries.trigger_agreement import agreement_table
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
-from ffmem.store.lookup import STATISTICS, Found
+from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.parquet_tables import End
 
 By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
@@ -80,11 +80,15 @@ class Answer:
 
 
 def answer(
-    explored: Explored, question: Question, first: int, count: int, firing: Found | None = None
+    explored: StudyContext,
+    question: Question,
+    first: int,
+    count: int,
+    firing: Matches | None = None,
 ) -> Answer:
     """One page of what is found; `firing` is what the model said of a meaning."""
     most = MOST if first + count <= MOST else MOST_SAVED
-    found = ordered(explored, question, most, firing)
+    found = order_matches(explored, question, most, firing)
     shown = slice(first, first + count)
     return Answer(
         question=question,
@@ -97,9 +101,9 @@ def answer(
 
 
 @lru_cache(maxsize=256)
-def ordered(
-    explored: Explored, question: Question, most: int, firing: Found | None = None
-) -> Found:
+def order_matches(
+    explored: StudyContext, question: Question, most: int, firing: Matches | None = None
+) -> Matches:
     """The first memories, `most` of them, in the order asked for."""
     if question.by == "any":
         return any_memories(explored, question, most)
@@ -114,10 +118,10 @@ def ordered(
     if not as_found:
         first = first_places(explored, rows, question, most)
         rows, scores = rows[first], scores[first]
-    return Found(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
+    return Matches(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
 
 
-def any_memories(explored: Explored, question: Question, most: int) -> Found:
+def any_memories(explored: StudyContext, question: Question, most: int) -> Matches:
     """All memories, or all of a layer, in the order asked for."""
     lookup = explored.lookup
     order: NDArray[Any]
@@ -129,11 +133,11 @@ def any_memories(explored: Explored, question: Question, most: int) -> Found:
         inside = cells if question.layer is None else lookup.layer_rows(question.layer)
         rows = np.arange(inside.start, inside.stop)
         order, total = rows[first_places(explored, rows, question, most)], len(rows)
-    return Found(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
+    return Matches(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
 
 
 def first_places(
-    explored: Explored, rows: NDArray[Any], question: Question, most: int
+    explored: StudyContext, rows: NDArray[Any], question: Question, most: int
 ) -> NDArray[np.intp]:
     """Places of the first of `rows` in the order asked for; the rest is left unsorted."""
     if question.sort == "score":
@@ -145,39 +149,39 @@ def first_places(
     return few[np.lexsort((rows[few], numbers[few]))]
 
 
-def candidates(explored: Explored, question: Question) -> Found:
+def candidates(explored: StudyContext, question: Question) -> Matches:
     """The memories that fit, best first, before layer and order are looked at."""
     lookup = explored.lookup
     match question.by:
         case "promotes" | "suppresses":
             end: End = "promoted" if question.by == "promotes" else "suppressed"
             tokens = lookup.token_ids(question.text)
-            return joined([lookup.pushing(token, end) for token in tokens])
+            return join_matches([lookup.promoters(token, end) for token in tokens])
         case "words":
             return lookup.with_words(question.text)
         case "pattern":
             return with_pattern(explored, question.text)
         case "dead":
             rows = np.flatnonzero(lookup.statistic("fires") == 0)
-            return Found.of(rows, np.zeros(len(rows)))
+            return Matches.of(rows, np.zeros(len(rows)))
         case _:
-            return Found.nothing()
+            return Matches.nothing()
 
 
-def joined(parts: list[Found]) -> Found:
+def join_matches(parts: list[Matches]) -> Matches:
     """Several answers as one; lower scores (ranks) first."""
     if len(parts) < 2:
-        return parts[0] if parts else Found.nothing()
+        return parts[0] if parts else Matches.nothing()
     rows = np.concatenate([part.rows for part in parts])
     scores = np.concatenate([part.scores for part in parts])
     order = np.argsort(scores, kind="stable")
-    return Found(rows[order], scores[order], sum(part.total for part in parts))
+    return Matches(rows[order], scores[order], sum(part.total for part in parts))
 
 
-def with_pattern(explored: Explored, text: str) -> Found:
+def with_pattern(explored: StudyContext, text: str) -> Matches:
     """Memories that have a pattern with these letters in its description or kind."""
     wanted, best = text.casefold(), {}
-    for address, patterns in found_patterns(explored.folder).by_address.items():
+    for address, patterns in pattern_results(explored.folder).by_address.items():
         covered = [
             pattern.covered
             for pattern in patterns
@@ -187,23 +191,23 @@ def with_pattern(explored: Explored, text: str) -> Found:
             best[address] = max(covered)
     rows = [explored.store.row(Address.parse(address)) for address in best]
     scores = np.array(list(best.values()), dtype=np.float64)
-    return Found.of(np.array(rows, dtype=np.int64), scores).by_score()
+    return Matches.of(np.array(rows, dtype=np.int64), scores).by_score()
 
 
-def statistic(explored: Explored, name: str) -> NDArray[Any]:
+def statistic(explored: StudyContext, name: str) -> NDArray[Any]:
     """One number for every cell."""
     if name != "agreement":
         return explored.lookup.statistic(name)
-    known = agreements(explored.folder, explored.lookup.cells)
+    known = agreement_table(explored.folder, explored.lookup.cells)
     return np.zeros(explored.lookup.cells) if known is None else known.share
 
 
 def hits(
-    explored: Explored, rows: NDArray[np.int64], numbers: NDArray[Any], by: By
+    explored: StudyContext, rows: NDArray[np.int64], numbers: NDArray[Any], by: By
 ) -> tuple[Hit, ...]:
     """The rows of a table."""
     lookup = explored.lookup
-    known = agreements(explored.folder, lookup.cells)
+    known = agreement_table(explored.folder, lookup.cells)
     promoted = lookup.top_texts(rows, TOKENS)
     columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
     agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
@@ -250,7 +254,7 @@ def cell(value: Any) -> Any:
 
 
 @torch.no_grad()
-def firing_on(model: LanguageModel, explored: Explored, phrase: str) -> Found:
+def firing_on(model: LanguageModel, explored: StudyContext, phrase: str) -> Matches:
     """The cells that fire after the last token of a phrase, strongest first.
 
     The score is the coefficient as a share of the cell's largest in the scan, so that layers of
@@ -258,7 +262,7 @@ def firing_on(model: LanguageModel, explored: Explored, phrase: str) -> Found:
     """
     tokens = model.encode(phrase)
     at = torch.tensor([tokens.shape[1] - 1])
-    readings = read(model, tokens, "m", at=at)
+    readings = record(model, tokens, "m", at=at)
     parts = [
         cells(readings[number - 1].m[0].float().cpu(), explored.store.manifest.signed)
         for number in explored.store.memories
@@ -268,7 +272,7 @@ def firing_on(model: LanguageModel, explored: Explored, phrase: str) -> Found:
     shares = coefficients / np.where(largest > 0, largest, np.maximum(coefficients, 1e-12))
     rows = np.flatnonzero(coefficients > 0)
     order = np.argsort(-shares[rows], kind="stable")
-    return Found.of(rows[order], shares[rows][order])
+    return Matches.of(rows[order], shares[rows][order])
 
 
 def cells(m: Tensor, signed: bool) -> Tensor:

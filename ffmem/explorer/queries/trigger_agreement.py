@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.store.digests import check_noted
+from ffmem.store.digests import check_note
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Agreements:
+class AgreementTable:
     """The same for every cell, as arrays."""
 
     strongest: NDArray[np.int8]  # -1 where nothing follows
@@ -49,7 +49,7 @@ class Agreements:
         )
 
 
-def agreements(folder: Path, cells: int) -> Agreements | None:
+def agreement_table(folder: Path, cells: int) -> AgreementTable | None:
     """What `ffmem analyse --only values` left, or None; read again only when it has changed."""
     path = folder / "analyses" / "values.npz"
     try:
@@ -60,8 +60,8 @@ def agreements(folder: Path, cells: int) -> Agreements | None:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _changed: int) -> Agreements | None:
-    check_noted(path)
+def _read(path: Path, _changed: int) -> AgreementTable | None:
+    check_note(path)
     try:
         with np.load(path) as arrays:
             ranks: NDArray[Any] = arrays["ranks"]
@@ -76,7 +76,7 @@ def _read(path: Path, _changed: int) -> Agreements | None:
         for middle in ((count - 1) // 2, count // 2)
     )
     median = np.where(count > 0, (low + np.minimum(high, np.int64(2**40))) / 2, np.nan)
-    return Agreements(
+    return AgreementTable(
         strongest=np.where(known[:, 0], ranks[:, 0] == 0, -1).astype(np.int8),
         triggers=count,
         agreeing=(ranks == 0).sum(axis=1).astype(np.int32),

@@ -18,7 +18,7 @@ ZERO = np.float32(0)
 ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
 
 
-def compiled(function: Callable[..., None]) -> Callable[..., None]:
+def compile_loop(function: Callable[..., None]) -> Callable[..., None]:
     """The function as machine code, kept on disk for the next run if there is a place for it."""
     try:
         made: Callable[..., None] = njit(nogil=True, cache=True, error_model="numpy")(function)
@@ -27,7 +27,7 @@ def compiled(function: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-@compiled
+@compile_loop
 def _one(line: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires: Any) -> None:
     """One prefix of a row, for all memories."""
     for j in range(len(best)):
@@ -39,7 +39,7 @@ def _one(line: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires: 
         fires[j] += np.int32(v > ZERO)
 
 
-@compiled
+@compile_loop
 def _four(lines: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires: Any) -> None:
     """Four prefixes of a row at once, so that the results go to and from memory once for all."""
     for j in range(len(best)):
@@ -67,15 +67,15 @@ def _four(lines: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires
         )
 
 
-@compiled
+@compile_loop
 def _mark(best: Any, below: Any, priority: Any, drawn: Any, passes: Any) -> None:
     """Which of a row's maxima may enter: those above `below`, and any that fires and is drawn."""
     for j in range(len(best)):
         passes[j] = (best[j] > below[j]) | ((best[j] > ZERO) & (priority <= drawn[j]))
 
 
-@compiled
-def walk(
+@compile_loop
+def numba_pass(
     m: NDArray[np.float32],
     first: int,
     sign: np.float32,

@@ -10,53 +10,53 @@ from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.hashing import NO_PRIORITY
-from ffmem.scan.passes.torch_pass import Sweep, Sweeper
+from ffmem.scan.passes.torch_pass import CpuPass, LayerPass
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Candidates
 from ffmem.scan.state.sample import place_priorities
-from ffmem.scan.state.thresholds import Bars
+from ffmem.scan.state.thresholds import Thresholds
 
 CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once
 
 
 @dataclass(frozen=True)
-class Swept:
+class PassResult:
     """One sign's coefficients, what a sweep found in them; its cells' bars, and the first cell."""
 
     m: Tensor
     rows: Rows
-    found: Sweep
+    found: LayerPass
     sign: int
-    bars: Bars
+    bars: Thresholds
     offset: int
 
 
-def candidates(swept: Swept, settings: ScanSettings, sweeper: Sweeper) -> Candidates | None:
+def candidates(swept: PassResult, settings: ScanSettings, sweeper: CpuPass) -> Candidates | None:
     """All that may enter, and little that may not."""
     rows, maxima, bars = swept.rows, swept.found.maxima, swept.bars
     passes = swept.found.passes
     if passes is None:
         passes = _passing(maxima, rows, bars)
     simple = settings.dedupe == "none" and settings.per_sentence == "max"
-    if simple and how_many(passes) > maxima.shape[1] * settings.top:
-        bars = _raised(bars, maxima, rows, settings)  # so there are more rows than slots
+    if simple and count_set(passes) > maxima.shape[1] * settings.top:
+        bars = _raise_thresholds(bars, maxima, rows, settings)  # so there are more rows than slots
         passes = _passing(maxima, rows, bars)
-    row, memory = where_set(passes)
-    coefficients = picked(maxima, row * maxima.shape[1] + memory)
-    tied = coefficients == picked(bars.coefficients, memory)
-    if how_many(tied):
-        late = tied & (picked(rows.places, row) >= picked(bars.places, memory))
-        kept = ~late | (picked(rows.priorities, row) <= picked(bars.priorities, memory))
+    row, memory = indices_set(passes)
+    coefficients = elements_at(maxima, row * maxima.shape[1] + memory)
+    tied = coefficients == elements_at(bars.coefficients, memory)
+    if count_set(tied):
+        late = tied & (elements_at(rows.places, row) >= elements_at(bars.places, memory))
+        kept = ~late | (elements_at(rows.priorities, row) <= elements_at(bars.priorities, memory))
         row, memory, coefficients = row[kept], memory[kept], coefficients[kept]
     if not len(row):
         return None
     if settings.per_sentence == "all":
         return _all_prefixes(swept, (row, memory, bars.at(memory)), settings)
-    return _named(swept, row, _steps(swept, row, memory, sweeper), memory, coefficients)
+    return _with_places(swept, row, _steps(swept, row, memory, sweeper), memory, coefficients)
 
 
-def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> Tensor:
+def _passing(maxima: Tensor, rows: Rows, bars: Thresholds) -> Tensor:
     """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
     passes = greater(maxima, bars.below)
     drawn = (rows.priorities <= bars.priorities.amax()).nonzero()[:, 0]
@@ -65,17 +65,19 @@ def _passing(maxima: Tensor, rows: Rows, bars: Bars) -> Tensor:
     return passes
 
 
-def _steps(swept: Swept, row: Tensor, memory: Tensor, sweeper: Sweeper) -> Tensor:
+def _steps(swept: PassResult, row: Tensor, memory: Tensor, sweeper: CpuPass) -> Tensor:
     """How many columns after its row's first each largest coefficient first occurs."""
     found = swept.found
     if found.steps is not None:
-        return picked(found.steps, row * found.steps.shape[1] + memory).long()
+        return elements_at(found.steps, row * found.steps.shape[1] + memory).long()
     if len(row) > CROWDED * found.maxima.numel():
         return sweeper.positions(swept.m, swept.rows, swept.sign, found.maxima)[row, memory]
-    return _looked_up_steps(swept, row, memory)
+    return _prefix_steps(swept, row, memory)
 
 
-def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> Bars:
+def _raise_thresholds(
+    bars: Thresholds, maxima: Tensor, rows: Rows, settings: ScanSettings
+) -> Thresholds:
     """Bars raised to what this batch alone would fill the slots with."""
     strongest = -nth_smallest(-maxima, settings.top)
     higher = strongest > bars.coefficients
@@ -86,10 +88,10 @@ def _raised(bars: Bars, maxima: Tensor, rows: Rows, settings: ScanSettings) -> B
     if len(rows) > settings.sample > 0:
         firing = torch.where(maxima > 0, rows.priorities[:, None], NO_PRIORITY)
         limits = torch.minimum(limits, nth_smallest(firing, settings.sample))
-    return Bars(coefficients, places, limits)
+    return Thresholds(coefficients, places, limits)
 
 
-def _looked_up(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
+def _prefix_coefficients(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
     """The coefficients of each row's admissible prefixes for its memory: [n, most].
 
     In rows with fewer prefixes than most, the last one is repeated; the first largest is then
@@ -105,14 +107,14 @@ def _looked_up(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
     return found if swept.sign > 0 else -found
 
 
-def _looked_up_steps(swept: Swept, row: Tensor, memory: Tensor) -> Tensor:
+def _prefix_steps(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
     pieces = max(1, LOOKED_UP // max(swept.rows.columns))
     parts = zip(row.split(pieces), memory.split(pieces), strict=True)
-    return torch.cat([_looked_up(swept, r, c).argmax(1) for r, c in parts])
+    return torch.cat([_prefix_coefficients(swept, r, c).argmax(1) for r, c in parts])
 
 
 def _all_prefixes(
-    swept: Swept, passing: tuple[Tensor, Tensor, Bars], settings: ScanSettings
+    swept: PassResult, passing: tuple[Tensor, Tensor, Thresholds], settings: ScanSettings
 ) -> Candidates:
     """Every prefix that may enter of the rows and memories that passed with their maximum."""
     found = []
@@ -120,24 +122,24 @@ def _all_prefixes(
     pieces = max(1, LOOKED_UP // max(swept.rows.columns))
     for part in torch.arange(len(row), device=row.device).split(pieces):
         r, c, bar = row[part], memory[part], bars.at(part)
-        values = _looked_up(swept, r, c)
+        values = _prefix_coefficients(swept, r, c)
         steps = torch.arange(values.shape[1], device=row.device)
         priority = place_priorities(swept.rows.places[r, None] + steps, settings)
         inside = steps < swept.rows.counts[r, None]
         enters = (values >= bar.coefficients[:, None]) | (priority <= bar.priorities[:, None])
         which, step = (inside & enters & (values > 0)).nonzero(as_tuple=True)
-        found.append(_named(swept, r[which], step, c[which], values[which, step]))
-    return Candidates.joined(found)
+        found.append(_with_places(swept, r[which], step, c[which], values[which, step]))
+    return Candidates.join(found)
 
 
-def _named(
-    swept: Swept, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
+def _with_places(
+    swept: PassResult, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
 ) -> Candidates:
     groups = swept.rows.groups
     return Candidates(
         (memory + swept.offset).to(torch.int32),
         coefficients,
-        picked(swept.rows.places, row) + steps,
+        elements_at(swept.rows.places, row) + steps,
         None if groups is None else groups[row, steps],
     )
 
@@ -150,14 +152,14 @@ def greater(numbers: Tensor, than: Tensor | float) -> Tensor:
     return torch.from_numpy(np.greater(numbers.numpy(), other))
 
 
-def how_many(flags: Tensor) -> int:
+def count_set(flags: Tensor) -> int:
     """How many flags are set."""
     if flags.device.type != "cpu":
         return int(flags.sum())
     return int(np.count_nonzero(flags.numpy()))
 
 
-def where_set(flags: Tensor) -> tuple[Tensor, Tensor]:
+def indices_set(flags: Tensor) -> tuple[Tensor, Tensor]:
     """Row and column of every flag that is set, in order: flags are [rows, columns]."""
     if flags.device.type != "cpu":
         rows, columns = flags.nonzero(as_tuple=True)
@@ -166,7 +168,7 @@ def where_set(flags: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(row), torch.from_numpy(column)
 
 
-def picked(numbers: Tensor, indices: Tensor) -> Tensor:
+def elements_at(numbers: Tensor, indices: Tensor) -> Tensor:
     """The numbers at some places, counted through all dimensions."""
     if numbers.device.type != "cpu":
         return numbers.take(indices)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
-from ffmem.scan.state.thresholds import Bars
+from ffmem.scan.state.thresholds import Thresholds
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28
 
 
 @dataclass(frozen=True)
-class Sweep:
+class LayerPass:
     """Per row and memory the largest coefficient, not below 0; per memory its count and sum.
 
     Where they come for nothing, also the columns from a row's first to its maximum, and which
@@ -37,7 +37,7 @@ class Sweep:
     passes: Tensor | None = None  # [b, memories], flags
 
 
-class Sweeper:
+class CpuPass:
     """Reads coefficients of layers of one size."""
 
     def __init__(self, memories: int, device: torch.device) -> None:
@@ -48,33 +48,33 @@ class Sweeper:
         self.device = device
         self._buffer = torch.empty(0, device=device)
         self._ones = torch.empty(0, device=device)
-        self._walk = compiled_walk() if on_cpu else None
+        self._walk = compiled_loop() if on_cpu else None
         self._pool = ThreadPoolExecutor(torch.get_num_threads()) if self._walk else None
-        self._found = _Found.of(0, memories)
+        self._found = _LoopOutput.of(0, memories)
 
-    def sweep(self, m: Tensor, rows: Rows, sign: int, bars: Bars) -> Sweep:
+    def run(self, m: Tensor, rows: Rows, sign: int, bars: Thresholds) -> LayerPass:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         if self._walk is not None and m.dtype == torch.float32:
-            return self._walked(m, rows, sign, bars)
+            return self._run_compiled(m, rows, sign, bars)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
         sums = torch.zeros(1, self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
-            piece = self._clipped(m, rows, (start, stop, widest), sign)
+            piece = self._clip(m, rows, (start, stop, widest), sign)
             flat = piece.view(-1, self.memories)
             ones = self._ones[:, : flat.shape[0]]
             torch.amax(piece, 1, out=maxima[start:stop])
             sums.addmm_(ones, flat)
             piece.gt_(0)
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
-        return Sweep(maxima, fires[0].long(), sums[0].double())
+        return LayerPass(maxima, fires[0].long(), sums[0].double())
 
-    def _walked(self, m: Tensor, rows: Rows, sign: int, bars: Bars) -> Sweep:
+    def _run_compiled(self, m: Tensor, rows: Rows, sign: int, bars: Thresholds) -> LayerPass:
         """The same, steps and passes too, in one read, some rows for each thread."""
         assert self._pool is not None
         threads, memories = torch.get_num_threads(), self.memories
         if len(self._found.maxima) < len(rows):
-            self._found = _Found.of(len(rows), memories)
+            self._found = _LoopOutput.of(len(rows), memories)
         found = self._found.first(len(rows))
         sums = np.zeros((threads, memories), np.float32)
         fires = np.zeros((threads, memories), np.int32)
@@ -94,7 +94,7 @@ class Sweeper:
         walk(0)  # here: a thread that sleeps takes long to wake up
         for other in others:
             other.result()
-        return Sweep(
+        return LayerPass(
             torch.from_numpy(found.maxima),
             torch.from_numpy(fires.sum(0, dtype=np.int64)),
             torch.from_numpy(sums.sum(0, dtype=np.float64)),
@@ -106,13 +106,13 @@ class Sweeper:
         """How many columns after the first each maximum first occurs: [b, memories]."""
         found = torch.zeros(len(rows), self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
-            piece = self._clipped(m, rows, (start, stop, widest), sign)
+            piece = self._clip(m, rows, (start, stop, widest), sign)
             torch.eq(piece, maxima[start:stop, None], out=piece)
             piece *= torch.arange(widest, 0, -1, device=self.device)[:, None]
             found[start:stop] = widest - piece.amax(1)
         return found.long()
 
-    def _clipped(self, m: Tensor, rows: Rows, chunk: tuple[int, int, int], sign: int) -> Tensor:
+    def _clip(self, m: Tensor, rows: Rows, chunk: tuple[int, int, int], sign: int) -> Tensor:
         """The chunk's coefficients of one sign in the buffer, 0 where not admissible.
 
         Everything else is read from there: a second look at memory out of the cache would cost as
@@ -144,7 +144,7 @@ class Sweeper:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _LoopOutput:
     """What the compiled loop finds, each [b, memories]; kept, because fresh memory is slow."""
 
     maxima: NDArray[np.float32]
@@ -152,18 +152,18 @@ class _Found:
     passes: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rows: int, memories: int) -> _Found:
+    def of(cls, rows: int, memories: int) -> _LoopOutput:
         shape = (rows, memories)
         return cls(np.empty(shape, np.float32), np.empty(shape, np.int32), np.empty(shape, bool))
 
-    def first(self, rows: int) -> _Found:
-        return _Found(self.maxima[:rows], self.steps[:rows], self.passes[:rows])
+    def first(self, rows: int) -> _LoopOutput:
+        return _LoopOutput(self.maxima[:rows], self.steps[:rows], self.passes[:rows])
 
 
-def compiled_walk() -> Callable[..., None] | None:
+def compiled_loop() -> Callable[..., None] | None:
     """The compiled loop, or None where numba is not installed."""
     try:
-        from ffmem.scan.passes.numba_pass import walk  # numba is slow to import, and optional
+        from ffmem.scan.passes.numba_pass import numba_pass  # numba is slow to import, and optional
     except ImportError:
         return None
-    return walk
+    return numba_pass

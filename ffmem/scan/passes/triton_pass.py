@@ -15,7 +15,7 @@ from ffmem.scan.hashing import EMPTY, small_sentences
 from ffmem.scan.passes.triton_kernels import find_places, pass_over
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Candidates
-from ffmem.scan.state.thresholds import Bars
+from ffmem.scan.state.thresholds import Thresholds
 
 BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
 WARPS = 1  # so that no thread waits for other warps at the end of a row
@@ -33,10 +33,10 @@ def runs_on(device: torch.device) -> bool:
 Redo = Callable[[Tensor, Rows], None]
 
 
-class KernelLaunch:
+class TritonLaunch:
     """One batch handed to the GPU; keeps its coefficients until the outcome has been seen."""
 
-    def __init__(self, kernel: KernelPass, m: Tensor, rows: Rows, redo: Redo) -> None:
+    def __init__(self, kernel: TritonPass, m: Tensor, rows: Rows, redo: Redo) -> None:
         self._kernel = kernel
         self._work: tuple[Tensor, Rows, Redo] | None = (m, rows, redo)
 
@@ -51,11 +51,11 @@ class KernelLaunch:
             return
         m, rows, redo = self._work
         self._work = None
-        if self._kernel.overflowed():
+        if self._kernel.check_overflow():
             redo(m, rows)
 
 
-class KernelPass:
+class TritonPass:
     """One layer's buffer of candidates and the counter of what is in it.
 
     The counter is copied to the host behind each launch and looked at later, so the host never
@@ -80,12 +80,12 @@ class KernelPass:
         self._on_cuda = device.type == "cuda"
         self._counted = torch.zeros(2, dtype=torch.int32, pin_memory=self._on_cuda)
         self._event = torch.cuda.Event() if self._on_cuda else None
-        self._latest: KernelLaunch | None = None
-        self._bars: tuple[Bars, Tensor] | None = None
+        self._latest: TritonLaunch | None = None
+        self._bars: tuple[Thresholds, Tensor] | None = None
 
     def launch(
-        self, m: Tensor, rows: Rows, bars: Bars, tallies: tuple[Tensor, Tensor], redo: Redo
-    ) -> KernelLaunch:
+        self, m: Tensor, rows: Rows, bars: Thresholds, tallies: tuple[Tensor, Tensor], redo: Redo
+    ) -> TritonLaunch:
         """Start the pass over a batch; `tallies` are fires and totals, added to in place."""
         if m.stride(2) != 1:
             m = m.contiguous()
@@ -113,7 +113,7 @@ class KernelPass:
         self._counted.copy_(self._counter, non_blocking=self._on_cuda)
         if self._event is not None:
             self._event.record()
-        self._latest = KernelLaunch(self, m, rows, redo)
+        self._latest = TritonLaunch(self, m, rows, redo)
         return self._latest
 
     def settle(self) -> None:
@@ -122,7 +122,7 @@ class KernelPass:
             self._latest.settle()
             self._latest = None
 
-    def overflowed(self) -> bool:
+    def check_overflow(self) -> bool:
         """Wait for the latest count and take it over; on overflow, drop that launch's part."""
         if self._event is not None:
             self._event.synchronize()
@@ -138,7 +138,7 @@ class KernelPass:
         self._counter[0] = self.found
         return True
 
-    def taken(self) -> list[Candidates]:
+    def take_candidates(self) -> list[Candidates]:
         """All candidates of settled launches, out of the buffer."""
         if not self.found:
             return []
@@ -147,7 +147,7 @@ class KernelPass:
         self._counter.zero_()
         return [Candidates(*fields)]
 
-    def _bar_sentences(self, bars: Bars) -> Tensor:
+    def _bar_sentences(self, bars: Thresholds) -> Tensor:
         """The sentence up to which a tie passes: [cells], -1 where a slot is free anyway."""
         if self._bars is None or self._bars[0] is not bars:
             sentences = small_sentences(bars.places).masked_fill_(bars.places == EMPTY, -1)

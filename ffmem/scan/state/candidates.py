@@ -37,7 +37,7 @@ class Candidates:
         return Candidates(*(field[indices] for field in self.fields))
 
     @classmethod
-    def joined(cls, parts: list[Candidates]) -> Candidates:
+    def join(cls, parts: list[Candidates]) -> Candidates:
         """All parts as one; there must be at least one."""
         columns = zip(*(part.fields for part in parts), strict=True)
         return cls(*(torch.cat(column) for column in columns))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, priorities
+from ffmem.corpus.places import POSITIONS
+from ffmem.scan.hashing import EMPTY, NO_PRIORITY, priorities
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Table, row_order
 
@@ -48,7 +49,7 @@ class Sample:
             raise ValueError(
                 f"samples of {list(self.places.shape)} and {list(other.places.shape)} do not merge"
             )
-        return _first_drawn(self.fields, other.fields)
+        return _smallest_priorities(self.fields, other.fields)
 
     def take_in(self, found: list[Table], settings: ScanSettings) -> Sample:
         """What merging with a sample of the candidates alone would give."""
@@ -57,7 +58,7 @@ class Sample:
             coefficients, places = table.fields[:2]
             drawn = place_priorities(places, settings).masked_fill_(places == EMPTY, NO_PRIORITY)
             ours = [field[table.cells] for field in fields]
-            new = _first_drawn(ours, [coefficients, places, drawn])
+            new = _smallest_priorities(ours, [coefficients, places, drawn])
             for field, values in zip(fields, new.fields, strict=True):
                 field[table.cells] = values
         return Sample(*fields)
@@ -67,7 +68,7 @@ class Sample:
         return Sample(*(field.to(device) for field in self.fields))
 
 
-def _first_drawn(ours: list[Tensor], theirs: list[Tensor]) -> Sample:
+def _smallest_priorities(ours: list[Tensor], theirs: list[Tensor]) -> Sample:
     """Those of both sides with the smallest priorities, as many a row as our side has."""
     both = [torch.cat(pair, dim=1) for pair in zip(ours, theirs, strict=True)]
     first = row_order(both[2], both[1])[:, : ours[0].shape[1]]

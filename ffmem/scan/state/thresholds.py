@@ -12,7 +12,7 @@ from ffmem.scan.state.triggers import Triggers
 
 
 @dataclass(frozen=True)
-class Bars:
+class Thresholds:
     """The last slots of some cells, each [cells].
 
     A newcomer enters the triggers with a coefficient above `coefficients`, or equal and a place
@@ -24,7 +24,7 @@ class Bars:
     priorities: Tensor
 
     @classmethod
-    def of(cls, triggers: Triggers, sample: Sample) -> Bars:
+    def of(cls, triggers: Triggers, sample: Sample) -> Thresholds:
         """The last slot of each cell, which is free for all that fire while it is unfilled."""
         if sample.places.shape[1]:
             last = sample.priorities[:, -1].contiguous()
@@ -39,6 +39,6 @@ class Bars:
         """The largest numbers that do not reach `coefficients`; 0 where any that fires does."""
         return torch.nextafter(self.coefficients, torch.zeros_like(self.coefficients))
 
-    def at(self, cells: Tensor | slice) -> Bars:
+    def at(self, cells: Tensor | slice) -> Thresholds:
         """The bars of some cells."""
-        return Bars(self.coefficients[cells], self.places[cells], self.priorities[cells])
+        return Thresholds(self.coefficients[cells], self.places[cells], self.priorities[cells])

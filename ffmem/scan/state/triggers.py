@@ -43,7 +43,7 @@ class Triggers:
         return fields if self.groups is None else [*fields, self.groups]
 
     @property
-    def filled(self) -> Tensor:
+    def slot_counts(self) -> Tensor:
         """How many triggers each cell has: [cells]."""
         return (self.places != EMPTY).sum(1)
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import ANY, LOCATION, database_option, opened
+from ffmem.cli.options import ANY, LOCATION, database_option, open_database
 
 if TYPE_CHECKING:
     from ffmem.analyses.statistics import Interval
     from ffmem.annotations.agreement import CaseAgreement
-    from ffmem.annotations.cases import CaseSheet, Judgement, Judging
+    from ffmem.annotations.cases import CaseAnswer, CaseSheet, Judgement
     from ffmem.annotations.database import Annotations
 
 
@@ -36,15 +36,15 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     Example:
         ffmem annotate cases out/scan out/cases
     """
-    from ffmem.annotations.cases import RULES, drawn_case_sheets
+    from ffmem.annotations.cases import RULES, draw_case_sheets
     from ffmem.annotations.markdown import case_sheet_text
     from ffmem.cli.output import save_text
     from ffmem.errors import StoreError
     from ffmem.studies.study import open_study
 
-    annotations, study = opened(folder, database), open_study(folder)
+    annotations, study = open_database(folder, database), open_study(folder)
     result = study.result("last-layer")
-    drawn = drawn_case_sheets(result, study.store.manifest.key.digest, controls)
+    drawn = draw_case_sheets(result, study.store.manifest.key.digest, controls)
     if not drawn:
         raise StoreError(
             f"in the sample of {folder} the last layer never changes the token to a third one, so "
@@ -62,25 +62,25 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     )
 
 
-def filled_case_sheets(
+def parse_case_files(
     annotations: Annotations, texts: Mapping[str, str], skip_empty: bool
 ) -> list[tuple[CaseSheet, list[Judgement]]]:
     """The sheets of cases among files, by path, with what is said on them."""
-    from ffmem.annotations.markdown import cases_untouched, filled_cases
+    from ffmem.annotations.markdown import is_blank_case_sheet, parse_case_sheet
 
     known = {sheet.name: sheet for sheet in annotations.case_sheets()}
     return [
-        filled_cases(text, path, known)
+        parse_case_sheet(text, path, known)
         for path, text in texts.items()
-        if not (skip_empty and cases_untouched(text))
+        if not (skip_empty and is_blank_case_sheet(text))
     ]
 
 
-def judgings_of(folder: Path, annotations: Annotations) -> list[Judging]:
+def case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]:
     """What was judged of this scan's cases."""
     from ffmem.store.scan_store import ScanStore
 
-    return annotations.judgings(ScanStore.open(folder).manifest.key.digest)
+    return annotations.case_answers(ScanStore.open(folder).manifest.key.digest)
 
 
 def print_cases(result: CaseAgreement, count: int) -> None:

@@ -18,12 +18,12 @@ from ffmem.cli.options import (
     ModelOptions,
     database_option,
     model_options,
-    opened,
+    open_database,
 )
 
 if TYPE_CHECKING:
-    from ffmem.annotations.llm.annotator import Answered, Price
-    from ffmem.annotations.llm.reply_cache import Remembered, Usage
+    from ffmem.annotations.llm.annotator import LlmAnswer, Price
+    from ffmem.annotations.llm.reply_cache import CachedChat, Usage
 
 
 class PriceType(click.ParamType[Any]):
@@ -107,24 +107,26 @@ def llm(  # noqa: PLR0913 - one parameter an option
         ffmem annotate llm out/scan --llm smollm2 --keys 1
         ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
     """
-    from ffmem.annotations.llm.annotator import answers_by_llm, expected
+    from ffmem.annotations.llm.annotator import answers_by_llm, expected_usage
     from ffmem.annotations.llm.endpoint import Endpoint
-    from ffmem.annotations.llm.reply_cache import Remembered
-    from ffmem.annotations.sheets import drawn_sheets
+    from ffmem.annotations.llm.reply_cache import CachedChat
+    from ffmem.annotations.sheets import draw_sheets
     from ffmem.locations import cache_folder
     from ffmem.models.chat import Chat, LocalChat
     from ffmem.store.scan_store import ScanStore
 
-    annotations = opened(folder, database)
-    sheets = annotations.kept(drawn_sheets(ScanStore.open(folder), keys, controls, seed))
+    annotations = open_database(folder, database)
+    sheets = annotations.add_and_get_sheets(
+        draw_sheets(ScanStore.open(folder), keys, controls, seed)
+    )
     chat: Chat
     if endpoint:
         chat = Endpoint(endpoint, name, longest, os.environ.get(key_from), rate)
     else:
         chat = LocalChat.load(name, longest, **options)
     who = f"{name} at {endpoint or 'this machine'}"
-    remembered = Remembered(chat, cache_folder() / "replies", who, longest)
-    say_cost(expected(remembered, sheets, longest), price)
+    remembered = CachedChat(chat, cache_folder() / "replies", who, longest)
+    print_cost(expected_usage(remembered, sheets, longest), price)
     if dry_run:
         return
     answers = []
@@ -132,10 +134,10 @@ def llm(  # noqa: PLR0913 - one parameter an option
         answers.append(answer)
         if answer.said is not None:
             annotations.answer(answer.sheet, f"llm:{name}", answer.said)
-    say_done(folder, f"llm:{name}", answers, remembered, price)
+    print_usage(folder, f"llm:{name}", answers, remembered, price)
 
 
-def say_cost(before: Usage, price: Price | None) -> None:
+def print_cost(before: Usage, price: Price | None) -> None:
     """What asking will take, before anything is asked."""
     from ffmem.annotations.llm.annotator import REPAIRS
 
@@ -147,8 +149,8 @@ def say_cost(before: Usage, price: Price | None) -> None:
     )
 
 
-def say_done(
-    folder: Path, who: str, answers: list[Answered], chat: Remembered, price: Price | None
+def print_usage(
+    folder: Path, who: str, answers: list[LlmAnswer], chat: CachedChat, price: Price | None
 ) -> None:
     """What came of it and what it took."""
     usage = chat.usage

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
-from ffmem.cli.options import LOCATION, SEED, database_option, opened
+from ffmem.cli.options import LOCATION, SEED, database_option, open_database
 
 if TYPE_CHECKING:
-    from ffmem.patterns.held_out import HeldOut
+    from ffmem.patterns.held_out import HeldOutScore
 
 
 @click.command()
@@ -32,24 +32,24 @@ def score(
     Example:
         ffmem annotate score out/scan
     """
-    from ffmem.annotations.scoring import worth
+    from ffmem.annotations.scoring import score_annotators
     from ffmem.cli.output import save_numbers
     from ffmem.errors import StoreError
     from ffmem.store.scan_store import ScanStore
 
-    sayings, store = opened(folder, database).sayings(), ScanStore.open(folder)
+    sayings, store = open_database(folder, database).answers(), ScanStore.open(folder)
     if not sayings:
         raise StoreError(
             f"nobody has answered a sheet of {folder} yet; begin with `ffmem annotate sheets`"
         )
-    result = worth(store, sayings, embedder(store, options), seed)
+    result = score_annotators(store, sayings, embedder(store, options), seed)
     for who, rows in result.annotators.items():
         click.echo(who)
         print_held_out(rows)
     click.echo(f"-> {save_numbers(folder, 'annotators', result)}")
 
 
-def print_held_out(rows: Sequence[HeldOut]) -> None:
+def print_held_out(rows: Sequence[HeldOutScore]) -> None:
     """How well patterns tell a key's other triggers from prefixes that are none."""
     click.echo("held out (ranks 26-50):     patterns  precision  recall  AUC")
     for row in rows:

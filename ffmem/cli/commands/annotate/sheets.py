@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.commands.annotate.cases import cases, filled_case_sheets, judgings_of, print_cases
+from ffmem.cli.commands.annotate.cases import case_answers_of, cases, parse_case_files, print_cases
 from ffmem.cli.commands.annotate.llm import llm
 from ffmem.cli.commands.annotate.score import score
 from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
-from ffmem.cli.options import ANY, LOCATION, SEED, SOME, database_option, opened
+from ffmem.cli.options import ANY, LOCATION, SEED, SOME, database_option, open_database
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -53,12 +53,14 @@ def sheets(
         ffmem annotate sheets out/scan out/sheets --keys 2
     """
     from ffmem.annotations.markdown import sheet_text
-    from ffmem.annotations.sheets import drawn_sheets
+    from ffmem.annotations.sheets import draw_sheets
     from ffmem.cli.output import save_text
     from ffmem.store.scan_store import ScanStore
 
-    annotations = opened(folder, database)
-    drawn = annotations.kept(drawn_sheets(ScanStore.open(folder), keys, controls, seed))
+    annotations = open_database(folder, database)
+    drawn = annotations.add_and_get_sheets(
+        draw_sheets(ScanStore.open(folder), keys, controls, seed)
+    )
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
         save_text(out / f"{sheet.name}.md", sheet_text(sheet))
@@ -90,17 +92,17 @@ def take_back(
     Example:
         ffmem annotate import out/scan out/sheets --annotator mara
     """
-    from ffmem.annotations.markdown import filled_sheet, is_case_sheet, untouched
+    from ffmem.annotations.markdown import is_blank_sheet, is_case_sheet, parse_sheet
 
-    annotations = opened(folder, database)
+    annotations = open_database(folder, database)
     known = {sheet.name: sheet for sheet in annotations.sheets()}
     texts = {str(path): read_text(path) for path in sheet_files(files)}
     of_cases = {path: text for path, text in texts.items() if is_case_sheet(text)}
-    judged = filled_case_sheets(annotations, of_cases, skip_empty)
+    judged = parse_case_files(annotations, of_cases, skip_empty)
     filled = [
-        filled_sheet(text, path, known)
+        parse_sheet(text, path, known)
         for path, text in texts.items()
-        if path not in of_cases and not (skip_empty and untouched(text))
+        if path not in of_cases and not (skip_empty and is_blank_sheet(text))
     ]
     new = sum(annotations.answer(sheet, annotator, said) for sheet, said in filled)
     new += sum(annotations.judge(sheet, annotator, said) for sheet, said in judged)
@@ -140,7 +142,7 @@ def rules(
     from ffmem.annotations.scoring import answers_by_rule
     from ffmem.store.scan_store import ScanStore
 
-    annotations, store = opened(folder, database), ScanStore.open(folder)
+    annotations, store = open_database(folder, database), ScanStore.open(folder)
     answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
     new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
     click.echo(f"{new} new answers by rules")
@@ -165,8 +167,8 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
     from ffmem.annotations.agreement import agreement as compared
     from ffmem.cli.output import save_numbers
 
-    annotations = opened(folder, database)
-    sayings, judgings = annotations.sayings(), judgings_of(folder, annotations)
+    annotations = open_database(folder, database)
+    sayings, judgings = annotations.answers(), case_answers_of(folder, annotations)
     if sayings or not judgings:
         result = compared(sayings)
         print_agreement(result, count)
