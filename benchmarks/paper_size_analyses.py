@@ -30,7 +30,7 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.studies.runner import make_result
 
-STAGES = ("values", "composition", "refinement", "last-layer")
+NAMES = ("values", "composition", "refinement", "last-layer")
 
 
 def word_tokenizer(text: str, words: int) -> PreTrainedTokenizerFast:
@@ -104,7 +104,7 @@ def main() -> None:
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
         total = 0.0
         print(f"{model.memories:,} values x {words:,} tokens, {choice.sample:,} prefixes, {device}")
-        for name in STAGES:
+        for name in NAMES:
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()

@@ -13,7 +13,7 @@ from ffmem.report.report_writer import write_report
 from ffmem.studies.inputs import PAPER, Sizes, StudyInputs
 from ffmem.studies.registry import ANALYSES
 from ffmem.studies.runner import AnalysisEvent, run_analyses
-from ffmem.studies.runner import Watch as StageWatch
+from ffmem.studies.runner import Watch as AnalysisWatch
 from ffmem.studies.study import Study, open_study
 
 REPORT = "report"
@@ -33,10 +33,10 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Watches:
-    """Who is told of every batch of the scan, and of every stage."""
+    """Who is told of every batch of the scan, and of every analysis."""
 
     scan: Watch = lambda _progress, _share: None
-    stages: StageWatch = lambda _event: None
+    analyses: AnalysisWatch = lambda _event: None
 
 
 def run_study(
@@ -49,19 +49,19 @@ def run_study(
     """Scan, analyse, draw and report into the folder `out`; what is there already is kept.
 
     Results of other settings are moved beside the study's own (`store/result_places.py`).
-    Returns the study and how each stage ended: a stage that failed leaves the others.
+    Returns the study and how each analysis ended: an analysis that failed leaves the others.
     """
     store = run_scan(model, plan.scan, out, watches.scan, plan.cluster)
     subject = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
-    events = run_analyses(subject, plan.only, out, again, watches.stages, take_over=plan.only)
+    events = run_analyses(subject, plan.only, out, again, watches.analyses, take_over=plan.only)
     found = open_study(out)
     page = found.folder / "report.html"
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:
-        watches.stages(AnalysisEvent(REPORT, "begun"))
+        watches.analyses(AnalysisEvent(REPORT, "begun"))
         found.draw()
         write_report(found)
         events.append(AnalysisEvent(REPORT, "made"))
-    watches.stages(events[-1])
+    watches.analyses(events[-1])
     return found, events

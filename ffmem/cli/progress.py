@@ -1,4 +1,4 @@
-"""The stages of a study on the terminal: one line each, with the time it has left."""
+"""The analyses of a study on the terminal: one line each, with the time it has left."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
     columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<12}"))
     with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console) as lines:
         told = _EventLines(lines, estimate, plain=not console.is_terminal)
-        yield Watches(told.batch, told.stage)
+        yield Watches(told.batch, told.analysis)
 
 
 class _EventLines:
@@ -62,7 +62,7 @@ class _EventLines:
         self.tasks: dict[str, TaskID] = {}
 
     def begin(self, name: str) -> TaskID:
-        """The line of a stage, new or old."""
+        """The line of an analysis, new or old."""
         if name not in self.tasks:
             seconds = self.estimate.seconds.get(name, 0.0)
             self.tasks[name] = self.lines.add_task(name, total=1.0, estimate=seconds, note="")
@@ -76,11 +76,11 @@ class _EventLines:
         note = f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s"
         self.lines.update(task, estimate=ends, note=note)
 
-    def stage(self, event: AnalysisEvent) -> None:
-        """A stage begins or ends; by then the scan has ended."""
+    def analysis(self, event: AnalysisEvent) -> None:
+        """An analysis begins or ends; by then the scan has ended."""
         if "scan" in self.tasks:
             self.lines.update(self.tasks["scan"], completed=1.0)
-        task = self.begin(event.stage)
+        task = self.begin(event.analysis)
         if event.state == "begun":
             return
         note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "") + place_note(event)
@@ -104,8 +104,8 @@ def print_plan(console: Console, what: str, estimate: Estimate) -> None:
 
 
 def print_failures(events: list[AnalysisEvent], folder: object) -> None:
-    """What to do about stages that failed."""
-    failed = [event.stage for event in events if event.state == "failed"]
+    """What to do about analyses that failed."""
+    failed = [event.analysis for event in events if event.state == "failed"]
     if failed:
         click.echo(
             f"ffmem: {', '.join(failed)} failed, the rest is whole; mend the cause and run the "
@@ -115,13 +115,13 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
 
 
 def print_event(event: AnalysisEvent) -> None:
-    """One line when a stage ends; a failure goes to standard error with what to do."""
+    """One line when an analysis ends; a failure goes to standard error with what to do."""
     if event.state == "made":
-        click.echo(f"{event.stage:<12} {event.seconds:7.1f} s{place_note(event)}")
+        click.echo(f"{event.analysis:<12} {event.seconds:7.1f} s{place_note(event)}")
     elif event.state == "kept":
-        click.echo(f"{event.stage:<12}    kept{place_note(event)}")
+        click.echo(f"{event.analysis:<12}    kept{place_note(event)}")
     elif event.state == "failed":
-        click.echo(f"ffmem: {event.stage} failed: {event.reason}", err=True)
+        click.echo(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
 def place_note(event: AnalysisEvent) -> str:
@@ -134,5 +134,5 @@ def place_note(event: AnalysisEvent) -> str:
 
 
 def exit_code(events: Sequence[AnalysisEvent]) -> int:
-    """2 where a stage failed, else 0."""
+    """2 where an analysis failed, else 0."""
     return 2 if any(event.state == "failed" for event in events) else 0

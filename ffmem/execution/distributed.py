@@ -12,7 +12,7 @@ from typing import Any
 
 from ffmem.corpus.compression import Meter
 from ffmem.corpus.prefetch import prefetch
-from ffmem.corpus.sentences import SentenceSettings, tokenise
+from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import digest, documents, is_stream
 from ffmem.errors import ScanError
@@ -71,9 +71,7 @@ class ShardJobs:
         if shard.number in self._known:
             count = self._known[shard.number].sentences
         else:
-            chosen = self._facts.key.corpus
-            names = ("splitter", "max_tokens", "drop_headings", "wikitext_detok")
-            settings = SentenceSettings(**{name: chosen[name] for name in names})
+            settings = self._facts.key.sentence_settings()
             count = len(tokenise(shard, self._facts.tokenizer, settings).first(self.left))
         self.left -= count
         return count

@@ -8,7 +8,7 @@ import altair as alt
 
 from ffmem.analyses.causal import Causal
 from ffmem.figures import style
-from ffmem.figures.style import Row
+from ffmem.figures.style import FigureText, Row
 
 NAMES = {
     "silenced": "silenced at its triggers",
@@ -22,6 +22,25 @@ MEASURES = {
     "next_probability": "change in probability of the true next token",
     "kl": "KL of the distribution, nats",
 }
+
+TEXTS = (
+    FigureText(
+        "causal-value-tokens",
+        "Change of the value's own top tokens. Silencing the memory should lower them, "
+        "forcing it should raise them, and the controls should stay near zero.",
+        "Not in the paper.",
+    ),
+    FigureText(
+        "causal-next-token",
+        "Change of the probability of the token that really follows.",
+        "Not in the paper.",
+    ),
+    FigureText(
+        "causal-divergence",
+        "How far the whole distribution moves, in nats.",
+        "Not in the paper.",
+    ),
+)
 
 
 def charts(result: Causal) -> dict[str, Any]:

@@ -8,7 +8,21 @@ import altair as alt
 
 from ffmem.analyses.lenses import Lenses
 from ffmem.figures import style
-from ffmem.figures.style import Row
+from ffmem.figures.style import FigureText, Row
+
+TEXTS = (
+    FigureText(
+        "lenses-top-10",
+        "The same question under several readings of a value, each with its own chance "
+        "level. ‘Measured’ forces the memory on and looks at what the model then says.",
+        "Not in the paper, which asks whether lower layers live in another space.",
+    ),
+    FigureText(
+        "lenses-rank",
+        "As above, by rank: lower is better.",
+        "Not in the paper.",
+    ),
+)
 
 
 def charts(result: Lenses) -> dict[str, Any]:

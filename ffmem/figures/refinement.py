@@ -9,9 +9,45 @@ import altair as alt
 
 from ffmem.analyses.refinement import Refinement
 from ffmem.figures import style
-from ffmem.figures.style import Row
+from ffmem.figures.style import FigureText, Row
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREY)
+
+TEXTS = (
+    FigureText(
+        "refinement-settled",
+        "Share of prefixes whose final token is already on top of the residual.",
+        "About a third in the bottom few layers, growing fast from layer 10 (figure 9).",
+    ),
+    FigureText(
+        "refinement-probability",
+        "The probability that the residual gives to the final token.",
+        "Rises through the layers (figure 10).",
+    ),
+    FigureText(
+        "refinement-winners",
+        "Each bar adds up to all prefixes: the residual's token stays, both agree, the "
+        "layer's token wins, or a token of neither (composition).",
+        "Residual and agreement the vast majority; composition far above ffn (figure 11).",
+    ),
+    FigureText(
+        "refinement-veto",
+        "Where the token changes: how often the layer pushes the old one down, beside "
+        "tokens that stay on top.",
+        "A conjecture there, not measured.",
+    ),
+    FigureText(
+        "refinement-logits",
+        "Where the token changes: how far the layer moves the logits of the old and of the "
+        "new one.",
+        "A conjecture there, not measured.",
+    ),
+    FigureText(
+        "refinement-entropy",
+        "How sure the model is of the next token, by the length of what it has read.",
+        "Not in the paper.",
+    ),
+)
 
 
 def charts(result: Refinement) -> dict[str, Any]:

@@ -8,6 +8,16 @@ import altair as alt
 
 from ffmem.analyses.removal import KINDS, Removal
 from ffmem.figures import style
+from ffmem.figures.style import FigureText
+
+TEXTS = (
+    FigureText(
+        "removal",
+        "The lower a line, the more of the coefficient is lost with that token. A key that "
+        "only looks at the last word loses all of it with the last token.",
+        "The last token costs most, and less so in upper layers (figure 3).",
+    ),
+)
 
 
 def charts(result: Removal) -> dict[str, Any]:

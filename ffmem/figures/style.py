@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -20,6 +21,15 @@ _NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"},
     **dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), 0xFFFD),
 }
+
+
+@dataclass(frozen=True)
+class FigureText:
+    """How to read one figure, and what the paper says of it."""
+
+    figure: str
+    read: str
+    paper: str
 
 
 def base(rows: Sequence[Row]) -> alt.Chart:

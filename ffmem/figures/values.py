@@ -8,7 +8,34 @@ import altair as alt
 
 from ffmem.analyses.values import Bin, Values
 from ffmem.figures import style
-from ffmem.figures.style import Row
+from ffmem.figures.style import FigureText, Row
+
+TEXTS = (
+    FigureText(
+        "values-agreement",
+        "Bars above the grey line mean more than chance: the grey line gives every key "
+        "another key's value, so common tokens are accounted for.",
+        "About 0 in layers 1 to 10, then rising to 3.5 %; chance 0.0004 % (figure 4).",
+    ),
+    FigureText(
+        "values-ranks",
+        "Lower is better: 0 means that the next token is the value's first choice. Boxes "
+        "below the grey band are better than another key's value.",
+        "The rank improves through the layers (figure 5).",
+    ),
+    FigureText(
+        "values-probability",
+        "If sure values are right, bars rise to the right. The last bins on the left side "
+        "hold few values: mind the counts.",
+        "Agreement rises with the maximal probability (figure 6).",
+    ),
+    FigureText(
+        "values-predictive",
+        "The surest values against random ones, and against random ones of the same layers.",
+        "97 of the 100 surest values are in layers 11 to 16; 46 have at least one agreeing "
+        "trigger among 50.",
+    ),
+)
 
 
 def charts(result: Values) -> dict[str, Any]:

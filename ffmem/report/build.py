@@ -8,11 +8,13 @@ from typing import Any
 
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
-from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
+from ffmem.figures.style import FigureText
 from ffmem.report.examples import KeyRow, key_rows, value_rows
-from ffmem.report.section_texts import SECTIONS, FigureText, SectionText
+from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.section_texts import SECTIONS, SectionText
 from ffmem.report.verdicts import Verdict, judge_claims
 from ffmem.store.result_files import to_plain
+from ffmem.studies.registry import ANALYSES
 from ffmem.studies.study import Study
 
 CASES = 12  # of the last layer that are printed
@@ -64,7 +66,7 @@ class Report:
     cases: tuple[Case, ...]
     settings: dict[str, str]
     left_out: dict[str, int]
-    stages: tuple[AnalysisNote, ...]
+    analyses: tuple[AnalysisNote, ...]
     failed: tuple[str, ...]
 
     @property
@@ -81,7 +83,7 @@ class Report:
 def build(study: Study) -> Report:
     """Gather the report of a study; analyses that have no result are named as missing."""
     results = {name: study.result(name) for name in study.names}
-    verdicts = judge_claims(results)
+    verdicts = judge_claims(CLAIMS, results)
     last = results.get("last-layer")
     return Report(
         model=Path(study.model_name).name,
@@ -93,7 +95,7 @@ def build(study: Study) -> Report:
         cases=last.cases[:CASES] if last else (),
         settings=settings(study),
         left_out=exclusions(study, results),
-        stages=tuple(_note(study, name) for name in study.names),
+        analyses=tuple(_note(study, name) for name in study.names),
         failed=study.failures,
     )
 
@@ -106,7 +108,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         "settings": report.settings,
         "left_out": report.left_out,
         "claims": {
-            verdict.name: {**to_plain(verdict), "verdict": verdict.word}
+            verdict.name: {**_plain_verdict(verdict), "verdict": verdict.word}
             for verdict in report.verdicts
         },
         "table_1": to_plain(report.keys),
@@ -167,10 +169,22 @@ def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Secti
         words.name,
         words.title,
         words.intro,
-        tuple(name for name in words.stages if name not in study.names),
-        tuple(verdict for verdict in verdicts if verdict.stage in words.stages),
-        tuple(figure_of(one, study) for one in words.figures if one.figure in study.charts),
+        tuple(name for name in words.analyses if name not in study.names),
+        tuple(verdict for verdict in verdicts if verdict.analysis in words.analyses),
+        tuple(figure_of(one, study) for one in figure_texts(words) if one.figure in study.charts),
     )
+
+
+def figure_texts(section: SectionText) -> list[FigureText]:
+    """The texts of a chapter's figures, in order."""
+    modules = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
+    return [text for module in modules for text in module.TEXTS]
+
+
+def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict for the file of numbers, where the analysis is called the stage."""
+    found = to_plain(verdict)
+    return {"stage" if name == "analysis" else name: value for name, value in found.items()}
 
 
 def figure_of(words: FigureText, study: Study) -> Figure:

@@ -10,11 +10,11 @@ from typing import Any
 
 from ffmem.errors import FfmemError
 from ffmem.figures.saving import chart_script, picture
-from ffmem.figures.style import INK
-from ffmem.report import paper_claims as paper  # noqa: F401 - fills the list of claims
-from ffmem.report.build import about
+from ffmem.figures.style import INK, FigureText
+from ffmem.report.build import about, figure_texts
+from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.report_writer import render, write_text
-from ffmem.report.section_texts import SECTIONS, FigureText
+from ffmem.report.section_texts import SECTIONS
 from ffmem.report.verdicts import Verdict, judge_claims
 from ffmem.studies.study import Study
 
@@ -61,13 +61,17 @@ def compare(studies: Sequence[Study]) -> Comparison:
         raise FfmemError("a comparison needs two studies; name their folders")
     labels = distinct_labels(studies)
     sides = tuple(
-        Side(label, about(study), tuple(judge_claims({n: study.result(n) for n in study.names})))
+        Side(
+            label,
+            about(study),
+            tuple(judge_claims(CLAIMS, {n: study.result(n) for n in study.names})),
+        )
         for label, study in zip(labels, studies, strict=True)
     )
     figures = [
         shared_figure(words, dict(zip(labels, studies, strict=True)))
         for section in SECTIONS
-        for words in section.figures
+        for words in figure_texts(section)
         if sum(words.figure in study.charts for study in studies) > 1
     ]
     return Comparison(sides, tuple(figures))

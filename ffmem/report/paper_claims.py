@@ -452,3 +452,31 @@ def _of_all_ranks(layers: tuple[LayerRanks, ...]) -> list[LayerRanks]:
 
 def _steps(result: Refinement) -> tuple[LayerStep, ...]:
     return result.conventions[0].steps
+
+
+CLAIMS = (  # in the paper's order
+    every_key_has_a_pattern,
+    several_patterns_a_key,
+    most_triggers_are_covered,
+    semantic_takes_over,
+    last_token_matters_most,
+    last_token_fades,
+    upper_values_agree,
+    ranks_improve,
+    sure_values_are_right,
+    predictive_values_are_high_up,
+    predictive_values_predict,
+    many_memories_are_active,
+    activity_dips,
+    layers_compose,
+    agreement_is_on_stop_words,
+    agreement_is_on_short_prefixes,
+    a_third_is_settled_early,
+    growth_is_late,
+    confidence_rises,
+    residual_decides,
+    changes_are_compositions,
+    layers_veto,
+    last_changes_are_distant,
+    silencing_matters,
+)

@@ -29,27 +29,28 @@ class Claim:
     """One claim: the paper's words and number, and the rule that decides it by computation."""
 
     name: str
-    stage: str  # the analysis that answers it
+    analysis: str  # that answers it
     says: str
     paper: str
     unit: Unit
     holds_if: str
     check: Callable[[Any], Finding]
 
+    def __call__(self, result: Any) -> Finding:
+        """Decide the claim by the result of its analysis."""
+        return self.check(result)
 
-CLAIMS: list[Claim] = []  # filled by `ffmem.report.paper_claims`, in the paper's order
-Check = Callable[[Any], Finding]
 
+def claim(
+    analysis: str, paper: str, unit: Unit, holds_if: str
+) -> Callable[[Callable[[Any], Finding]], Claim]:
+    """Make a claim of a function that decides it: its docstring is the claim, its name the name."""
 
-def claim(stage: str, paper: str, unit: Unit, holds_if: str) -> Callable[[Check], Check]:
-    """Make a function the judge of a claim: its docstring is the claim, its name the name."""
-
-    def add(check: Check) -> Check:
+    def make(check: Callable[[Any], Finding]) -> Claim:
         name, says = check.__name__.replace("_", "-"), check.__doc__ or ""
-        CLAIMS.append(Claim(name, stage, says, paper, unit, holds_if, check))
-        return check
+        return Claim(name, analysis, says, paper, unit, holds_if, check)
 
-    return add
+    return make
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Verdict:
     """A claim and what was found; no finding where the analysis has no result."""
 
     name: str
-    stage: str
+    analysis: str
     says: str
     paper: str
     unit: Unit
@@ -72,19 +73,19 @@ class Verdict:
         return "holds" if self.finding.holds else "does not hold"
 
 
-def judge_claims(results: dict[str, Any]) -> list[Verdict]:
+def judge_claims(claims: Sequence[Claim], results: dict[str, Any]) -> list[Verdict]:
     """Every claim with its finding, from the results by name of analysis."""
     return [
         Verdict(
             claim.name,
-            claim.stage,
+            claim.analysis,
             claim.says,
             claim.paper,
             claim.unit,
             claim.holds_if,
-            _finding(claim, results.get(claim.stage)),
+            _finding(claim, results.get(claim.analysis)),
         )
-        for claim in CLAIMS
+        for claim in claims
     ]
 
 

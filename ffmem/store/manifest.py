@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ffmem.errors import StoreError
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import STREAM, Source
+from ffmem.errors import CorpusError, StoreError
+from ffmem.scan.settings import ScanSettings
 from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
 from ffmem.store.folder import StudyFolder, write_whole
 
@@ -31,6 +34,25 @@ class ScanKey:
         """Twelve hex digits that stand for the key."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def source(self) -> Source:
+        """The text that was scanned; refuses text that came through a pipe."""
+        if self.corpus["digest"] == STREAM:
+            raise CorpusError(
+                "the text of this scan came through a pipe and cannot be read again; name a text "
+                "with --valid"
+            )
+        return Source(**{field.name: self.corpus[field.name] for field in fields(Source)})
+
+    def sentence_settings(self) -> SentenceSettings:
+        """How the text was cut into sentences."""
+        names = [field.name for field in fields(SentenceSettings)]
+        return SentenceSettings(**{name: self.corpus[name] for name in names})
+
+    def scan_settings(self) -> ScanSettings:
+        """What competed for the triggers of a cell."""
+        names = [field.name for field in fields(ScanSettings)]
+        return ScanSettings(**{name: self.settings[name] for name in names})
 
     def differences(self, other: ScanKey) -> list[str]:
         """Where two keys differ, as `part.name`."""

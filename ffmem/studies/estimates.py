@@ -17,6 +17,7 @@ from ffmem.memories.projection import CHUNK_BYTES, logits
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.language_model import LanguageModel
 from ffmem.studies.inputs import Sizes
+from ffmem.studies.registry import ANALYSES, Cost, Workload
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 STANDARD_INPUT = "-"
@@ -28,7 +29,7 @@ class CorpusSize:
     """The size of a corpus, guessed from its first shard; no total where nothing says how far."""
 
     tokens: int | None
-    tokens_a_sentence: float
+    tokens_per_sentence: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class ModelSpeed:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds by stage, the scan first, and bytes of memory."""
+    """Seconds by analysis, the scan first, and bytes of memory."""
 
     text: CorpusSize
     seconds: dict[str, float]
@@ -49,7 +50,7 @@ class Estimate:
 
     @property
     def total(self) -> float:
-        """Seconds of all stages whose length is known."""
+        """Seconds of all parts whose length is known."""
         return sum(self.seconds.values())
 
 
@@ -62,8 +63,8 @@ def estimate(
     """
     text, speed = text_size(model, plan), probe(model)
     seconds = {
-        name: tokens / speed.tokens + projections / speed.projections + fixed
-        for name, (tokens, projections, fixed) in costs(model, sizes, text).items()
+        name: cost.tokens / speed.tokens + cost.projections / speed.projections + cost.seconds
+        for name, cost in costs(model, sizes, text).items()
         if only is None or name in only or name in ("scan", "report")
     }
     return Estimate(text, seconds, memory(model, plan))
@@ -117,28 +118,15 @@ def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
         rows = min(most, rows * 4)
 
 
-def costs(
-    model: LanguageModel, sizes: Sizes, text: CorpusSize
-) -> dict[str, tuple[float, float, float]]:
-    """Tokens read, vectors projected and other seconds, by stage.
-
-    Orders of magnitude from how each analysis works; the other seconds are those of the embedded
-    model on one CPU core.
-    """
-    layers, memories = len(model.layers), model.memories
-    prefix = text.tokens_a_sentence / 2 + 1
-    per_layer = layers * prefix
+def costs(model: LanguageModel, sizes: Sizes, text: CorpusSize) -> dict[str, Cost]:
+    """The cost of the scan, of every analysis and of the report."""
+    work = Workload(
+        len(model.layers), model.memories, text.tokens or 0, text.tokens_per_sentence, sizes
+    )
     return {
-        "scan": (text.tokens or 0, memories, 2),
-        "patterns": (1500 * text.tokens_a_sentence, 0, 10 + 0.4 * layers * sizes.pattern_keys),
-        "removal": (3 * per_layer * sizes.removal_keys * sizes.removal_triggers, 0, 2),
-        "values": (0, 3 * memories, 2),
-        "lenses": (5 * per_layer * sizes.lens_memories, 3 * memories, 2),
-        "composition": (sizes.sample * prefix, 6 * layers * sizes.sample + 2 * memories, 2),
-        "refinement": (0, 0, 1),
-        "last-layer": (0, 0, 1),
-        "causal": (40 * per_layer * sizes.causal_memories, 0, 5),
-        "report": (0, 0, 15),
+        "scan": Cost(work.tokens, work.memories, 2),
+        **{name: analysis.cost(work) for name, analysis in ANALYSES.items()},
+        "report": Cost(seconds=15),
     }
 
 

@@ -15,17 +15,14 @@ from ffmem.analyses.controls import untrained_model
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
-from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
+from ffmem.corpus.sentences import Sentences, tokenise
 from ffmem.corpus.shards import shards
-from ffmem.corpus.sources import STREAM, Source, documents
-from ffmem.errors import CorpusError
+from ffmem.corpus.sources import Source, documents
 from ffmem.execution.run import ScanPlan, run_scan, sentence_settings
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 
-SENTENCES = ("splitter", "max_tokens", "drop_headings", "wikitext_detok")
-SOURCE = ("path", "column", "split", "errors")
 OWN_SHARDS = 16  # of the scanned corpus, where there is no validation text
 
 
@@ -88,23 +85,12 @@ class StudyInputs:
         return record_sample(self.model, self.sample)
 
     def _sentences(self) -> Iterator[Sentences]:
-        corpus = self.store.manifest.key.corpus
-        settings = SentenceSettings(**{name: corpus[name] for name in SENTENCES})
-        source = self.valid or corpus_source(self.store)
-        cut = sentence_settings(self.model, ScanPlan(source, ScanSettings(), settings))
+        key = self.store.manifest.key
+        source = self.valid or key.source()
+        plan = ScanPlan(source, ScanSettings(), key.sentence_settings())
+        cut = sentence_settings(self.model, plan)
         for shard in islice(shards(documents(source)), None if self.valid else OWN_SHARDS):
             yield tokenise(shard, self.model.tokenizer, cut)
-
-
-def corpus_source(store: ScanStore) -> Source:
-    """The text that was scanned."""
-    corpus = store.manifest.key.corpus
-    if corpus["digest"] == STREAM:
-        raise CorpusError(
-            f"the text of {store.folder.root} came through a pipe and cannot be read again; name a "
-            "text with --valid"
-        )
-    return Source(*(corpus[name] for name in SOURCE))
 
 
 def demo_validation(store: ScanStore) -> Source | None:
@@ -120,12 +106,11 @@ MOST_SENTENCES = 500  # of its scan
 def untrained_inputs(subject: StudyInputs, folder: Path) -> StudyInputs:
     """An untrained model of the same shape, with a small scan of its own in `folder`."""
     key = subject.store.manifest.key
-    settings = {name: value for name, value in key.settings.items() if name != "layers"}
     most = key.corpus["max_sentences"] or MOST_SENTENCES
     plan = ScanPlan(
-        source=corpus_source(subject.store),
-        settings=ScanSettings(**settings),
-        sentences=SentenceSettings(**{name: key.corpus[name] for name in SENTENCES}),
+        source=key.source(),
+        settings=key.scan_settings(),
+        sentences=key.sentence_settings(),
         layers=key.settings["layers"],
         max_sentences=min(most, MOST_SENTENCES),
     )

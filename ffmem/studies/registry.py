@@ -1,10 +1,13 @@
-"""Every analysis as one row: its result, what decides it, and how it is run."""
+"""Every analysis as one row: what runs it, its result, figures, cost and chapter of the report.
+
+To add one, write its module in `ffmem/analyses/`, its figures in `ffmem/figures/` and a row here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, composition
@@ -17,23 +20,64 @@ from ffmem.corpus.sources import digest
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordStates
-from ffmem.studies.inputs import StudyInputs
+from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.version import VERSION
 
 LENS_PREFIXES = 4  # that a memory is forced on at
 
 
 @dataclass(frozen=True)
+class Workload:
+    """What decides how long an analysis takes: the model's shape, the text's, the sizes."""
+
+    layers: int
+    memories: int
+    tokens: int  # of the whole text
+    tokens_per_sentence: float
+    sizes: Sizes
+
+    @property
+    def prefix(self) -> float:
+        """Tokens of a mean prefix, the BOS among them."""
+        return self.tokens_per_sentence / 2 + 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Tokens read by the model, vectors projected to the vocabulary, and other seconds.
+
+    Orders of magnitude from how the work is done; the other seconds are those of the embedded
+    model on one CPU core.
+    """
+
+    tokens: float = 0.0
+    projections: float = 0.0
+    seconds: float = 0.0
+
+
+class Figures(Protocol):
+    """A module of `ffmem.figures`."""
+
+    TEXTS: tuple[Any, ...]  # of FigureText, one per figure, in order
+
+    def charts(self, result: Any) -> dict[str, Any]:
+        """Every figure of a result by its file name."""
+
+
+@dataclass(frozen=True)
 class Analysis:
     """One analysis. `sizes` names the fields of `Sizes` that decide its result.
 
-    `arrays` names the files of numbers that are written with it.
+    `arrays` names the files of numbers that are written with it. `figures` imports the module that
+    draws it: Altair is slow to import, and measuring does not need it.
     """
 
     result: type
     run: Callable[[StudyInputs], Any]
+    section: str  # of the report
+    cost: Callable[[Workload], Cost]
     sizes: tuple[str, ...] = ()
-    figures: bool = True
+    figures: Callable[[], Figures] | None = None
     arrays: tuple[str, ...] = ()
 
     @property
@@ -42,22 +86,75 @@ class Analysis:
         return "sample" in self.sizes
 
 
+def _patterns_figures() -> Figures:
+    from ffmem.figures import patterns as module
+
+    return module
+
+
+def _removal_figures() -> Figures:
+    from ffmem.figures import removal as module
+
+    return module
+
+
+def _values_figures() -> Figures:
+    from ffmem.figures import values as module
+
+    return module
+
+
+def _lenses_figures() -> Figures:
+    from ffmem.figures import lenses as module
+
+    return module
+
+
+def _composition_figures() -> Figures:
+    from ffmem.figures import composition as module
+
+    return module
+
+
+def _refinement_figures() -> Figures:
+    from ffmem.figures import refinement as module
+
+    return module
+
+
+def _causal_figures() -> Figures:
+    from ffmem.figures import causal as module
+
+    return module
+
+
 ANALYSES: dict[str, Analysis] = {
     "patterns": Analysis(
         PatternResults,
         lambda s: patterns_by_rule(
             s.store, lambda found: WordStates(s.model, found), s.sizes.pattern_keys, s.seed
         ),
+        "keys",
+        lambda w: Cost(1500 * w.tokens_per_sentence, 0, 10 + 0.4 * w.layers * w.sizes.pattern_keys),
         ("pattern_keys",),
+        _patterns_figures,
     ),
     "removal": Analysis(
         Removal,
         lambda s: removal(s.model, s.store, s.sizes.removal_keys, s.sizes.removal_triggers, s.seed),
+        "keys",
+        lambda w: Cost(
+            3 * w.layers * w.prefix * w.sizes.removal_keys * w.sizes.removal_triggers, 0, 2
+        ),
         ("removal_keys", "removal_triggers"),
+        _removal_figures,
     ),
     "values": Analysis(
         Values,
         lambda s: summarise(s.model, s.store, s.values, s.generator),
+        "values",
+        lambda w: Cost(0, 3 * w.memories, 2),
+        figures=_values_figures,
         arrays=("values.npz",),
     ),
     "lenses": Analysis(
@@ -65,25 +162,37 @@ ANALYSES: dict[str, Analysis] = {
         lambda s: lenses(
             s.model, s.store, s.sample, s.generator, (s.sizes.lens_memories, LENS_PREFIXES)
         ),
+        "values",
+        lambda w: Cost(5 * w.layers * w.prefix * w.sizes.lens_memories, 3 * w.memories, 2),
         ("sample", "lens_memories"),
+        _lenses_figures,
     ),
     "composition": Analysis(
         Composition,
         lambda s: composition(s.model, s.reading, s.generator),
+        "composition",
+        lambda w: Cost(
+            w.sizes.sample * w.prefix, 6 * w.layers * w.sizes.sample + 2 * w.memories, 2
+        ),
         ("sample",),
-        arrays=("sample.npz",),
+        _composition_figures,
+        ("sample.npz",),
     ),
     "refinement": Analysis(
         Refinement,
         lambda s: refinement(s.reading, s.model.vocab_size, s.generator),
+        "refinement",
+        lambda _: Cost(seconds=1),
         ("sample",),
-        arrays=("sample.npz",),
+        _refinement_figures,
+        ("sample.npz",),
     ),
     "last-layer": Analysis(
         LastLayer,
         lambda s: last_layer(s.model, s.reading, s.generator),
+        "refinement",
+        lambda _: Cost(seconds=1),
         ("sample",),
-        figures=False,
         arrays=("sample.npz",),
     ),
     "causal": Analysis(
@@ -91,31 +200,34 @@ ANALYSES: dict[str, Analysis] = {
         lambda s: causal(
             s.model, s.store, s.sample, s.generator, CausalSize(memories=s.sizes.causal_memories)
         ),
+        "causal",
+        lambda w: Cost(40 * w.layers * w.prefix * w.sizes.causal_memories, 0, 5),
         ("sample", "causal_memories"),
+        _causal_figures,
     ),
 }
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:
-    """Read `values,composition`; nothing means every stage."""
+    """Read `values,composition`; nothing means every analysis."""
     names = tuple(ANALYSES) if text is None else tuple(part.strip() for part in text.split(","))
     unknown = [name for name in names if name not in ANALYSES]
     if unknown:
-        raise FfmemError(f"there is no stage {unknown[0]!r}; choose among {', '.join(ANALYSES)}")
+        raise FfmemError(f"there is no analysis {unknown[0]!r}; choose among {', '.join(ANALYSES)}")
     return names
 
 
 def result_key(name: str, subject: StudyInputs) -> dict[str, Any]:
-    """All that decides the result of a stage: equal means the result need not be made again."""
-    stage = ANALYSES[name]
+    """All that decides the result of an analysis: equal means the result is not computed again."""
+    row = ANALYSES[name]
     text = {}
-    if stage.reads_text:
+    if row.reads_text:
         named = subject.valid
         text = {"valid": "the scanned corpus" if named is None else digest(named)}
     return {
         "scan": subject.store.manifest.key.digest,
         "seed": subject.seed,
-        **{size: getattr(subject.sizes, size) for size in stage.sizes},
+        **{size: getattr(subject.sizes, size) for size in row.sizes},
         **text,
         "ffmem": VERSION,
     }

@@ -12,7 +12,7 @@ from ffmem.store.verification import Damage, inventory
 from ffmem.studies.inputs import FOLDER as CONTROL
 from ffmem.studies.registry import ANALYSES
 
-ARRAYS = {"values.npz": "values", "sample.npz": "refinement"}  # by the stage that makes them
+ARRAYS = {"values.npz": "values", "sample.npz": "refinement"}  # by the analysis that makes them
 
 
 def remedy(root: Path, file: str) -> str:
@@ -32,12 +32,11 @@ def remedy(root: Path, file: str) -> str:
 
 
 def _analyse_again(root: Path, name: str, option: str) -> str:
-    stage = ARRAYS.get(name, name.removesuffix(".json"))
-    if stage not in ANALYSES:
+    analysis = ARRAYS.get(name, name.removesuffix(".json"))
+    if analysis not in ANALYSES:
         return "delete it and run the command that made it again"
-    return (
-        f"run `ffmem analyse {root} --only {stage} --again {stage}{option}`, as it was run before"
-    )
+    options = f"--only {analysis} --again {analysis}{option}"
+    return f"run `ffmem analyse {root} {options}`, as it was run before"
 
 
 def sentence(root: Path, damage: Damage) -> str:

@@ -1,4 +1,4 @@
-"""Run the stages of a study: what is there already is kept, what fails leaves the others."""
+"""Run the analyses of a study: what is there already is kept, what fails leaves the others."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ State = Literal["begun", "made", "kept", "failed"]
 
 @dataclass(frozen=True)
 class AnalysisEvent:
-    """What happens to a stage: begun, then made, kept or failed, with its seconds or the reason.
+    """What happens to an analysis: begun, then made, kept or failed, and the seconds or the reason.
 
     `beside` is the folder of a result whose settings are not those of the study's own, and
     `earlier` that of a result whose place this one took.
     """
 
-    stage: str
+    analysis: str
     state: State
     seconds: float = 0.0
     reason: str = ""
@@ -50,7 +50,7 @@ Watch = Callable[[AnalysisEvent], None]
 
 
 def failure_path(folder: Path, name: str) -> Path:
-    """Where the traceback of a stage that failed lies."""
+    """Where the traceback of an analysis that failed lies."""
     return folder / "failures" / f"{name}.txt"
 
 
@@ -65,8 +65,9 @@ def run_analyses(
     """Make the results that `folder` lacks, or has for other settings, and those of `again`.
 
     A result with other settings than the study's own is left beside it; those of `take_over`
-    become the study's own, and the earlier ones are moved beside. A stage that fails is reported
-    and the next one runs; Ctrl-C stops all, and what was made stays. Returns how each stage ended.
+    become the study's own, and the earlier ones are moved beside. An analysis that fails is
+    reported and the next one runs; Ctrl-C stops all, and what was made stays. Returns how each
+    analysis ended.
     """
     ended: list[AnalysisEvent] = []
     for name in names:
@@ -85,15 +86,15 @@ def run_analyses(
 
 
 def place_of_result(folder: Path, name: str, subject: StudyInputs) -> Path:
-    """The folder for a stage's result: beside the study's own if its settings are others."""
+    """The folder for an analysis's result: beside the study's own if its settings are others."""
     try:
         return place_for(folder, name, result_key(name, subject))
-    except FfmemError:  # such as a text that is gone: the stage fails and says why
+    except FfmemError:  # such as a text that is gone: the analysis fails and says why
         return folder
 
 
 def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
-    """Whether the stage's result is there, made from the same things."""
+    """Whether the analysis' result is there, made from the same things."""
     path = result_path(folder, name)
     try:
         return path.exists() and read_result(path).made_from == result_key(name, subject)
@@ -102,14 +103,14 @@ def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
 
 
 def run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent:
-    """Run one stage and write its result; a failure is kept as a file with the traceback."""
+    """Run one analysis and write its result; a failure is kept as a file with the traceback."""
     began = time.monotonic()
     failure = failure_path(folder, name)
     try:
         _, earlier = make_result(subject, name, folder)
     except FfmemError as error:
         return AnalysisEvent(name, "failed", time.monotonic() - began, str(error))
-    except Exception as error:  # a bug, or out of memory: the other stages still have a right
+    except Exception as error:  # a bug, or out of memory: the remaining analyses should still run
         text = traceback.format_exc()
         write_whole(failure, lambda part: part.write_text(text, encoding="utf-8"))
         reason = f"{type(error).__name__}; the traceback is in {failure}"
@@ -119,7 +120,7 @@ def run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent
 
 
 def make_result(subject: StudyInputs, name: str, folder: Path) -> tuple[Any, Path | None]:
-    """Run one stage, write its result and return it.
+    """Run one analysis, write its result and return it.
 
     A result of other settings that was in its place is moved first: the second answer says where.
     """
@@ -139,7 +140,9 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
     study's own, the file lies with that one.
     """
     for file, arrays in (("values.npz", value_arrays), ("sample.npz", sample_arrays)):
-        made = [one for one in events if one.state == "made" and file in ANALYSES[one.stage].arrays]
+        made = [
+            one for one in events if one.state == "made" and file in ANALYSES[one.analysis].arrays
+        ]
         beside = [event.beside for event in made if event.beside is not None]
         if made:
             write_npz((beside[0] if beside else folder) / "analyses" / file, arrays(subject))

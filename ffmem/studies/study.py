@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +75,7 @@ class Study:
     @cached_property
     def _charts_by_analysis(self) -> dict[str, dict[str, Any]]:
         return {
-            name: charts_of(name, self.result(name))
-            for name in self.names
-            if ANALYSES[name].figures
+            name: charts for name in self.names if (charts := charts_of(name, self.result(name)))
         }
 
     @property
@@ -109,7 +106,8 @@ class Study:
             import pandas
         except ImportError:
             raise FfmemError("data frames need pandas; run `pip install pandas`") from None
-        rows_of = import_module("ffmem.figures.saving").rows_of
+        from ffmem.figures.saving import rows_of
+
         return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
 
     @cached_property
@@ -140,22 +138,22 @@ class Study:
 
 def charts_of(name: str, result: Any) -> dict[str, Any]:
     """The figures of one result, as Altair charts by name."""
-    charts: dict[str, Any] = import_module(f"ffmem.figures.{name}").charts(result)
-    return charts
+    figures = ANALYSES[name].figures
+    return figures().charts(result) if figures is not None else {}
 
 
 def save_charts(folder: Path, charts: dict[str, Any]) -> None:
     """Write figures as pages, pictures and tables."""
-    save = import_module("ffmem.figures.saving").save
+    from ffmem.figures.saving import save
+
     for figure, chart in charts.items():
         save(chart, folder / "figures", figure)
 
 
 def draw_other_settings(folder: Path, name: str) -> None:
     """Write the figures of a result that is not a study's own, beside it."""
-    if ANALYSES[name].figures:
-        result = restore(ANALYSES[name].result, read_result(result_path(folder, name)).result)
-        save_charts(folder, charts_of(name, result))
+    result = restore(ANALYSES[name].result, read_result(result_path(folder, name)).result)
+    save_charts(folder, charts_of(name, result))
 
 
 def open_study(folder: str | Path) -> Study:

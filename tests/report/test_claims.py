@@ -57,7 +57,7 @@ def test_the_last_token_must_cost_most_in_every_layer(toy_study: Study) -> None:
 
 
 def test_no_result_is_no_verdict() -> None:
-    assert {verdict.word for verdict in judge_claims({})} == {"not measured"}
+    assert {verdict.word for verdict in judge_claims(paper.CLAIMS, {})} == {"not measured"}
 
 
 def test_the_upper_layers_are_the_papers() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from ffmem.report.build import build
 from ffmem.report.comparison import compare, write_comparison
+from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.report_writer import html
-from ffmem.report.verdicts import CLAIMS
 from ffmem.store.result_files import to_plain
 from ffmem.studies.study import Study
 
@@ -79,7 +79,7 @@ def test_what_is_missing_is_said(toy_study: Study, monkeypatch: pytest.MonkeyPat
     report = build(bare)
     page = html(report)
     assert "Not measured in this study: refinement, last-layer" in page
-    words = {verdict.stage: verdict.word for verdict in report.verdicts}
+    words = {verdict.analysis: verdict.word for verdict in report.verdicts}
     assert words["refinement"] == "not measured"
     assert words["values"] != "not measured"
 

@@ -13,8 +13,8 @@ from ffmem.cli.progress import exit_code, print_event
 @click.command()
 @click.argument("folder", type=LOCATION)
 @click.option("--valid", help="Validation text, named as a corpus; the demo model has its own.")
-@click.option("--only", help="Stages to run, e.g. values,composition; all by default.")
-@click.option("--again", help="Stages to run although their result is there.")
+@click.option("--only", help="Analyses to run, e.g. values,composition; all by default.")
+@click.option("--again", help="Analyses to run although their result is there.")
 @click.option(
     "--size",
     type=click.Choice(["paper", "small"]),
@@ -81,9 +81,9 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     if figures:
         from ffmem.studies.study import draw_other_settings, open_study
 
-        open_study(folder).draw([event.stage for event in events if event.beside is None])
+        open_study(folder).draw([event.analysis for event in events if event.beside is None])
         for event in events:
             if event.beside is not None and event.state != "failed":
-                draw_other_settings(event.beside, event.stage)
+                draw_other_settings(event.beside, event.analysis)
         click.echo(f"numbers in {folder / 'analyses'}, figures in {folder / 'figures'}")
     raise SystemExit(exit_code(events))

@@ -38,8 +38,8 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
     show_default=True,
     help="How much is measured: as in the paper, or what two CPU cores do in minutes.",
 )
-@click.option("--only", help="Stages to run, e.g. values,refinement; all by default.")
-@click.option("--again", help="Stages to run although their result is there; also: report.")
+@click.option("--only", help="Analyses to run, e.g. values,refinement; all by default.")
+@click.option("--again", help="Analyses to run although their result is there; also: report.")
 @click.option(
     "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
 )
@@ -55,8 +55,8 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
     Ends with a table of the paper's claims and whether they hold for this model, and the path of
-    report.html. A stage whose result is there for the same settings is kept, so the same command
-    goes on where it was stopped. `ffmem study demo` needs no corpus.
+    report.html. Results that exist for the same settings are kept, so the same command continues
+    where it was stopped. `ffmem study demo` needs no corpus.
 
     \b
     Examples:
@@ -119,10 +119,13 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
 
 
 def _again(text: str | None) -> tuple[str, ...]:
-    """Stages to make again; the report is one of them here."""
+    """Analyses to make again; the report is one of them here."""
     from ffmem.studies.registry import parse_names
     from ffmem.workflows import REPORT
 
     names = [part.strip() for part in (text or "").split(",") if part.strip()]
-    stages = ",".join(name for name in names if name != REPORT)
-    return (*(parse_names(stages) if stages else ()), *(REPORT for name in names if name == REPORT))
+    analyses = ",".join(name for name in names if name != REPORT)
+    return (
+        *(parse_names(analyses) if analyses else ()),
+        *(REPORT for name in names if name == REPORT),
+    )
