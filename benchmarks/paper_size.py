@@ -5,7 +5,7 @@
 A random OPT (16 layers, d = 1024, 4,096 memories a layer, ReLU, pre-norm, tied, no final norm) in
 bfloat16 reads real text. Printed: how fast text is made ready alone; the ratio of the scan to a
 bare pass on the same batches, both sides in turn, from the first sentence on, for some token
-budgets; where a GPU's time goes; a whole `ffmem scan` with its stages; and how far bfloat16 finds
+budgets; where a GPU's time goes; a whole `ffmem scan` with its phases; and how far bfloat16 finds
 the triggers of float32. Speed does not depend on what the weights say; what enters the triggers
 does, a little: a trained model's memories fire more rarely.
 """
@@ -25,7 +25,7 @@ from transformers import AutoTokenizer, OPTConfig, OPTForCausalLM
 
 from benchmarks.precision import overlap
 from benchmarks.scan import bare, in_turn, wait
-from benchmarks.stages import Stages
+from benchmarks.phases import Phases
 from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
@@ -145,18 +145,18 @@ def show_profile(model: LanguageModel, ready: list[Batch], warm: list[Batch]) ->
 
 
 def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path) -> float:
-    """One `ffmem scan` with a clock on its stages; returns tokens a second of the scan."""
+    """One `ffmem scan` with a clock on its phases; returns tokens a second of the scan."""
     plan = ScanPlan(source, ScanSettings(), SentenceSettings(), max_sentences=limit)
-    with Stages() as stages:
-        stages.iterator(pipeline, "work", "waiting for text")
-        stages.method(Scanner, "read", "host side of the passes")
-        stages.method(ShardReader, "snapshot", "keeping sentences")
-        stages.method(local.ScanRun, "save", "checkpoints, keeping included")
-        stages.function(pipeline, "scan_key", "digests of weights and corpus")
-        stages.function(pipeline, "write_store", "the store, all of it")
-        stages.function(finishing, "value_columns", "the store: projecting values")
-        for name in ("state", "kept", "endings", "vocabulary", "table"):
-            stages.function(finishing, f"write_{name}", f"the store: writing {name}")
+    with Phases() as phases:
+        phases.iterator(pipeline, "background_shards", "waiting for text")
+        phases.method(Scanner, "read", "host side of the passes")
+        phases.method(ShardReader, "snapshot", "keeping sentences")
+        phases.method(local.ScanRun, "save", "checkpoints, keeping included")
+        phases.function(pipeline, "scan_key", "digests of weights and corpus")
+        phases.function(pipeline, "write_store", "the store, all of it")
+        phases.function(finishing, "value_columns", "the store: projecting values")
+        for name in ("state", "sentences", "endings", "vocabulary", "table"):
+            phases.function(finishing, f"write_{name}", f"the store: writing {name}")
         began = time.perf_counter()
         store = run_scan(model, plan, out)
         took = time.perf_counter() - began
@@ -167,7 +167,7 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
         f"{counts['sentences_kept']:,} kept: scan {seconds:.1f} s, {speed:,.0f} tokens/s; "
         f"with the store {took:.1f} s; 103 M tokens would take {PAPER_TOKENS / speed:.0f} s"
     )
-    stages.show(took)
+    phases.show(took)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"store {size / 2**20:,.0f} MiB")
     return speed

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 
-class Stages:
+class Phases:
     """Seconds and calls by name, as the calling thread sees them; use it as a context manager."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Stages:
         self.calls: dict[str, int] = defaultdict(int)
         self._undo = ExitStack()
 
-    def __enter__(self) -> Stages:
+    def __enter__(self) -> Phases:
         return self
 
     def __exit__(
