@@ -39,7 +39,7 @@ def tensor_of(module: nn.Module, path: str) -> Tensor | None:
     if tensor is None or tensor.device.type != "meta":
         return tensor
     for hook in _hooks(module):
-        if hook.offload:
+        if getattr(hook, "offload", False):
             return hook.weights_map[name].to(device=device_of(module), dtype=tensor.dtype)
     raise _lost()
 
@@ -88,8 +88,9 @@ def place_like(model: nn.Module, other: nn.Module) -> nn.Module:
     from accelerate import dispatch_model
 
     in_memory = {name: "cpu" if device == "disk" else device for name, device in spread.items()}
+    main = next((hook.execution_device for hook in _hooks(other)), None)
     stays = getattr(model, "_skip_keys_device_placement", None)
-    return dispatch_model(model, in_memory, skip_keys=stays)
+    return dispatch_model(model, in_memory, main, skip_keys=stays)
 
 
 def _hooks(module: nn.Module) -> Iterator[Any]:

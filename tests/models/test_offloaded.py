@@ -13,7 +13,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
-from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
+from tests.spread import CHECKS, KINDS, Split, assert_same_study, device_map, spread
 
 accelerate = pytest.importorskip("accelerate")
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_loaded_with_a_device_map_is_read(tmp_path: Path) -> None:
 
     expected = load("tiny:llama", device="cpu")
     expected.model.save_pretrained(tmp_path / "model")
-    places = {"": "cpu", "model.layers.1": "disk", "lm_head": "disk"}
+    places = device_map(expected, Split("cpu", ("cpu", "disk", "cpu"), "cpu", "disk"))
     model = AutoModelForCausalLM.from_pretrained(
         tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "disk")
     )

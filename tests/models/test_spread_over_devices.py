@@ -9,7 +9,7 @@ import torch
 
 from ffmem.models.loading import load
 from ffmem.models.wrapping import wrap
-from tests.spread import CHECKS, KINDS, Split, assert_same_study, spread
+from tests.spread import CHECKS, KINDS, Split, assert_same_study, device_map, spread
 
 SPLITS = {
     "layers apart": Split("cpu", ("cpu", "cuda:0", "cuda:0"), "cuda:0", "cuda:0", main="cpu"),
@@ -71,7 +71,7 @@ def test_a_checkpoint_loaded_with_a_device_map_is_read_as_on_one_device(tmp_path
 
     expected = load("tiny:llama", device="cpu")
     expected.model.save_pretrained(tmp_path)
-    places = {"": "cuda:0", "model.layers.2": "cpu", "model.norm": "cpu", "lm_head": "cpu"}
+    places = device_map(expected, SPLITS["head offloaded"])
     model = AutoModelForCausalLM.from_pretrained(tmp_path, device_map=places)
     found = wrap(model, expected.tokenizer)
     assert found.layers[2].value_map.module.weight.device.type == "meta"
