@@ -132,13 +132,20 @@ def _damage() -> tuple[type[Exception], ...]:
 @contextmanager
 def open_file(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
+    with (
+        refusals(f"{shorten(str(path))} cannot be read", CorpusError),
+        _whole(path),
+        io.BufferedReader(_raw(path, meter or Meter()), 1 << 16) as raw,
+        _decompress(path, raw) as file,
+    ):
+        yield file
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say so where a decompressor finds that a file is damaged, or is not installed."""
     try:
-        with (
-            refusals(f"{shorten(str(path))} cannot be read", CorpusError),
-            io.BufferedReader(_raw(path, meter or Meter()), 1 << 16) as raw,
-            _decompress(path, raw) as file,
-        ):
-            yield file
+        yield
     except _damage() as error:
         raise CorpusError(
             f"{path} is corrupt or cut short ({error}); make or download it again"
