@@ -19,7 +19,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.os_errors import shorten
 
 ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
-NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?\s*"
+NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"
 EDIT_PATTERN = f"^{ADDRESS}[=*]{NUMBER}$"  # what `Edit.parse` reads, for descriptions of it
 
 
@@ -72,11 +72,16 @@ def _address(name: str, text: str) -> Address:
 
 
 def _number(amount: str, text: str) -> float:
-    number = float(amount) if re.fullmatch(NUMBER, amount) else math.nan
-    if not math.isfinite(number):
+    if re.fullmatch(NUMBER, amount) is None:
         raise EditError(
             f"in the edit {shorten(text)!r}, {shorten(amount)!r} is not a number; write it as "
             "in L7.1034=0"
+        )
+    number = float(amount)
+    if math.isinf(number):
+        raise EditError(
+            f"in the edit {shorten(text)!r}, {shorten(amount)!r} is too large; "
+            "write a smaller number"
         )
     return number
 
