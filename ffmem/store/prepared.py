@@ -25,7 +25,7 @@ from ffmem.address import Address, Sign
 from ffmem.errors import StoreError
 from ffmem.store.digests import FileDigest, Files, first_wrong, seal, unseal, write_digested
 from ffmem.store.folder import ScanFolder, disk_trouble, write_whole
-from ffmem.store.ranges import refuse_damage
+from ffmem.store.ranges import first_line, refuse_damage
 from ffmem.store.scan_store import READ_AT_OPENING, ScanStore
 from ffmem.store.trigger_words import word_arrays
 
@@ -73,8 +73,8 @@ def is_made(store: ScanStore) -> bool:
         files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    wrong = first_wrong(store.folder.root, files, READ_AT_OPENING)
-    return found == mark(store) and wrong is None
+    root, most = store.folder.root, READ_AT_OPENING
+    return found == mark(store) and first_wrong(root, files, most) is None
 
 
 def clear(folder: ScanFolder) -> None:
@@ -125,8 +125,9 @@ def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
     try:
         column = pq.read_table(path, columns=[name]).column(0).combine_chunks()
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise StoreError(f"{path} cannot be read ({reason}); {store.folder.remedy}") from None
+        raise StoreError(
+            f"{path} cannot be read ({first_line(error)}); {store.folder.remedy}"
+        ) from None
     if pa.types.is_list(column.type):
         return column.flatten().to_numpy().reshape(len(column), -1)
     return column.to_numpy(zero_copy_only=False)
