@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, OPTConfig, OPTForCausalLM
 
+from benchmarks.phases import Phases
 from benchmarks.precision import overlap
 from benchmarks.scan import bare, in_turn, wait
-from benchmarks.phases import Phases
 from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings

@@ -18,6 +18,10 @@ FORMAT = 2  # raised when an older reader would misread the files
 WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
 
 
+class ManifestError(StoreError):
+    """A manifest that is there but not as it was written."""
+
+
 @dataclass(frozen=True)
 class ScanKey:
     """All that decides what a scan finds: two scans with equal keys are the same scan.
@@ -94,7 +98,9 @@ def read_manifest(folder: StudyFolder) -> Manifest:
     try:
         return manifest_of(json.loads(folder.manifest.read_text(encoding="utf-8")), folder)
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        raise StoreError(f"{folder.manifest} is not as it was written; {folder.remedy}") from None
+        raise ManifestError(
+            f"{folder.manifest} is not as it was written; {folder.remedy}"
+        ) from None
 
 
 def manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:

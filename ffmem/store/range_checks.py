@@ -56,8 +56,13 @@ def contradictions(store: ScanStore, kind: str) -> Iterator[None]:
         names = FILES[kind] if kind == "tally" else (*FILES[kind], *FILES["kept"])
         raise StoreError(
             f"{store.folder.root / 'arrays'}: one of {', '.join(names)} is damaged "
-            f"({error}); {store.folder.remedy}"
+            f"({first_line(error)}); {store.folder.remedy}"
         ) from None
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the lines that explain it, or its kind if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def check_shapes(store: ScanStore) -> None:
@@ -141,12 +146,12 @@ def range_damage(store: ScanStore) -> Iterator[tuple[str, str]]:
         try:
             look(store)
         except (*UNREADABLE, LookupError) as error:
-            yield file, f"cannot be right ({error})"
+            yield file, f"cannot be right ({first_line(error)})"
     for name in TABLES:
         try:
             read_table(store, name)
         except (*UNREADABLE, LookupError) as error:
-            yield f"{name}.parquet", f"cannot be read ({str(error).splitlines()[0]})"
+            yield f"{name}.parquet", f"cannot be read ({first_line(error)})"
 
 
 def check_sentences(store: ScanStore) -> None:

@@ -24,6 +24,7 @@ from ffmem.store.range_checks import (
     check_places,
     check_shapes,
     contradictions,
+    first_line,
     refuse_damage,
 )
 from ffmem.store.scan_writer import NO_SENTENCE
@@ -84,9 +85,9 @@ class ScanStore:
                 mapped = np.load(self.folder.array(name), mmap_mode="r")
                 self._arrays[name] = mapped.view(np.ndarray)  # the same bytes, quicker to index
             except UNREADABLE as error:
-                reason = str(error).splitlines()[0]
                 raise StoreError(
-                    f"{self.folder.array(name)} cannot be read ({reason}); {self.folder.remedy}"
+                    f"{self.folder.array(name)} cannot be read ({first_line(error)}); "
+                    f"{self.folder.remedy}"
                 ) from None
         return self._arrays[name]
 

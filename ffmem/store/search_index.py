@@ -90,8 +90,8 @@ def is_current_index(store: ScanStore) -> bool:
         files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    wrong = first_wrong(store.folder.root, files, READ_AT_OPENING)
-    return found == mark(store) and wrong is None
+    root, most = store.folder.root, READ_AT_OPENING
+    return found == mark(store) and first_wrong(root, files, most) is None
 
 
 def clear(folder: StudyFolder) -> None:

@@ -19,7 +19,7 @@ from ffmem.store.digests import (
     what_is_wrong,
 )
 from ffmem.store.folder import StudyFolder
-from ffmem.store.manifest import no_scan, read_manifest
+from ffmem.store.manifest import ManifestError, no_scan, read_manifest
 from ffmem.store.range_checks import range_damage
 from ffmem.store.scan_store import ScanStore
 
@@ -72,7 +72,7 @@ class Inventory:
         name = self._name(folder.root)
         try:
             manifest = read_manifest(folder)
-        except StoreError:
+        except ManifestError:
             self.damage.append(Damage(f"{name}manifest.json", "is not as it was written"))
             return
         self._add(name, manifest.files)
