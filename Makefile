@@ -14,7 +14,7 @@ test: $(INSTALLED) lint browser
 	$(BIN)/python -m pytest
 
 # The same tests with other rounding, under load, in reverse order and as another user; hours.
-# `make test-machines ONLY="busy reverse" ARGS="tests/whole -x"` runs a part of it.
+# `make test-machines ONLY="busy reverse" ARGS="tests/execution -x"` runs a part of it.
 test-machines: $(INSTALLED) browser
 	$(BIN)/python -m tools.machines $(ONLY:%=--only=%) -- $(ARGS)
 

@@ -30,7 +30,7 @@ from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.corpus.tokeniser_pool import tokenise_in_processes
+from ffmem.corpus.tokeniser_processes import tokenise_in_processes
 from ffmem.execution import finish as finishing
 from ffmem.execution import run as pipeline
 from ffmem.execution import single_process as local

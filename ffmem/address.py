@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from ffmem.errors import AddressError
-from ffmem.os_errors import shorten
+from ffmem.errors import AddressError, shorten
 
 Sign = Literal["", "+", "-"]
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from ffmem.errors import FfmemError, StoreError
-from ffmem.os_errors import refusals, shorten
+from ffmem.errors import FfmemError, StoreError, refusals, shorten
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 

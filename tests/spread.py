@@ -28,7 +28,7 @@ from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.wrapping import wrap
-from ffmem.scan.scanner import Scanner, ScanState, merged
+from ffmem.scan.scanner import Scanner, ScanState
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import probe
 from tests.analyses.conftest import lines, sentences_of
@@ -177,7 +177,7 @@ def assert_same_scan(expected: LanguageModel, found: LanguageModel) -> None:
     one, other = scan_of(expected), scan_of(found)
     first, rest = scan_of(found, slice(0, 2)), scan_of(found, slice(2, None))
     on_cpu = {number: state.to("cpu") for number, state in rest.items()}
-    joined = merged([on_cpu, first])  # a checkpoint and a state at hand
+    joined = {number: on_cpu[number].merge(first[number]) for number in first}
     for number, layer in one.items():
         assert other[number].triggers.places.device == found.layer(number).device
         for state in (other[number], joined[number]):

@@ -8,7 +8,7 @@ from pathlib import Path
 import ffmem
 
 PACKAGE = Path(ffmem.__file__).parent
-FOUNDATIONS = {"address", "demo", "errors", "locations", "os_errors", "version"}
+FOUNDATIONS = {"address", "demo", "errors", "locations", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "corpus": set(),

@@ -1,8 +1,8 @@
 """Run the tests as other machines would: other rounding, other load, another order, another user.
 
 `python -m tools.machines` runs them all in every setting and ends with a table.
-`python -m tools.machines --only busy --only reverse -- tests/whole -x` chooses settings and hands
-what follows `--` to pytest.
+`python -m tools.machines --only busy --only reverse -- tests/execution -x` chooses settings and
+hands what follows `--` to pytest.
 """
 
 from __future__ import annotations

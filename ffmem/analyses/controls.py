@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.models.device_placement import place_like
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.wrapping import wrap
+from ffmem.store.scan_store import ScanStore
 
 
 def shuffle_rows(numbers: Tensor, generator: torch.Generator) -> Tensor:
@@ -71,3 +76,19 @@ def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
         fresh = type(model.model)(model.model.config)
     fresh = place_like(fresh.to(model.dtype), model.model)
     return wrap(fresh, model.tokenizer, f"{model.name} with random weights")
+
+
+def random_keys(
+    store: ScanStore, per_layer: int, seed: int, purpose: str
+) -> dict[int, list[Address]]:
+    """So many cells of every layer, uniformly and without repeats; all where there are fewer.
+
+    Draws for two purposes are independent of each other. Dead cells can be drawn like any other.
+    """
+    found: dict[int, list[Address]] = {}
+    for layer, memories in store.manifest.layers:
+        cells = memories * (2 if store.manifest.signed else 1)
+        generator = np.random.default_rng([seed, layer, zlib.crc32(purpose.encode())])
+        drawn = generator.permutation(cells)[:per_layer]
+        found[layer] = [store.address(layer, int(cell)) for cell in drawn]
+    return found

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
+from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.shortened_prefixes import (
     CoefficientQuery,
     ShortenedSentence,
     coefficients,
 )
-from ffmem.analyses.random_keys import random_keys
 from ffmem.analyses.statistics import Interval, pool_by_key
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore

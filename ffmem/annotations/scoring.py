@@ -16,7 +16,7 @@ from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
 from ffmem.patterns.prefixes import PseudoKeys
 from ffmem.patterns.record import Pattern, Summary, summarise_patterns
 from ffmem.patterns.rule_annotator import rules_from_examples
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
-from ffmem.analyses.random_keys import random_keys
+from ffmem.analyses.controls import random_keys
 from ffmem.errors import StoreError
 from ffmem.patterns.analysis import POOL, PURPOSE
 from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefixes, trigger_prefixes

@@ -23,8 +23,7 @@ from ffmem.cli.commands.search import search
 from ffmem.cli.commands.show import show
 from ffmem.cli.commands.study import study
 from ffmem.cli.commands.verify import verify
-from ffmem.errors import FfmemError
-from ffmem.os_errors import is_text, sentence, shorten
+from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
 
 STOPPED = 130  # the exit code that shells know: ended by Ctrl-C

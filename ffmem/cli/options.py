@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from ffmem.errors import FfmemError, StoreError
+from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.locations import location
-from ffmem.os_errors import shorten
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.executor import Cluster
 if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
+if TYPE_CHECKING:
+    from ffmem.models.language_model import LanguageModel
+    from ffmem.patterns.clusters import Embedding
+    from ffmem.patterns.surface_patterns import Background
+    from ffmem.store.scan_store import ScanStore
 
 
 class Location(click.ParamType[Path]):
@@ -197,3 +201,47 @@ SOME = Whole(1)
 ANY = Whole(0)
 SEED = Whole(0, 2**63 - 1)
 POSITIVE = Positive()
+
+
+class EmbeddingOptions(ModelOptions):
+    """How a command was told to compare meanings."""
+
+    embedding: str | None
+    model: str | None
+
+
+def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --embedding, --model and how to load it to a command."""
+    command = model_options(command)
+    command = click.option(
+        "--model", help="The scanned model, where it is not found under its own name."
+    )(command)
+    return click.option(
+        "--embedding",
+        help="A sentence-transformers model (name or folder) that compares meanings, instead of "
+        "the scanned model's own states.",
+    )(command)
+
+
+def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
+    """The model that was scanned, loaded as a command was told to."""
+    from ffmem.studies.inputs import scanned_model  # here: torch is slow to import
+
+    how = ModelOptions(
+        revision=options["revision"],
+        dtype=options["dtype"],
+        device=options["device"],
+        trust_remote_code=options["trust_remote_code"],
+    )
+    return scanned_model(store, name=options["model"], **how)
+
+
+def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:
+    """The embedding a command was asked for, once the corpus has been counted."""
+    from ffmem.patterns.embeddings import WordStates, sentence_embedding
+
+    if options["embedding"]:
+        meaning = sentence_embedding(options["embedding"])
+        return lambda _: meaning
+    model = model_for(store, options)
+    return lambda counted: WordStates(model, counted)

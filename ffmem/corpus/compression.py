@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ffmem.errors import CorpusError
+from ffmem.errors import CorpusError, refusals, shorten
 from ffmem.locations import is_remote
-from ffmem.os_errors import refusals, shorten
 
 COMPRESSED = (".gz", ".xz", ".zst")
 

@@ -1,5 +1,6 @@
 """One shard's sentences as tokens that know where in the text they end."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,6 @@ from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import Source, documents
 from ffmem.corpus.splitters import DEFAULT, splitter
 from ffmem.corpus.token_offsets import tokens_and_ends
-from ffmem.corpus.wikitext import detokenise, is_heading
 from ffmem.errors import CorpusError
 
 
@@ -227,3 +227,32 @@ def tokenise_corpus(
     for shard in shards(documents(reading.source, meter)):
         if shard.number >= reading.first and (shard.number - reading.first) % of == turn:
             yield TokenisedShard(tokenise(shard, tokenizer, reading.settings), meter.share)
+
+
+_HEADING = re.compile(r"\s*((?:= )+)[^=\s].*?((?: =)+)\s*")
+_JOINED = re.compile(r" @([-,.])@ ")
+_BEFORE = re.compile(r" (?=[.,;:!?%)\]}](?:\s|$|[\"').,;:!?%\]}]))| (?='(?:s|re|ve|ll|d|m|t)\b)")
+_AFTER = re.compile(r"(?<=[(\[{$£€#]) ")
+_NEGATION = re.compile(r"(?<=\w)n 't\b|(?<=\w) n't\b")
+_QUOTED = re.compile(r'(?:(?<=\s)|^|(?<=[(\[{])) ?" ?([^"]*?) ?"(?=\W|$)')
+_SPACES = re.compile(r"(?<=\S) {2,}(?=\S)")
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line is a WikiText heading, `= Title =` or `= = Section = =`."""
+    found = _HEADING.fullmatch(line)
+    return found is not None and len(found[1]) == len(found[2])
+
+
+def detokenise(text: str) -> str:
+    """The text as it was printed: @-@ @,@ @.@ undone, no space before punctuation, quotes closed.
+
+    A quote without a partner and `<unk>` stay as they are. Text that was never tokenised comes
+    back with few changes or none.
+    """
+    text = _JOINED.sub(r"\1", text)
+    text = _NEGATION.sub(lambda found: found[0].replace(" ", ""), text)
+    text = _QUOTED.sub(r'"\1"', text)
+    text = _BEFORE.sub("", text)
+    text = _AFTER.sub("", text)
+    return _SPACES.sub(" ", text)

@@ -22,9 +22,8 @@ from ffmem.corpus.file_formats import (
     row_text,
     text_lines,
 )
-from ffmem.errors import CorpusError
+from ffmem.errors import CorpusError, refusals, shorten
 from ffmem.locations import is_remote, is_url, location
-from ffmem.os_errors import refusals, shorten
 
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads

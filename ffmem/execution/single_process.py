@@ -14,7 +14,7 @@ from ffmem.corpus.batches import Batch
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.prefetch import prefetch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, TokenisedShard, tokenise_corpus
-from ffmem.corpus.tokeniser_pool import can_tokenise_elsewhere, tokenise_in_processes
+from ffmem.corpus.tokeniser_processes import can_tokenise_elsewhere, tokenise_in_processes
 from ffmem.errors import ScanError
 from ffmem.execution.finish import FinishedScan
 from ffmem.execution.plan import ScanPlan, sentence_settings

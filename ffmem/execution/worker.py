@@ -14,7 +14,7 @@ import torch
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
-from ffmem.corpus.tokeniser_process import TokeniserProcess
+from ffmem.corpus.tokeniser_processes import TokeniserProcess
 from ffmem.errors import StoreError
 from ffmem.execution.finish import FinishedScan, write_store
 from ffmem.execution.messages import (

@@ -8,8 +8,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.error_pages import DOCUMENTED, install_error_pages
-from ffmem.explorer.methods import HeadAsGet
+from ffmem.explorer.error_pages import DOCUMENTED, HeadAsGet, install_error_pages
 from ffmem.explorer.pages import (
     annotate,
     api,

@@ -72,7 +72,7 @@ class LiveModel:
             return question(self._model)
 
     def _load(self) -> LanguageModel:
-        from ffmem.studies.scanned_model import scanned_model  # here: torch imports slowly
+        from ffmem.studies.inputs import scanned_model  # here: torch imports slowly
 
         try:
             return scanned_model(self._store, name=self._given)

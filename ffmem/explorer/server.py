@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 import uvicorn
 from fastapi import FastAPI
 
-from ffmem.errors import ListenError
+from ffmem.errors import ListenError, shorten
 from ffmem.explorer.page_process import PageProcess, can_fork
 from ffmem.explorer.security import LOOPBACK
-from ffmem.os_errors import shorten
 
 GARBAGE = 50_000  # objects made before cycles among them are looked for
 BACKLOG = 2048  # connections that may wait to be taken

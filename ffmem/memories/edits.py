@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address
-from ffmem.errors import AddressError, EditError
+from ffmem.errors import AddressError, EditError, shorten
 from ffmem.models.language_model import LanguageModel
-from ffmem.os_errors import shorten
 
 ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
 NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address
-from ffmem.errors import AddressError, ModelError
+from ffmem.errors import AddressError, ModelError, is_text
 from ffmem.models.checks import Identity
 from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.unembedding import Head
-from ffmem.os_errors import is_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ffmem import demo
-from ffmem.errors import ModelError
+from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.pypi_models import WHEELS, cache_path
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
-from ffmem.os_errors import refusals
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
-from ffmem.analyses.random_keys import random_keys
+from ffmem.analyses.controls import random_keys
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
 from ffmem.patterns.clusters import ClusterFinder, Embedding
@@ -27,7 +27,7 @@ from ffmem.patterns.record import (
     trigger_labels,
 )
 from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
 
 COUNTED = 6_000  # random prefixes that features are counted over

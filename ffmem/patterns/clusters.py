@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ffmem.analyses.english import is_content
 from ffmem.patterns.prefixes import Prefix
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 
 # Prefixes, and for each the words (by number) to leave out -> [prefix, width].
 Embedding = Callable[[Sequence[Prefix], Sequence[frozenset[int]]], Tensor]

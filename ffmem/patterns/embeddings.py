@@ -13,7 +13,7 @@ from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
 from ffmem.patterns.clusters import Embedding, content_words
 from ffmem.patterns.prefixes import Prefix
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 
 BATCH = 64  # sentences read at once
 

@@ -12,8 +12,7 @@ from ffmem.address import Address
 from ffmem.patterns.clusters import Cluster, ClusterFinder
 from ffmem.patterns.prefixes import Prefix
 from ffmem.patterns.record import MIN_TRIGGERS, Pattern
-from ffmem.patterns.surface_features import SPECIFIC, Feature, features
-from ffmem.patterns.surface_rules import Background, shared_features
+from ffmem.patterns.surface_patterns import SPECIFIC, Background, Feature, features, shared_features
 
 NAME = "rules"
 

@@ -11,10 +11,9 @@ from typing import Any
 from ffmem.errors import FfmemError
 from ffmem.figures.saving import chart_script, picture
 from ffmem.figures.style import INK, FigureText
-from ffmem.report.build import about, figure_texts
+from ffmem.report.build import SECTIONS, about, figure_texts
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.report_writer import render, write_text
-from ffmem.report.section_texts import SECTIONS
 from ffmem.report.verdicts import Verdict, judge_claims
 from ffmem.studies.study import Study
 

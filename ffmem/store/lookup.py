@@ -14,10 +14,20 @@ from numpy.typing import NDArray
 from ffmem.address import Address, Sign
 from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.scan.state.tallies import UNIT
-from ffmem.store.parquet_tables import OTHER, End, cell_rows, read_column, rows_where
+from ffmem.store.parquet_tables import (
+    OTHER,
+    SURE,
+    End,
+    all_pushes,
+    by_token,
+    cell_rows,
+    end_column,
+    read_column,
+    rows_where,
+    value_row,
+)
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import Arrays, is_current_index, load_arrays, open_index
-from ffmem.store.value_ends import IndexedValues, TableValues
+from ffmem.store.search_index import PUSHING, Arrays, is_current_index, load_arrays, open_index
 from ffmem.store.word_index import fold_case, word_spans
 
 Rows = NDArray[np.int64]
@@ -288,3 +298,46 @@ class MemoryIndex:
         starts = self.arrays["word_starts"]
         part = slice(int(starts[number]), int(starts[number + 1]))
         return self.arrays["word_sentences"][part], self.arrays["word_read"][part]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedValues:
+    """From the prepared arrays: every answer is a slice."""
+
+    arrays: Arrays
+
+    def ends(self, memory: int, end: End) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The tokens at one end of a value, strongest first, and their logits."""
+        return self.arrays[end][memory], self.arrays[f"{end}_logits"][memory]
+
+    def pushing(self, token: int, end: End) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows of the cells that have a token at an end, in order, and its rank in each."""
+        (kind,) = (name for name, pushed in PUSHING.items() if pushed == end)
+        start, stop = self.arrays[f"{kind}_starts"][token : token + 2].tolist()
+        rows, ranks = self.arrays[f"{kind}_rows"], self.arrays[f"{kind}_ranks"]
+        return rows[start:stop], ranks[start:stop]
+
+    def probability(self, end: End) -> NDArray[np.float32]:
+        """Of every memory, the probability of the end's first token."""
+        return self.arrays[SURE[end]]
+
+
+@dataclass(frozen=True, eq=False)
+class TableValues:
+    """From the table of values as the scan wrote it: every answer reads what it needs of it."""
+
+    store: ScanStore
+
+    def ends(self, memory: int, end: End) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The tokens at one end of a value, strongest first, and their logits."""
+        tokens, logits = value_row(self.store, [end, f"{end}_logits"], memory)
+        return tokens, logits
+
+    def pushing(self, token: int, end: End) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Rows of the cells that have a token at an end, in order, and its rank in each."""
+        starts, rows, ranks = by_token(all_pushes(self.store, end).with_token(token), token + 1)
+        return rows[starts[token] : starts[token + 1]], ranks[starts[token] : starts[token + 1]]
+
+    def probability(self, end: End) -> NDArray[np.float32]:
+        """Of every memory, the probability of the end's first token."""
+        return end_column(self.store, SURE[end])

@@ -18,7 +18,7 @@ from ffmem.memories.edits import Edit, edited
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines, sentences_of
-from tests.memories.test_reading import hooks_in
+from tests.memories.test_recording import hooks_in
 
 Scanned = tuple[LanguageModel, ScanStore]
 Planted = tuple[LanguageModel, ScanStore, dict[int, tuple[int, int]]]

@@ -8,7 +8,7 @@ from ffmem.analyses.english import punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from tests.analyses.test_sample import sample_for
+from tests.analyses.test_prefix_sample import sample_for
 
 Scanned = tuple[LanguageModel, ScanStore]
 

@@ -18,7 +18,7 @@ from ffmem.patterns.embeddings import WordStates
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 
 PRESS = """
 The vineyard is known for its wine, and its grapes are still crushed in a medieval press

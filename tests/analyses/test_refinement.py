@@ -22,7 +22,7 @@ from ffmem.memories.prompt_explanation import winner
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from tests.analyses.test_sample import sample_for
+from tests.analyses.test_prefix_sample import sample_for
 from tests.near_ties import assert_best, assert_rank
 
 Scanned = tuple[LanguageModel, ScanStore]

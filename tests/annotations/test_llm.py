@@ -24,7 +24,7 @@ from ffmem.annotations.llm.reply import parse_reply
 from ffmem.annotations.llm.reply_cache import CachedChat, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import AnnotatorError
-from ffmem.models.chat import LocalChat, Reply
+from ffmem.models.generation import LocalChat, Reply
 from tests.annotations.served import FEW, MIXED, TWO, reply, save_scripted, served
 from tests.annotations.test_sheets import SHEET
 from tests.waiting import LONGEST

@@ -15,7 +15,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies import scanned_model as loading
+from ffmem.studies import inputs as loading
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
 

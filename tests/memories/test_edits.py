@@ -6,7 +6,7 @@ from ffmem.errors import AddressError, EditError
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
-from tests.memories.test_reading import hooks_in
+from tests.memories.test_recording import hooks_in
 from tests.near_ties import assert_best
 
 TEXT = "the river runs"

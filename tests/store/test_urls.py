@@ -15,7 +15,7 @@ from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.scan_store import ScanStore
-from tests.whole.small_scans import plan_for, same_store, sentences
+from tests.execution.small_scans import plan_for, same_store, sentences
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import estimate
-from ffmem.studies.inputs import Sizes
-from ffmem.studies.scanned_model import scanned_model
+from ffmem.studies.inputs import Sizes, scanned_model
 from ffmem.studies.study import open_study
 from ffmem.workflows import StudyPlan, run_study
 from tests.analyses.conftest import lines

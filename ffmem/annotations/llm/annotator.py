@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ffmem.annotations.llm.reply import parse_reply
 from ffmem.annotations.llm.reply_cache import CachedChat, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
-from ffmem.models.chat import Chat, Message
+from ffmem.models.generation import Chat, Message
 from ffmem.patterns.record import MIN_TRIGGERS
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ffmem.errors import AnnotatorError
-from ffmem.models.chat import Message, Reply
-from ffmem.os_errors import shorten
+from ffmem.errors import AnnotatorError, shorten
+from ffmem.models.generation import Message, Reply
 
 RETRIES = 8  # with growing pauses, about 40 s together, or as long as the server asks for
 PATIENCE = 600  # seconds for one reply: a large model on a small machine is slow

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ffmem.models.chat import Chat, Message, Reply
+from ffmem.models.generation import Chat, Message, Reply
 from ffmem.store.folder import write_whole
 
 

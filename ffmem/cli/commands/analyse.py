@@ -64,10 +64,9 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     from ffmem.corpus.sources import Source
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies import inputs as untrained
-    from ffmem.studies.inputs import SIZES, StudyInputs
+    from ffmem.studies.inputs import SIZES, StudyInputs, scanned_model
     from ffmem.studies.registry import parse_names
     from ffmem.studies.runner import run_analyses
-    from ffmem.studies.scanned_model import scanned_model
 
     names, once_more = parse_names(only), parse_names(again) if again else ()
     store = ScanStore.open(folder)

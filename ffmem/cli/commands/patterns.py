@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.commands.annotate.score import print_held_out
-from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options, model_for
-from ffmem.cli.options import LOCATION, SEED, SOME, database_option, names_damage, open_database
+from ffmem.cli.options import (
+    LOCATION,
+    SEED,
+    SOME,
+    EmbeddingOptions,
+    database_option,
+    embedder,
+    embedding_options,
+    model_for,
+    names_damage,
+    open_database,
+)
 
 if TYPE_CHECKING:
     from ffmem.annotations.scoring import AnnotatorPatterns

@@ -63,8 +63,7 @@ def removal(  # noqa: PLR0913 - one parameter an option
     from ffmem.analyses.removal import Variant
     from ffmem.store.range_checks import refuse_damage
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.inputs import Sizes, StudyInputs
-    from ffmem.studies.scanned_model import scanned_model
+    from ffmem.studies.inputs import Sizes, StudyInputs, scanned_model
 
     store = ScanStore.open(folder)
     refuse_damage(store)

@@ -21,7 +21,7 @@ from ffmem.cli.options import (
     load_model,
     model_options,
 )
-from ffmem.os_errors import shorten
+from ffmem.errors import shorten
 
 if TYPE_CHECKING:
     from ffmem.execution.run import ScanPlan, Watch

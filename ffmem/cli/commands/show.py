@@ -142,7 +142,7 @@ def add_saliency(store: ScanStore, pages: list[dict[str, Any]], count: int) -> N
     """Put the change of the coefficient, token by token, into the first triggers of each page."""
     from ffmem.address import Address
     from ffmem.analyses.removal import saliency
-    from ffmem.studies.scanned_model import scanned_model
+    from ffmem.studies.inputs import scanned_model
 
     model = scanned_model(store)
     for page in pages:

@@ -112,7 +112,7 @@ def llm(  # noqa: PLR0913 - one parameter an option
     from ffmem.annotations.llm.reply_cache import CachedChat
     from ffmem.annotations.sheets import draw_sheets
     from ffmem.locations import cache_folder
-    from ffmem.models.chat import Chat, LocalChat
+    from ffmem.models.generation import Chat, LocalChat
     from ffmem.store.scan_store import ScanStore
 
     annotations = open_database(folder, database)

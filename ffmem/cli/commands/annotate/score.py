@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
-from ffmem.cli.options import LOCATION, SEED, database_option, open_database
+from ffmem.cli.options import (
+    LOCATION,
+    SEED,
+    EmbeddingOptions,
+    database_option,
+    embedder,
+    embedding_options,
+    open_database,
+)
 
 if TYPE_CHECKING:
     from ffmem.patterns.held_out import HeldOutScore

@@ -10,8 +10,17 @@ import click
 from ffmem.cli.commands.annotate.cases import case_answers_of, cases, parse_case_files, print_cases
 from ffmem.cli.commands.annotate.llm import llm
 from ffmem.cli.commands.annotate.score import score
-from ffmem.cli.embedding_options import EmbeddingOptions, embedder, embedding_options
-from ffmem.cli.options import ANY, LOCATION, SEED, SOME, database_option, open_database
+from ffmem.cli.options import (
+    ANY,
+    LOCATION,
+    SEED,
+    SOME,
+    EmbeddingOptions,
+    database_option,
+    embedder,
+    embedding_options,
+    open_database,
+)
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:

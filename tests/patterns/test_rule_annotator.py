@@ -12,7 +12,7 @@ from ffmem.patterns.held_out import Trial, auc, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator
-from ffmem.patterns.surface_rules import Background, shared_features
+from ffmem.patterns.surface_patterns import Background, shared_features
 from tests.analyses.planted import NEWS, WAR, about, embedding, filler, prefixes
 
 KEY = Address(3, 7)

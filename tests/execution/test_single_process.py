@@ -23,7 +23,7 @@ from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
-from tests.whole.small_scans import plan_for, same_store, sentences
+from tests.execution.small_scans import plan_for, same_store, sentences
 
 
 def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(

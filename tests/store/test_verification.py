@@ -32,7 +32,7 @@ from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
-from tests.whole.small_scans import plan_for, sentences
+from tests.execution.small_scans import plan_for, sentences
 
 SELF_CHECKING = {"manifest.json", "prepared/made.json", NOTES, f"analyses/{NOTES}"}
 Harm = Callable[[Path], None]

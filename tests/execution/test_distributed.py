@@ -27,9 +27,9 @@ from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.checkpoint import read_notes
 from ffmem.store.folder import StudyFolder
 from ffmem.store.scan_store import ScanStore
+from tests.execution.faulty_worker import FaultyWorker
+from tests.execution.small_scans import plan_for, same_store, sentences
 from tests.waiting import wait_until
-from tests.whole.faulty_worker import FaultyWorker
-from tests.whole.small_scans import plan_for, same_store, sentences
 
 MODEL = ModelChoice("tiny:llama")
 ONE_THREAD = partial(Cluster, cpus_per_worker=1)
@@ -104,7 +104,7 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
         "import pickle, sys\n"
         "import ffmem.corpus.shards, ffmem.execution.distributed\n"
         "from ffmem.execution.run import Cluster, ModelChoice, scan_on\n"
-        "from tests.whole.faulty_worker import StuckWorker\n"
+        "from tests.execution.faulty_worker import StuckWorker\n"
         "ffmem.corpus.shards.SHARD_BYTES = 2000\n"
         "ffmem.execution.distributed.ScanWorker = StuckWorker\n"
         "address, plan, out = pickle.load(sys.stdin.buffer)\n"

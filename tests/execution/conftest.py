@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.whole.small_scans import sentences
+from tests.execution.small_scans import sentences
 
 
 @pytest.fixture

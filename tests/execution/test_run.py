@@ -16,8 +16,8 @@ from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.lookup import MemoryIndex
-from tests.whole.same_answer import same_answer
-from tests.whole.small_scans import plan_for, sentences
+from tests.execution.same_answer import same_answer
+from tests.execution.small_scans import plan_for, sentences
 
 
 def by_brute_force(model: LanguageModel, corpus: Path, layer: int) -> dict[int, torch.Tensor]:
@@ -147,7 +147,7 @@ def test_the_share_that_is_done_grows_to_all_of_it(
 def test_the_scan_leaves_the_model_as_it_was(
     relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
-    from tests.memories.test_reading import hooks_in
+    from tests.memories.test_recording import hooks_in
 
     tokens = relu.encode("river stone")
     before, hooks = relu.model(tokens).logits, hooks_in(relu.model)

@@ -12,7 +12,7 @@ from ffmem.patterns.held_out import Trial, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern
 from ffmem.patterns.rule_annotator import RuleAnnotator, rules_from_examples
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
 
 KEY = Address(3, 7)

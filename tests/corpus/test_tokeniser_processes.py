@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from ffmem.corpus import tokeniser_pool as apart
+from ffmem.corpus import tokeniser_processes
 from ffmem.corpus.sentences import CorpusRequest, SentenceSettings, TokenisedShard, tokenise_corpus
 from ffmem.corpus.sources import Source
-from ffmem.corpus.tokeniser_pool import can_tokenise_elsewhere, tokenise_in_processes
+from ffmem.corpus.tokeniser_processes import can_tokenise_elsewhere, tokenise_in_processes
 from ffmem.errors import CorpusError
 
 
@@ -65,13 +66,13 @@ def test_a_reader_that_stops_early_leaves_no_process(
     corpus: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    real = apart.subprocess.Popen
+    real = tokeniser_processes.subprocess.Popen
 
     def noted(*given: object, **options: object) -> object:
         started.append(real(*given, **options))  # type: ignore[call-overload]
         return started[-1]
 
-    monkeypatch.setattr(apart.subprocess, "Popen", noted)
+    monkeypatch.setattr(tokeniser_processes.subprocess, "Popen", noted)
     shards = tokenise_in_processes(reading(corpus), tokenizer, 2)
     next(shards)
     shards.close()  # type: ignore[attr-defined]
@@ -82,7 +83,8 @@ def test_a_reader_that_stops_early_leaves_no_process(
 def test_a_process_that_dies_is_one_sentence(
     corpus: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "COMMAND", [apart.sys.executable, "-c", "raise SystemExit(3)"])
+    dies = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(tokeniser_processes, "command", lambda _serve: dies)
     with pytest.raises(CorpusError, match=r"ended early \(exit code 3\)"):
         list(tokenise_in_processes(reading(corpus), tokenizer, 1))
 

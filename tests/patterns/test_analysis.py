@@ -14,7 +14,7 @@ from ffmem.patterns.analysis import patterns_by_rule
 from ffmem.patterns.clusters import content_words
 from ffmem.patterns.embeddings import WordStates
 from ffmem.patterns.prefixes import prefix_at, random_prefixes, trigger_prefixes
-from ffmem.patterns.surface_rules import Background
+from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
 from tests.analyses.planted import filler

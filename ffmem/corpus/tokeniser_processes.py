@@ -1,0 +1,186 @@
+"""Tokenisers in processes of their own, so that the thread which feeds a GPU is never held up.
+
+Python runs one thread at a time. A thread that splits and tokenises in the model's process makes
+the model wait for its turn at every step; on a GPU that costs most of the speed.
+`tokenise_in_processes` reads the corpus in other processes too; a `TokeniserProcess` is sent its
+shards, by a worker that does not read the corpus itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import IO, Any
+
+from ffmem.corpus.sentences import (
+    CorpusRequest,
+    Sentences,
+    SentenceSettings,
+    TokenisedShard,
+    backend_of,
+    tokenise,
+    tokenise_corpus,
+)
+from ffmem.corpus.shards import Shard
+from ffmem.corpus.sources import is_stream
+from ffmem.errors import CorpusError
+
+MOST = 4  # processes; all of them read the whole text, so more soon gain nothing
+CORES = 4  # for each of them: the tokenizer has threads of its own
+BUFFER = 1 << 20
+
+
+class ChildProcess:
+    """A process that runs one function of this module and exchanges pickled values with it.
+
+    Not multiprocessing, which would run the user's script again in the new process. It ends when
+    this one does, because nobody writes to it or reads from it any more.
+    """
+
+    def __init__(self, serve: Callable[[], None]) -> None:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self._process = subprocess.Popen(
+            command(serve),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=BUFFER,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,  # Ctrl-C is for the scan, which then ends this process
+        )
+
+    def send(self, value: object) -> None:
+        """Write one value to the process; one that is dead is noticed when it should answer."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            _write(value, self._process.stdin)
+
+    def receive(self) -> Any:
+        """The next value that the process writes; trouble over there is raised here."""
+        try:
+            found = pickle.load(self._process.stdout)  # type: ignore[arg-type]
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise CorpusError(
+                f"a process that prepares text ended early (exit code {self._process.wait()}), "
+                "perhaps for want of memory; run the same command again to go on"
+            ) from error
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the process; one that is dead already cannot take what is left in its pipe."""
+        self._process.kill()
+        with suppress(BrokenPipeError), self._process:
+            pass
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def command(serve: Callable[[], None]) -> list[str]:
+    """The command that runs a function of this module."""
+    name = serve.__name__
+    return [sys.executable, "-P", "-c", f"from {__name__} import {name}; {name}()"]
+
+
+def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
+    """Whether other processes can read this: not a stream, nor with a tokenizer in Python."""
+    if is_stream(request.source):
+        return False
+    try:
+        backend_of(tokenizer).to_str()
+    except Exception:  # the library raises a bare Exception for parts it cannot write down
+        return False
+    return True
+
+
+def tokenise_in_processes(
+    request: CorpusRequest, tokenizer: Any, processes: int | None = None
+) -> Iterator[TokenisedShard]:
+    """What `tokenise_corpus` gives, in the same order, from other processes."""
+    count = processes or max(1, min(MOST, (os.cpu_count() or 1) // CORES))
+    text = backend_of(tokenizer).to_str()
+    with ExitStack() as stack:
+        children = [stack.enter_context(ChildProcess(serve_shards)) for _ in range(count)]
+        for turn, child in enumerate(children):
+            child.send((request, text, turn, count))
+        turn = 0
+        while (found := children[turn].receive()) is not None:
+            yield found
+            turn = (turn + 1) % count
+
+
+class TokeniserProcess:
+    """Tokenises as `tokenise` does; may be asked by several threads, one after the other."""
+
+    def __init__(self, tokenizer: Any, settings: SentenceSettings) -> None:
+        self._child = ChildProcess(serve_requests)
+        self._turn = threading.Lock()
+        self._child.send((backend_of(tokenizer).to_str(), settings))
+
+    def tokenise(self, shard: Shard) -> Sentences:
+        """The shard's sentences; trouble over there is raised here."""
+        with self._turn:
+            self._child.send(shard)
+            found: Sentences = self._child.receive()
+            return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
+
+
+def serve_shards() -> None:
+    """What a process that reads the corpus does: write one shard after the other."""
+    with _answers() as out:
+        from tokenizers import Tokenizer  # slow to import, and only needed here
+
+        request, text, turn, count = pickle.load(sys.stdin.buffer)
+        try:
+            for found in tokenise_corpus(request, Tokenizer.from_str(text), turn, count):
+                _write(found, out)
+            _write(None, out)
+        except BrokenPipeError:
+            os._exit(0)  # nobody reads any more
+        except BaseException as error:
+            _write(error, out)
+
+
+def serve_requests() -> None:
+    """What a process that is sent its shards does, until nobody asks any more."""
+    with _answers() as out:
+        from tokenizers import Tokenizer  # slow to import, and only needed here
+
+        text, settings = pickle.load(sys.stdin.buffer)
+        tokenizer = Tokenizer.from_str(text)
+        while True:
+            try:
+                shard = pickle.load(sys.stdin.buffer)
+            except EOFError:
+                return
+            try:
+                found: object = tokenise(shard, tokenizer, settings)
+            except Exception as error:
+                found = error
+            _write(found, out)
+
+
+@contextmanager
+def _answers() -> Iterator[IO[bytes]]:
+    """The pipe to the asking process; whatever prints goes to standard error instead."""
+    with os.fdopen(os.dup(1), "wb", BUFFER) as out:
+        os.dup2(2, 1)
+        yield out
+
+
+def _write(value: object, pipe: IO[bytes]) -> None:
+    pickle.dump(value, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.flush()
