@@ -9,7 +9,6 @@ from pathlib import Path
 from ffmem.corpus.sources import Source
 from ffmem.execution.run import Cluster, ScanPlan, Watch, run_scan
 from ffmem.models.language_model import LanguageModel
-from ffmem.report.report_writer import write_report
 from ffmem.studies.inputs import PAPER, Sizes, StudyInputs
 from ffmem.studies.registry import ANALYSES
 from ffmem.studies.runner import AnalysisEvent, run_analyses
@@ -55,6 +54,8 @@ def run_study(
     subject = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
     events = run_analyses(subject, plan.only, out, again, watches.analyses, take_over=plan.only)
     found = open_study(out)
+    from ffmem.report.report_writer import write_report  # Altair is slow, and a scan needs none
+
     page = found.folder / "report.html"
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))

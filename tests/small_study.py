@@ -6,12 +6,13 @@ from pathlib import Path
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import ScanPlan
+from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.inputs import Sizes
-from ffmem.studies.study import Study
+from ffmem.studies.inputs import Sizes, StudyInputs
+from ffmem.studies.runner import run_analyses
+from ffmem.studies.study import Study, open_study
 from ffmem.workflows import StudyPlan, run_study
 from tests.analyses.conftest import lines
 
@@ -25,16 +26,30 @@ FEW = Sizes(
 )
 
 
-def small_study(kind: str, out: Path, model: LanguageModel | None = None) -> Study:
-    """Study a toy, or this form of it; the text has markup, so that escaping is seen to work."""
+def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
+    """What is studied; the text has markup, so that escaping is seen to work."""
     corpus = out.with_suffix(".txt")
     corpus.write_text("\n".join([*lines(150, 1), "river <b>stone</b> & light."]) + "\n")
-    model = model or load(f"tiny:{kind}")
     scan = ScanPlan(
         Source(str(corpus)),
         ScanSettings(top=26, sample=6, signed=model.gated),
         SentenceSettings(splitter="line", max_tokens=60),
     )
-    found, events = run_study(model, StudyPlan(scan, FEW), out)
+    return StudyPlan(scan, FEW)
+
+
+def small_study(kind: str, out: Path) -> Study:
+    """Study a toy: scan, every analysis, figures and report."""
+    model = load(f"tiny:{kind}")
+    found, events = run_study(model, small_plan(out, model), out)
     assert {event.state for event in events} == {"made"}
     return found
+
+
+def small_results(model: LanguageModel, out: Path) -> Study:
+    """Scan and every analysis of a toy, without figures and report, which need more packages."""
+    plan = small_plan(out, model)
+    inputs = StudyInputs(model, run_scan(model, plan.scan, out), plan.sizes)
+    events = run_analyses(inputs, plan.only, out)
+    assert {event.state for event in events} == {"made"}
+    return open_study(out)

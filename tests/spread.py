@@ -20,7 +20,7 @@ from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
 from ffmem.memories.projection import Lens, logits, token_ranks
-from ffmem.memories.prompt_explanation import continuation, explain_prompt
+from ffmem.memories.prompt_explanation import continue_text, explain_prompt
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
 from ffmem.models.device_placement import own_parameters
@@ -32,7 +32,7 @@ from ffmem.scan.scanner import Scanner, ScanState
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import probe
 from tests.analyses.conftest import lines, sentences_of
-from tests.small_study import small_study
+from tests.small_study import small_results
 
 KINDS = ("llama", "gpt2", "phi", "gemma2", "olmo2", "openai-gpt")
 TEXT = "the river runs"
@@ -124,7 +124,7 @@ def assert_same_memories(expected: LanguageModel, found: LanguageModel) -> None:
     assert same_terms.total == pytest.approx(terms.logit, abs=1e-3)
     for one, other in zip(terms.layers, same_terms.layers, strict=True):
         same(one.terms, other.terms)
-    assert continuation(found, TEXT, 3, 4) == continuation(expected, TEXT, 3, 4)
+    assert continue_text(found, TEXT, 3, 4) == continue_text(expected, TEXT, 3, 4)
     edits = ["L1.3=2", "L3.5*-4"]
     with edited(expected, edits), edited(found, edits):
         assert explain_prompt(expected, TEXT).divergence_from(before) > 1e-6
@@ -205,10 +205,10 @@ CHECKS: tuple[Callable[[LanguageModel, LanguageModel], None], ...] = (
 
 
 def assert_same_study(kind: str, found: LanguageModel, folder: Path) -> None:
-    """Scan, every analysis and report, and what the explorer asks the model live."""
+    """Scan, every analysis, and what the explorer asks the model live."""
     expected = load(f"tiny:{kind}", device="cpu")
-    one = small_study(kind, folder / "one", expected)
-    other = small_study(kind, folder / "other", found)
+    one = small_results(expected, folder / "one")
+    other = small_results(found, folder / "other")
     assert other.names == one.names
     assert not other.failures
     for name in ("largest", "fires"):

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import edited
-from ffmem.memories.prompt_explanation import continuation, explain_prompt
+from ffmem.memories.prompt_explanation import continue_text, explain_prompt
 from ffmem.models.loading import load
 
 TEXT = "the river and the stone"
@@ -63,7 +63,7 @@ def test_silencing_the_strongest_memory_changes_the_view(
     assert plain["plain"]["explanation"]["terms"][address] != 0
     assert changed["edited"]["explanation"]["terms"][address] == 0
     with edited(model, [f"{address}=0", "L1.3*2"]):
-        expected = continuation(model, TEXT, plain["position"], 6)
+        expected = continue_text(model, TEXT, plain["position"], 6)
     assert changed["edited"]["continuation"] == expected
     assert changed["edits"] == [f"{address}=0", "L1.3*2"]
 
