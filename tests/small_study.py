@@ -42,7 +42,7 @@ def small_study(kind: str, out: Path) -> Study:
     """Study a toy: scan, every analysis, figures and report."""
     model = load(f"tiny:{kind}")
     found, events = run_study(model, small_plan(out, model), out)
-    assert {event.state for event in events} == {"made"}
+    assert {event.state for event in events} == {"made"}, events
     return found
 
 
@@ -51,5 +51,5 @@ def small_results(model: LanguageModel, out: Path) -> Study:
     plan = small_plan(out, model)
     inputs = StudyInputs(model, run_scan(model, plan.scan, out), plan.sizes)
     events = run_analyses(inputs, plan.only, out)
-    assert {event.state for event in events} == {"made"}
+    assert {event.state for event in events} == {"made"}, events
     return open_study(out)
