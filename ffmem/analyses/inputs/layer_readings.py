@@ -199,7 +199,7 @@ def predictions_of(
     final = convention.o(readings[-1])
     last = best(logits(model, final, "state", convention.lens))
     layers = [_layer_predictions(model, reading, convention, last) for reading in readings]
-    return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
+    return _stack(layers)
 
 
 def _layer_predictions(
@@ -233,6 +233,14 @@ def _of(scores: Tensor, tokens: Tensor) -> Tensor:
     return scores.gather(1, tokens[:, None]).squeeze(1)
 
 
+def _stack(layers: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Fields [row] of every layer as [row, layer] on the CPU; layers may lie on several devices."""
+    return {
+        name: torch.stack([found[name].to(first.device) for found in layers], dim=1).cpu()
+        for name, first in layers[0].items()
+    }
+
+
 def coefficient_statistics(
     readings: Sequence[LayerRecord],
     banks: Sequence[_Bank],
@@ -247,7 +255,7 @@ def coefficient_statistics(
             for name, field in (("y", "feedforward"), ("o", "output"))
         }
         layers.append(_layer_statistics(reading, bank, limit, tokens))
-    return {name: torch.stack([found[name] for found in layers], dim=1).cpu() for name in layers[0]}
+    return _stack(layers)
 
 
 def _layer_statistics(
