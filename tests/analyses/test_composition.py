@@ -72,8 +72,8 @@ def test_percentages_come_with_their_base_rates(
 class Words:
     """A tokenizer of four tokens, enough to ask which are stop words."""
 
-    words = 6
-    texts = (" the", "the", " river", ".", " Of", " 'n")
+    vocab_size = 6
+    token_texts = (" the", "the", " river", ".", " Of", " 'n")
 
 
 def test_stop_words_begin_a_word_and_ignore_capitals() -> None:

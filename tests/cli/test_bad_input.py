@@ -260,6 +260,8 @@ def test_a_full_disk_under_standard_output_is_one_sentence(place: Path) -> None:
 INTERRUPT = """
 import importlib.abc, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+
 class Pressed(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name == "click":

@@ -131,7 +131,7 @@ def test_a_name_is_needed_that_is_nobody_elses(client: TestClient, name: str) ->
 
 def test_the_description_of_names_is_what_is_checked(client: TestClient) -> None:
     schemas = client.get("/api/openapi.json").json()["components"]["schemas"]
-    described = schemas["GivenAnswer"]["properties"]["annotator"]
+    described = schemas["AnswerInput"]["properties"]["annotator"]
     for name in NAMES_REFUSED:
         fits = described["minLength"] <= len(name) <= described["maxLength"]
         assert not (fits and re.search(described["pattern"], name)), name

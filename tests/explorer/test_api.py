@@ -131,7 +131,10 @@ def test_only_an_integer_is_a_seed(client: TestClient, seed: object) -> None:
 def test_limits_of_numbers_stand_in_the_description(client: TestClient) -> None:
     described = client.get("/api/openapi.json").json()
     schemas, paths = described["components"]["schemas"], described["paths"]
-    seed, ranks = schemas["Draw"]["properties"]["seed"], schemas["Given"]["properties"]["ranks"]
+    seed, ranks = (
+        schemas["Draw"]["properties"]["seed"],
+        schemas["PatternInput"]["properties"]["ranks"],
+    )
     assert (seed["minimum"], seed["maximum"]) == (0, 2**31 - 1)
     assert (ranks["uniqueItems"], ranks["minItems"], ranks["items"]["minimum"]) == (True, 3, 1)
     parameters = {

@@ -85,7 +85,7 @@ def test_a_word_names_its_first_token(client: TestClient, explored: StudyContext
         ({"text": TEXT, "position": 0}, 400, "positions 1 to"),
         ({"text": TEXT, "write": 65}, 422, "write"),
         ({"text": TEXT, "token": 9_999_999}, 400, "no token"),
-        ({"text": TEXT, "edit": "L1.3"}, 400, "is no edit"),
+        ({"text": TEXT, "edit": "L1.3"}, 400, "is not an edit"),
         ({"text": TEXT, "edit": "L1.3=1e300"}, 400, "too large"),
         ({"text": TEXT, "edit": "L99.3=0"}, 404, "no layer 99"),
         ({"text": TEXT, "edit": [f"L1.{n}=0" for n in range(33)]}, 422, "edit"),
