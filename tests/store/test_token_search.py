@@ -184,7 +184,7 @@ def test_a_damaged_table_is_one_sentence(store: ScanStore, table: str, damage: s
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StoreError, match=rf"{table}.parquet cannot be read .*scan again"):
+    with pytest.raises(StoreError, match=rf"{table}.parquet cannot be read .*ffmem scan"):
         ask_everything(store)
 
 
