@@ -61,9 +61,9 @@ def device_map(model: LanguageModel, split: Split) -> dict[str, str]:
     found[names[model.head.output]] = split.start if model.head.tied else split.head
     for path, _ in [*model.model.named_parameters(), *model.model.named_buffers()]:
         owner = path.rpartition(".")[0]
-        if not any(owner == name or owner.startswith(name + ".") for name in found):
-            alone = not any(model.model.get_submodule(owner).children())
-            found[owner if alone else path] = split.start
+        alone = not any(model.model.get_submodule(owner).children())
+        if alone and not any(owner == name or owner.startswith(name + ".") for name in found):
+            found[owner] = split.start
     return found
 
 
