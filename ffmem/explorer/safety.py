@@ -27,7 +27,7 @@ LONGEST_QUERY = 32 * 1024  # a prompt of 3,000 characters, each written as up to
 LONGEST_HEADERS = 64 * 1024
 LARGEST_PORT = 65_535
 READING = {"GET", "HEAD", "OPTIONS"}
-HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[a-f0-9:.]+\])(:(?P<port>[0-9]{0,5}))?", re.IGNORECASE)
+HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[a-f0-9:.]+\])(:(?P<port>[0-9]{0,5}))?", re.I | re.A)
 LENGTH = re.compile(r"[0-9]{1,18}")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

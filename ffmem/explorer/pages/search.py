@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ffmem.errors import AddressError
-from ffmem.explorer.empty_fields import EMPTY_IS_NONE
+from ffmem.explorer.empty_fields import EmptyIsNone
 from ffmem.explorer.explored import Explored, TheStudy
 from ffmem.explorer.helper import made
 from ffmem.explorer.queries.meaning import firing_on
@@ -28,7 +28,7 @@ router = APIRouter()
 async def asked(
     by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
     q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
-    layer: Annotated[int | None, Query(ge=1, le=10_000), EMPTY_IS_NONE] = None,
+    layer: Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()] = None,
     sort: Annotated[Sort, Query()] = "score",
     reverse: Annotated[bool, Query()] = False,
 ) -> Question:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ffmem.explorer.explored import Explored
+from ffmem.explorer.queries.prompt import token_ids
 from ffmem.memories.reading import read
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import Found
@@ -19,6 +20,7 @@ def firing_on(model: LanguageModel, explored: Explored, phrase: str) -> Found:
     The score is the coefficient as a share of the cell's largest in the scan, so that layers of
     different scale can be compared; a cell that the corpus never fired counts as 1.
     """
+    token_ids(model, phrase)  # refuses one that is too long
     tokens = model.encode(phrase)
     at = torch.tensor([tokens.shape[1] - 1])
     readings = read(model, tokens, "m", at=at)
