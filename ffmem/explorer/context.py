@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
-from pydantic import BeforeValidator
 
 from ffmem.annotations.database import Annotations
 from ffmem.explorer.live_model import LiveModel
@@ -86,11 +85,3 @@ async def study_context(request: Request) -> StudyContext:
 
 
 TheStudy = Annotated[StudyContext, Depends(study_context)]
-
-
-def none_if_empty(value: object) -> object:
-    """None for the empty text; anything else as it is."""
-    return None if value == "" else value
-
-
-EMPTY_IS_NONE = BeforeValidator(none_if_empty)

@@ -23,11 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "::1"}
 COOKIE = "ffmem-token"
 LONGEST_BODY = 256 * 1024  # bytes
-LONGEST_QUERY = 32 * 1024  # a prompt of 3,000 characters, each written as up to nine
+LONGEST_QUERY = 48 * 1024  # a prompt of 3,000 characters, each written as up to 12, and its edits
 LONGEST_HEADERS = 64 * 1024
 LARGEST_PORT = 65_535
 READING = {"GET", "HEAD", "OPTIONS"}
-HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[a-f0-9:.]+\])(:(?P<port>[0-9]{0,5}))?", re.IGNORECASE)
+HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[a-f0-9:.]+\])(:(?P<port>[0-9]{0,5}))?", re.I | re.A)
 LENGTH = re.compile(r"[0-9]{1,18}")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

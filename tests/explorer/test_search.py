@@ -125,6 +125,13 @@ def test_a_form_without_a_layer_searches_all_of_them(client: TestClient) -> None
     assert found == client.get("/api/search?by=any").json()
 
 
+def test_a_phrase_that_is_too_long_is_not_the_models_fault(client: TestClient) -> None:
+    for path in ("/search", "/api/search", "/search.csv"):
+        answer = client.get(path, params={"by": "meaning", "q": "ab " * 130})
+        assert answer.status_code == 400
+        assert "tokens; give between 1 and" in answer.text
+
+
 def test_a_missing_layer_is_a_sentence(client: TestClient) -> None:
     answer = client.get("/search?by=any&layer=77")
     assert answer.status_code == 404

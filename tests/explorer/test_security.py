@@ -168,7 +168,9 @@ def test_what_cannot_be_found_or_read_is_named(
 
 def test_requests_are_bounded(client: TestClient) -> None:
     assert client.get("/search", params={"q": "x" * 500}).status_code == 422
-    assert client.get("/search", params={"q": "x" * 40_000}).status_code == 413
+    assert client.get("/search", params={"q": "x" * 50_000}).status_code == 413
+    longest = client.get("/api/prompt", params={"text": "😀" * 3_000})
+    assert (longest.status_code, "tokens; give between" in longest.text) == (400, True)
     assert client.post("/api/overview", content=b"x" * (LONGEST_BODY + 1)).status_code == 413
     for wrong in (
         "/memory/L1.0?triggers=100000",

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from ffmem.explorer.context import EMPTY_IS_NONE, TheStudy
+from ffmem.explorer.context import TheStudy
+from ffmem.explorer.empty_fields import EmptyIsNone
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
     MOST_EDITS,
@@ -46,12 +47,12 @@ async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
             le=512,
             json_schema_extra={"not": {"const": 0}},
         ),
-        EMPTY_IS_NONE,
+        EmptyIsNone(),
     ] = None,
     token: Annotated[
         int | None,
         Query(ge=0, le=10_000_000, description="Whose logit is explained."),
-        EMPTY_IS_NONE,
+        EmptyIsNone(),
     ] = None,
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
     edit: Annotated[

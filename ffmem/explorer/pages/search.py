@@ -9,7 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ffmem.errors import AddressError
-from ffmem.explorer.context import EMPTY_IS_NONE, StudyContext, TheStudy
+from ffmem.explorer.context import StudyContext, TheStudy
+from ffmem.explorer.empty_fields import EmptyIsNone
 from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.search import (
     MOST,
@@ -35,7 +36,7 @@ router = APIRouter()
 async def parse_question(
     by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
     q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
-    layer: Annotated[int | None, Query(ge=1, le=10_000), EMPTY_IS_NONE] = None,
+    layer: Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()] = None,
     sort: Annotated[Sort, Query()] = "score",
     reverse: Annotated[bool, Query()] = False,
 ) -> Question:

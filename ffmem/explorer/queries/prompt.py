@@ -166,14 +166,20 @@ def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswe
     )
 
 
-def token_texts(model: LanguageModel, text: str) -> tuple[str, ...]:
-    """The text cut into its tokens; refuses one that is empty or too long."""
+def token_ids(model: LanguageModel, text: str) -> list[int]:
+    """The text as tokens; refuses one that is empty or too long."""
     if model.tokenizer is None:
         raise ModelError(f"{model.name} comes without a tokenizer, so it cannot read text")
-    ids = model.tokenizer.encode(text, add_special_tokens=False)
+    ids: list[int] = model.tokenizer.encode(text, add_special_tokens=False)
     most = min(MOST_TOKENS, model.context_length - 1)
     if not 1 <= len(ids) <= most:
         raise FfmemError(f"the text has {len(ids):,} tokens; give between 1 and {most}")
+    return ids
+
+
+def token_texts(model: LanguageModel, text: str) -> tuple[str, ...]:
+    """The text cut into its tokens."""
+    ids = token_ids(model, text)
     backend = getattr(model.tokenizer, "backend_tokenizer", None)
     if backend is None:
         return tuple(map(model.token_text, ids))

@@ -17,6 +17,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.pattern_results import pattern_results
+from ffmem.explorer.queries.prompt import token_ids
 from ffmem.explorer.queries.trigger_agreement import agreement_table
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
@@ -260,6 +261,7 @@ def firing_on(model: LanguageModel, explored: StudyContext, phrase: str) -> Matc
     The score is the coefficient as a share of the cell's largest in the scan, so that layers of
     different scale can be compared; a cell that the corpus never fired counts as 1.
     """
+    token_ids(model, phrase)  # refuses one that is too long
     tokens = model.encode(phrase)
     at = torch.tensor([tokens.shape[1] - 1])
     readings = record(model, tokens, "m", at=at)
