@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from transformers import AutoTokenizer
 
-from ffmem.corpus.batches import batches, bos_token
+from ffmem.corpus.batches import batches
 from ffmem.corpus.sentences import Sentences, SentenceSettings, sentence_texts, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> None:
     """Print the speed of each step and the padding of each budget."""
     tokenizer: Any = AutoTokenizer.from_pretrained(arguments[1])
     count = int(arguments[2]) if len(arguments) > 2 else 6
-    settings, bos = SentenceSettings(), bos_token(tokenizer)
+    settings, bos = SentenceSettings(), tokenizer.bos_token_id
     read, reading = timed(lambda: list(islice(shards(documents(Source(arguments[0]))), count)))
     _, splitting = timed(lambda: [sentence_texts(shard.documents, settings) for shard in read])
     found, whole = timed(lambda: [tokenise(shard, tokenizer, settings) for shard in read])

@@ -66,7 +66,7 @@ def as_array(column: Any) -> NDArray[Any]:
 
 def end_column(store: ScanStore, name: str) -> NDArray[Any]:
     """One column of the values' ends, a row for every memory."""
-    return read_column(store, "values", name).astype(END_COLUMNS[name])
+    return read_column(store, "values", name).astype(END_COLUMNS[name], copy=False)
 
 
 def value_row(store: ScanStore, names: Sequence[str], memory: int) -> list[NDArray[Any]]:
