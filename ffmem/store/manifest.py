@@ -129,4 +129,6 @@ def no_scan(folder: StudyFolder) -> str:
         return (
             f"there is no folder {folder.root}; make a scan with `ffmem scan MODEL CORPUS -o DIR`"
         )
+    if folder.array("fires").exists():
+        return f"{folder.manifest} is missing; run the same `ffmem scan` command again"
     return f"{folder.root} holds no scan; make one with `ffmem scan MODEL CORPUS -o DIR`"
