@@ -1,3 +1,4 @@
+import re
 import sys
 import time
 
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffmem.corpus import rule
 from ffmem.corpus.splitting import SPLITTERS, recorded_name, splitter_named
 from ffmem.errors import CorpusError
 
@@ -93,3 +95,10 @@ def test_recorded_names_say_which_version_cut_the_text() -> None:
     assert recorded_name("rule").startswith("rule ")
     assert recorded_name("sentencex").split()[1][0].isdigit()
     assert recorded_name("line") == "line"
+
+
+def test_no_group_of_the_rule_is_repeated_possessively() -> None:
+    """Python 3.11.2 goes wrong there, so that the same text would be cut differently."""
+    patterns = [p.pattern for p in vars(rule).values() if isinstance(p, re.Pattern)]
+    assert len(patterns) >= 4
+    assert [p for p in patterns if re.search(r"\)(?:[*+?]|\{[\d,]+\})\+", p)] == []
