@@ -11,16 +11,17 @@ from collections.abc import Iterable
 Span = tuple[int, int]
 
 _CANDIDATE = re.compile(r"[.!?…؟।۔。！？\n]")
+# No group is repeated possessively, `(...)*+`: Python 3.11.2 matches that wrongly.
 _ENDING = re.compile(
     r"""
     (?P<stop>[.!?…؟।۔]++)                    # ends a sentence when white space follows
-    (?P<close>["'”’“»)\]}]*+(?:\[\d++\])*+)  # quotes and brackets that stay with it
-    (?:\s[»)\]”](?=\s|$))*+                  # the same, as spaced tokens
-    (?P<quote>\s"(?=\s|$))?+                 # a spaced straight quote: closes or opens
+    (?P<close>["'”’“»)\]}]*+(?:\[\d++\])*)   # quotes and brackets that stay with it
+    (?:\s[»)\]”](?=\s|$))*                   # the same, as spaced tokens
+    (?P<quote>\s"(?=\s|$))?                  # a spaced straight quote: closes or opens
     (?=\s|$)
   | (?P<run>[.!?…؟।۔]++)                     # anything else follows: 3.5, example.org
   | [。！？]++[」』”’）〉》]*+                   # ends one without white space
-  | (?P<line>\n)(?:\s*\n)?+                 # an empty line always does, a line break may
+  | (?P<line>\n)(?:\s*\n)?                  # an empty line always does, a line break may
     """,
     re.VERBOSE,
 )

@@ -1,3 +1,4 @@
+import re
 import sys
 import time
 
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffmem.corpus import sentence_rule
 from ffmem.corpus.splitters import SPLITTERS, splitter
 from ffmem.errors import CorpusError
 
@@ -87,3 +89,10 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(CorpusError, match="pip install sentencex"):
         SPLITTERS["sentencex"]("One. Two.")
+
+
+def test_no_group_of_the_rule_is_repeated_possessively() -> None:
+    """Python 3.11.2 goes wrong there, so that the same text would be cut differently."""
+    patterns = [p.pattern for p in vars(sentence_rule).values() if isinstance(p, re.Pattern)]
+    assert len(patterns) >= 4
+    assert [p for p in patterns if re.search(r"\)(?:[*+?]|\{[\d,]+\})\+", p)] == []

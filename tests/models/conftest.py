@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
+from ffmem.errors import ModelError
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
@@ -15,6 +17,17 @@ from ffmem.models.wrapping import wrap
 torch.set_num_threads(1)
 
 Look = Callable[..., LanguageModel]
+
+# Before transformers 5.18 these read ahead even as decoders, so they are refused there.
+READ_AHEAD = {"big_bird", "megatron-bert", "rembert", "roformer"}
+
+
+@pytest.fixture(autouse=True)
+def _refusal_of_what_reads_ahead(request: pytest.FixtureRequest) -> None:
+    kind = getattr(request.node, "callspec", None) and request.node.callspec.params.get("kind")
+    old = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 18)
+    if old and kind in READ_AHEAD:
+        request.applymarker(pytest.mark.xfail(raises=ModelError, strict=True))
 
 
 @pytest.fixture(scope="session")
