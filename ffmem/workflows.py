@@ -55,7 +55,7 @@ def run_study(
     subject = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
     events = run_analyses(subject, plan.only, out, again, watches.stages, take_over=plan.only)
     found = open_study(out)
-    page = found.folder / "report.html"
+    page = found.store.folder.report_page
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:

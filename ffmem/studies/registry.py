@@ -58,7 +58,7 @@ ANALYSES: dict[str, Analysis] = {
     "values": Analysis(
         Values,
         lambda s: summarise(s.model, s.store, s.values, s.generator),
-        arrays=("values.npz",),
+        arrays=("values",),
     ),
     "lenses": Analysis(
         Lenses,
@@ -71,20 +71,20 @@ ANALYSES: dict[str, Analysis] = {
         Composition,
         lambda s: composition(s.model, s.reading, s.generator),
         ("sample",),
-        arrays=("sample.npz",),
+        arrays=("sample",),
     ),
     "refinement": Analysis(
         Refinement,
         lambda s: refinement(s.reading, s.model.vocab_size, s.generator),
         ("sample",),
-        arrays=("sample.npz",),
+        arrays=("sample",),
     ),
     "last-layer": Analysis(
         LastLayer,
         lambda s: last_layer(s.model, s.reading, s.generator),
         ("sample",),
         figures=False,
-        arrays=("sample.npz",),
+        arrays=("sample",),
     ),
     "causal": Analysis(
         Causal,
