@@ -78,7 +78,7 @@ def served(folder: Path, port: int) -> Iterator[int]:
 
 def requests(store: ScanStore, words: list[str]) -> Callable[[random.Random], tuple[str, str]]:
     """A function that draws (kind, path)."""
-    layers, sign = list(store.memories.items()), ["+", "-"] if store.manifest.signed else [""]
+    layers, sign = list(store.memories.items()), store.cells.signs
     sorts = ["address", "fires", "mean", "largest", "probability"]
 
     def word(draw: random.Random) -> str:

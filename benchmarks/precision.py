@@ -26,7 +26,6 @@ from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import NO_SENTENCE
 
 TOP = 50
 LEADS = (0, 1, 2, 4, 8, 16)  # times what rounding changes
@@ -62,7 +61,11 @@ def overlap(name: str, corpus: str, sentences: int, device: str) -> None:
 def report(exact: ScanStore, rounded: ScanStore) -> None:
     """Overlap of sentences, cell by cell and by how clear a trigger's lead is."""
     ours, theirs = (store.array("trigger_sentences") for store in (exact, rounded))
-    full = (ours != NO_SENTENCE).all(axis=1) & (theirs[:, :TOP] != NO_SENTENCE).all(axis=1)
+    filled = [
+        exact.slots(slice(None)).mask,
+        rounded.slots(slice(None), top=TOP).mask,
+    ]
+    full = filled[0].all(axis=1) & filled[1].all(axis=1)
     found = np.zeros((len(ours), TOP), dtype=bool)
     slots = np.full((len(ours), TOP), -1)
     for row in np.flatnonzero(full):
@@ -74,13 +77,11 @@ def report(exact: ScanStore, rounded: ScanStore) -> None:
         f"{np.mean(shared < 0.9):.2%} of cells under 0.9 "
         f"({full.sum():,} filled cells, {exact.manifest.counts['sentences']:,} sentences)"
     )
-    start = 0
     means = []
-    for _, memories in exact.manifest.layers:
-        stop = start + memories * (2 if exact.manifest.signed else 1)
-        some = full[start:stop]
-        means.append(found[start:stop][some].mean() if some.any() else float("nan"))
-        start = stop
+    for layer in exact.memories:
+        rows = exact.cells.rows_of(layer)
+        some = full[rows]
+        means.append(found[rows][some].mean() if some.any() else float("nan"))
     print("  by layer: " + ", ".join(f"{mean:.3f}" for mean in means))
     by_lead(exact, rounded, full, (found, slots))
 

@@ -56,7 +56,7 @@ def run_study(
     found = open_study(out)
     from ffmem.report.report_writer import write_report  # Altair is slow, and a scan needs none
 
-    page = found.folder / "report.html"
+    page = found.store.folder.report_page
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:

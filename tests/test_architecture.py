@@ -8,6 +8,7 @@ from pathlib import Path
 import ffmem
 
 PACKAGE = Path(ffmem.__file__).parent
+MODULE_FILES = sorted(PACKAGE.rglob("*.py"))
 FOUNDATIONS = {"address", "demo", "errors", "locations", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
@@ -149,3 +150,55 @@ def test_the_front_door_is_light() -> None:
 def test_no_file_is_called_by_what_it_is_not() -> None:
     vague = {"utils", "helpers", "common", "misc", "base"}
     assert not [path for path in PACKAGE.rglob("*.py") if path.stem in vague]
+
+
+def test_the_store_alone_knows_signs_and_unfilled_slots() -> None:
+    """To all others they are `store.cells` and `store.slots`."""
+    inside = ("manifest.signed", "NO_SENTENCE")
+    uses = {
+        word: {
+            path.relative_to(PACKAGE).parts[0] for path in MODULE_FILES if word in path.read_text()
+        }
+        for word in inside
+    }
+    assert uses == {word: {"store"} for word in inside}
+
+
+FILES = {  # of a study
+    "analyses",
+    "annotations.sqlite",
+    "arrays",
+    "checkpoint.safetensors",
+    "control-random-weights",
+    "digests.jsonl",
+    "failures",
+    "figures",
+    "made.json",
+    "manifest.json",
+    "numbers.json",
+    "other-settings",
+    "parts",
+    "prepared",
+    "report.html",
+    "report.md",
+    "sample.npz",
+    "values.npz",
+}
+
+
+def file_names(path: Path) -> set[str]:
+    """The files of a study that code names: whole, or as a part of a path."""
+    tree = ast.walk(ast.parse(path.read_text()))
+    parts = [(node.left, node.right) for node in tree if isinstance(node, ast.BinOp)]
+    beside = {one.value for pair in parts for one in pair if isinstance(one, ast.Constant)}
+    tree = ast.walk(ast.parse(path.read_text()))
+    every = {node.value for node in tree if isinstance(node, ast.Constant)}
+    return FILES & (beside | {word for word in every if "." in str(word)})
+
+
+def test_one_module_alone_knows_the_files_of_a_study() -> None:
+    found = {path.relative_to(PACKAGE).as_posix(): file_names(path) for path in MODULE_FILES}
+    home = found.pop("store/folder.py")
+    assert home >= {"manifest.json", "analyses", "report.html"}  # the search can find them
+    wrong = {file: names for file, names in found.items() if names}
+    assert not wrong, wrong

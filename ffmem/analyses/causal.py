@@ -13,13 +13,13 @@ from ffmem.address import Address
 from ffmem.analyses.controls import random_rows
 from ffmem.analyses.inputs.next_token_effects import last_coefficients, next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import PrefixSample
-from ffmem.analyses.inputs.trigger_tokens import NONE, cells_of
+from ffmem.analyses.inputs.trigger_tokens import NONE
 from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
 from ffmem.memories.value_vectors import value_tokens
 from ffmem.models.language_model import LanguageModel
+from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import NO_SENTENCE
 
 TRIES = 2  # random prefixes looked at to find one that does not fire a memory
 
@@ -125,7 +125,7 @@ def layer_causal(
     at_triggers = trigger_places(store, cells, size.triggers)
     elsewhere = quiet_places(model, cells, at_triggers, sample, generator)
     random = random_places(cells, sample, size.unrelated, generator)
-    largest = [float(store.array("largest")[store.row(cell)]) for cell in cells]
+    largest = [float(store.array("largest")[store.cells.row(cell)]) for cell in cells]
 
     plain = {id(p): next_log_probabilities(model, p.prefixes) for p in (at_triggers, elsewhere)}
 
@@ -158,27 +158,21 @@ def random_live_cells(
     store: ScanStore, layer: int, count: int, generator: torch.Generator
 ) -> list[Address]:
     """Random cells of a layer among those that have a trigger."""
-    first = np.asarray(store.array("trigger_sentences")[cells_of(store, layer), 0])
-    alive = torch.from_numpy(np.flatnonzero(first != NO_SENTENCE))
+    alive = torch.from_numpy(store.slots(store.cells.rows_of(layer), top=1).cell)
     chosen = alive[random_rows(len(alive), count, generator)].sort().values
-    return [store.address(layer, cell) for cell in chosen.tolist()]
+    return store.cells.in_layer(layer, chosen.numpy())
 
 
 def trigger_places(store: ScanStore, cells: Sequence[Address], count: int) -> _Places:
     """The strongest triggers of each cell."""
     kept = store.sentences
-    prefixes, following, owners = [], [], []
-    for owner, cell in enumerate(cells):
-        sentences = store.array("trigger_sentences")[store.row(cell)][:count]
-        positions = store.array("trigger_positions")[store.row(cell)][:count]
-        for sentence, position in zip(sentences, positions, strict=True):
-            if sentence == NO_SENTENCE:
-                continue
-            tokens = torch.from_numpy(kept.token_ids(kept.row(int(sentence))).astype(np.int64))
-            prefixes.append(tokens[: int(position)])
-            following.append(int(tokens[position]) if position < len(tokens) else NONE)
-            owners.append(owner)
-    return _Places(prefixes, torch.tensor(following), torch.tensor(owners, dtype=torch.long))
+    prefixes, following = [], []
+    slots = store.slots([store.cells.row(cell) for cell in cells], top=count)
+    for sentence, position in zip(slots.sentence.tolist(), slots.position.tolist(), strict=True):
+        tokens = torch.from_numpy(kept.token_ids(sentence).astype(np.int64))
+        prefixes.append(tokens[:position])
+        following.append(int(tokens[position]) if position < len(tokens) else NONE)
+    return _Places(prefixes, torch.tensor(following), torch.from_numpy(slots.cell))
 
 
 def quiet_places(
@@ -201,7 +195,7 @@ def quiet_places(
     for place, owner in enumerate(like.owners.tolist()):
         cell = cells[owner]
         tries = slice(place * TRIES, (place + 1) * TRIES)
-        quiet = (m[tries, cell.index] * (-1 if cell.sign == "-" else 1) <= 0).nonzero().flatten()
+        quiet = (m[tries, cell.index] * sign_factor(cell) <= 0).nonzero().flatten()
         if len(quiet):
             prefix, next_token = drawn[place * TRIES + int(quiet[0])]
             prefixes.append(prefix)

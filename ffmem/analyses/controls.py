@@ -86,9 +86,9 @@ def random_keys(
     Draws for two purposes are independent of each other. Dead cells can be drawn like any other.
     """
     found: dict[int, list[Address]] = {}
-    for layer, memories in store.manifest.layers:
-        cells = memories * (2 if store.manifest.signed else 1)
+    for layer in store.memories:
+        rows = store.cells.rows_of(layer)
         generator = np.random.default_rng([seed, layer, zlib.crc32(purpose.encode())])
-        drawn = generator.permutation(cells)[:per_layer]
-        found[layer] = [store.address(layer, int(cell)) for cell in drawn]
+        drawn = generator.permutation(rows.stop - rows.start)[:per_layer]
+        found[layer] = store.cells.in_layer(layer, drawn)
     return found

@@ -84,7 +84,7 @@ def lenses(
         following = trigger_tokens(store, layer).next[:, 0]
         cells = (following >= 0).nonzero().flatten()
         wanted = torch.stack([following[cells], shuffle_rows(following[cells], generator)], dim=1)
-        values = cell_values(model.layer(layer), store.manifest.signed)[cells]
+        values = cell_values(model.layer(layer), store.cells.signed)[cells]
         for name, lens in static.items():
             scores = (part for _, part in in_chunks(model, values, "piece", lens))
             rows.append(_row(model, (layer, name), scores, wanted, generator))
@@ -112,9 +112,8 @@ def measured_effects(
     before = next_log_probabilities(model, prefixes)
     for some in cells.split(16):
         edits = []
-        for cell in some.tolist():
-            address = store.address(layer, cell)
-            largest = float(store.array("largest")[store.row(address)])
+        for address in store.cells.in_layer(layer, some.numpy()):
+            largest = float(store.array("largest")[store.cells.row(address)])
             edits += [Edit(address, "set", largest)] * len(prefixes)
         after = next_log_probabilities(model, prefixes * len(some), edits)
         yield (after.view(len(some), len(prefixes), -1) - before).mean(dim=1)

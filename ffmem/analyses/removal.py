@@ -19,7 +19,6 @@ from ffmem.analyses.inputs.shortened_prefixes import (
 from ffmem.analyses.statistics import Interval, pool_by_key
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import NO_SENTENCE
 
 KINDS = ("first", "last", "random")
 DECILES = 10
@@ -132,13 +131,9 @@ def removal(
 
 
 def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
-    rows = [store.row(key) for key in keys]
-    sentences = np.asarray(store.array("trigger_sentences")[rows, :top]).astype(np.int64)
-    positions = np.asarray(store.array("trigger_positions")[rows, :top]).astype(np.int64)
-    fires = np.asarray(store.array("trigger_coefficients")[rows, :top]) > 0
-    key, slot = np.nonzero((sentences != NO_SENTENCE) & fires)
-    kept = np.searchsorted(np.asarray(store.sentences.numbers), sentences[key, slot])
-    return _Triggers(keys, key, kept, positions[key, slot])
+    slots = store.slots([store.cells.row(key) for key in keys], top=top)
+    fires = slots.coefficient > 0
+    return _Triggers(keys, slots.cell[fires], slots.sentence[fires], slots.position[fires])
 
 
 def _random_tokens(

@@ -13,7 +13,6 @@ from ffmem.patterns.analysis import POOL, PURPOSE
 from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefixes, trigger_prefixes
 from ffmem.patterns.record import (
     MIN_TRIGGERS,
-    TRIGGERS_SHOWN,
     KeyPatterns,
     Kind,
     Label,
@@ -21,6 +20,7 @@ from ffmem.patterns.record import (
     trigger_labels,
 )
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 CHOSEN = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
 

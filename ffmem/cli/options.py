@@ -149,10 +149,11 @@ def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def open_database(folder: Path, database: str | None) -> Annotations:
     """The database of a scan's annotations."""
     from ffmem.annotations.database import Annotations
+    from ffmem.store.folder import StudyFolder
     from ffmem.store.scan_store import ScanStore
 
     ScanStore.open(folder)  # refuses a folder that is no scan before anything is made in it
-    return Annotations.open(database or str(folder / "annotations.sqlite"))
+    return Annotations.open(database or str(StudyFolder(folder).annotations))
 
 
 class Whole(click.ParamType[int]):

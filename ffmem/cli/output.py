@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffmem.store.folder import write_whole
-from ffmem.store.result_files import ResultFile, place_for, result_path, write_result
+from ffmem.store.folder import StudyFolder, write_whole
+from ffmem.store.result_files import ResultFile, place_for, write_result
 
 if TYPE_CHECKING:
     import altair
@@ -21,7 +21,7 @@ def save_numbers(
     folder: Path, name: str, result: Any, made_from: dict[str, Any] | None = None
 ) -> Path:
     """Write a result dataclass to FOLDER/analyses/NAME.json, whole or not at all."""
-    path = result_path(folder, name)
+    path = StudyFolder(folder).result(name)
     write_result(path, ResultFile(name, made_from or {}, 0.0, result))
     return path
 
@@ -36,8 +36,8 @@ def save_figure(folder: Path, name: str, chart: altair.TopLevelMixin) -> Path:
     """Write a chart to FOLDER/figures in every form, with its numbers; the PNG's path."""
     from ffmem.figures.saving import save  # here: charts are slow to import
 
-    save(chart, folder / "figures", name)
-    return folder / "figures" / f"{name}.png"
+    save(chart, StudyFolder(folder).figures, name)
+    return StudyFolder(folder).figure(name, "png")
 
 
 def save_result(

@@ -47,16 +47,12 @@ class StudyContext:
     @property
     def has_annotations(self) -> bool:
         """Whether there is a database of annotations to ask."""
-        return self.database is not None or self._annotations_file.exists()
+        return self.database is not None or self.store.folder.annotations.exists()
 
     @cached_property
     def annotations(self) -> Annotations:
         """The annotations; their database is made when first needed."""
-        return Annotations.open(self.database or str(self._annotations_file))
-
-    @property
-    def _annotations_file(self) -> Path:
-        return self.folder / "annotations.sqlite"
+        return Annotations.open(self.database or str(self.store.folder.annotations))
 
 
 def open_context(
@@ -74,7 +70,8 @@ def open_context(
     study, beside = open_study(folder), tuple(map(open_study, others))
     lookup = MemoryIndex.open(study.store, watch)
     lookup.warm()
-    agreement_table(study.folder, lookup.cells)  # read once, before the first page waits for it
+    # Read once, before the first page waits for it.
+    agreement_table(study.store.folder, study.store.cells.count)
     return StudyContext(study, lookup, LiveModel(study.store, model), database, beside)
 
 

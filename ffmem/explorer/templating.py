@@ -19,6 +19,7 @@ from ffmem.explorer.html_fragments import (
     trigger_items,
     visible_token,
 )
+from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.version import VERSION
 
 HERE = Path(__file__).parent
@@ -36,7 +37,9 @@ def templates(navigation: list[Link]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(navigation=navigation, version=VERSION)
+    environment.globals.update(
+        navigation=navigation, version=VERSION, triggers_shown=TRIGGERS_SHOWN
+    )
     for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
         environment.globals[made.__name__] = made
     environment.filters.update(token=visible_token, number=short_number)

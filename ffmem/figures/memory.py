@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from ffmem.address import Address
 from ffmem.figures import style
-from ffmem.store.lookup import TokenPush
-from ffmem.store.scan_store import Trigger
+from ffmem.store.memory_page import MemoryPage, trigger_text
 
+BEFORE = 60  # characters of a prefix
 LINE = 24  # pixels a trigger
 LEFT, MIDDLE, RIGHT = 430, 170, 150  # pixels: text before, last and next token, promised tokens
 
 
-def memory_chart(
-    address: Address, triggers: Sequence[Trigger], promoted: Sequence[TokenPush], rows: int = 8
-) -> Any:
+def memory_chart(page: MemoryPage, rows: int = 8) -> Any:
     """Triggers on the left, the last token read in the middle, promised tokens on the right."""
     lines = [
         {
             "row": row,
             "coefficient": found.coefficient,
-            "before": ("…" if len(found.before) > 60 else "") + found.before[-60:],
+            "before": trigger_text(found, BEFORE).before,
             "last": found.last.strip() or found.last,
             "next": found.next.strip() or found.next or "end",
         }
-        for row, found in enumerate(triggers[:rows])
+        for row, found in enumerate(page.triggers[:rows])
     ]
     pushes = [
         {"row": row, "token": found.text.strip() or found.text, "logit": found.logit}
-        for row, found in enumerate(promoted[:rows])
+        for row, found in enumerate(page.promoted[:rows])
     ]
     place = alt.Y("row:O", axis=None)
     text = style.base(lines)
@@ -57,7 +53,9 @@ def memory_chart(
         "Left: the strongest triggers, the last token read in blue, the token that followed in "
         "green. Right: the tokens that the value pushes most."
     )
-    return style.with_caption(alt.hconcat(key, value, spacing=30), f"Memory {address}", caption, 3)
+    return style.with_caption(
+        alt.hconcat(key, value, spacing=30), f"Memory {page.address}", caption, 3
+    )
 
 
 def _panel(chart: Any, width: int, rows: int, title: str) -> Any:

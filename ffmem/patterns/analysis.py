@@ -19,7 +19,6 @@ from ffmem.patterns.prefixes import (
     trigger_prefixes,
 )
 from ffmem.patterns.record import (
-    TRIGGERS_SHOWN,
     KeyPatterns,
     Pattern,
     Summary,
@@ -29,6 +28,7 @@ from ffmem.patterns.record import (
 from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator
 from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 COUNTED = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from

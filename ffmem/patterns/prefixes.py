@@ -12,7 +12,7 @@ import numpy as np
 
 from ffmem.address import Address
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import NO_SENTENCE
+from ffmem.store.slots import TRIGGERS_SHOWN, Kind
 
 WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 FEW = 500  # with fewer sentences than this in the random samples, all kept ones are drawn from
@@ -54,18 +54,14 @@ def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
 
 
 def trigger_prefixes(
-    store: ScanStore, key: Address, kind: str = "trigger"
+    store: ScanStore, key: Address, kind: Kind = "trigger"
 ) -> list[tuple[Prefix, float]]:
     """A key's triggers, strongest first, or its random sample, with their coefficients."""
-    row = store.row(key)
-    sentences = np.asarray(store.array(f"{kind}_sentences")[row])
-    there = np.flatnonzero(sentences != NO_SENTENCE)
-    rows = np.searchsorted(np.asarray(store.sentences.numbers), sentences[there])
-    positions = np.asarray(store.array(f"{kind}_positions")[row])[there]
-    found = np.asarray(store.array(f"{kind}_coefficients")[row])[there]
+    slots = store.slots([store.cells.row(key)], kind)
+    columns = (slots.sentence.tolist(), slots.position.tolist(), slots.coefficient.tolist())
     return [
-        (prefix_at(store, int(at), int(position)), float(coefficient))
-        for at, position, coefficient in zip(rows, positions, found, strict=True)
+        (prefix_at(store, sentence, position), coefficient)
+        for sentence, position, coefficient in zip(*columns, strict=True)
         if position
     ]
 
@@ -77,8 +73,7 @@ def random_prefixes(store: ScanStore, count: int, seed: int) -> list[Prefix]:
     a sentence comes several times, so there can be fewer than `count`.
     """
     generator = np.random.default_rng([seed, 4])
-    sampled = np.unique(np.asarray(store.array("sample_sentences")))
-    rows = np.flatnonzero(np.isin(store.sentences.numbers, sampled[sampled != NO_SENTENCE]))
+    rows = store.slots(slice(None), "sample").distinct_sentences()
     if len(rows) < FEW:
         rows = np.arange(len(store.sentences))
     sizes = np.diff(np.asarray(store.sentences.starts))[rows]
@@ -106,7 +101,7 @@ class PseudoKey:
 class PseudoKeys:
     """Draws pseudo-keys from a pool of random prefixes, no two prefixes of one from a sentence."""
 
-    def __init__(self, pool: Sequence[Prefix], seed: int, shown: int = 25) -> None:
+    def __init__(self, pool: Sequence[Prefix], seed: int, shown: int = TRIGGERS_SHOWN) -> None:
         self.pool, self.shown = pool, shown
         self._generator = np.random.default_rng([seed, 5])
         self._endings = Counter(prefix.last for prefix in pool)

@@ -15,7 +15,6 @@ from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 Kind = Literal["shallow", "semantic"]
 Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
 LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
-TRIGGERS_SHOWN = 25  # triggers an annotator sees
 MIN_TRIGGERS = 3  # triggers that make a pattern
 
 

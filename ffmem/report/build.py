@@ -126,7 +126,7 @@ def about(study: Study) -> dict[str, str]:
         "Model": f"{model['name']}{revision} ({model['type']}, {model['dtype']})",
         "Layers": f"{len(manifest.layers)} of {sizes} memories",
         "Memories": f"{sum(study.store.memories.values()):,}"
-        + (", each with two signs" if manifest.signed else ""),
+        + (", each with two signs" if study.store.cells.signed else ""),
         "Text": f"{counts['sentences']:,} sentences, {counts['tokens']:,} tokens",
         "Triggers kept": f"{manifest.key.settings['top']} a memory",
         "Scan": f"{manifest.seconds:,.0f} s, scan {manifest.key.digest}",

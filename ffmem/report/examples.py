@@ -11,6 +11,7 @@ from ffmem.analyses.predictive_values import ValueRow
 from ffmem.analyses.values import Values
 from ffmem.patterns.analysis import PatternResults
 from ffmem.patterns.record import Pattern
+from ffmem.store.memory_page import cut
 from ffmem.store.scan_store import ScanStore
 
 BANDS = 6  # parts of the depth that each give a row of Table 1
@@ -20,7 +21,7 @@ BEFORE = 70  # characters of a prefix that are shown
 
 
 @dataclass(frozen=True)
-class TriggerText:
+class ExampleTrigger:
     """A trigger as it is printed: the end of what was read, its last token, and the next one."""
 
     before: str
@@ -36,7 +37,7 @@ class KeyRow:
     kinds: str
     description: str
     covers: int  # triggers
-    triggers: tuple[TriggerText, ...]
+    triggers: tuple[ExampleTrigger, ...]
 
 
 def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
@@ -61,15 +62,15 @@ def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
 
 def _key_row(patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
     first = patterns[0]
-    found = store.triggers(first.key)
+    triggers = store.triggers(first.key)
     return KeyRow(
         key=first.key,
         kinds=" + ".join(sorted({pattern.kind for pattern in patterns}, reverse=True)),
         description=first.description,
         covers=len(first.ranks),
         triggers=tuple(
-            TriggerText(cut(found[rank - 1].before), found[rank - 1].last, found[rank - 1].next)
-            for rank in sorted(first.ranks)[:TRIGGERS]
+            ExampleTrigger(cut(one.before, BEFORE), one.last, one.next)
+            for one in (triggers[rank - 1] for rank in sorted(first.ranks)[:TRIGGERS])
         ),
     )
 
@@ -79,10 +80,3 @@ def value_rows(result: Values) -> tuple[ValueRow, ...]:
     agreeing = [row for row in result.predictive.rows if row.before]
     best = sorted(agreeing, key=lambda row: (-row.precision, -row.probability))[:VALUES]
     return tuple(best)
-
-
-def cut(text: str) -> str:
-    """The end of a text, from a word's beginning on."""
-    if len(text) <= BEFORE:
-        return text
-    return "…" + text[-BEFORE:].partition(" ")[2]

@@ -16,14 +16,13 @@ from ffmem.studies.study import Study
 
 
 def write_report(study: Study) -> Path:
-    """Write report.html, report.md and numbers.json into the study's folder; the page's path."""
-    report = build(study)
-    page = study.folder / "report.html"
-    write_text(page, html(report))
-    write_text(study.folder / "report.md", render("report.md.j2", report=report))
+    """Write page, Markdown and numbers into the study's folder; the page's path."""
+    report, folder = build(study), study.store.folder
+    write_text(folder.report_page, html(report))
+    write_text(folder.report_text, render("report.md.j2", report=report))
     text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
-    write_text(study.folder / "numbers.json", text)
-    return page
+    write_text(folder.report_numbers, text)
+    return folder.report_page
 
 
 def html(report: Report) -> str:

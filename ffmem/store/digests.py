@@ -22,9 +22,8 @@ from typing import Any
 
 from ffmem.errors import StoreError
 from ffmem.locations import is_remote
-from ffmem.store.folder import StudyFolder, write_errors, write_whole
+from ffmem.store.folder import StudyFolder, notes_beside, write_errors, write_whole
 
-NOTES = "digests.jsonl"
 SEAL = "seal"
 CHUNK = 1 << 20  # bytes read at a time
 Watch = Callable[[int], None]  # hears how many bytes were read
@@ -110,7 +109,7 @@ def write_and_note(path: Path, write: Callable[[Path], object]) -> None:
 
 def note(path: Path, digest: FileDigest) -> None:
     """Add a line to the notes beside a file, unless they have it."""
-    notes = path.with_name(NOTES)
+    notes = notes_beside(path)
     before = notes.read_bytes() if notes.exists() else b""
     line = json.dumps(seal({"file": path.name, **asdict(digest)})).encode()
     if line in before.splitlines():
@@ -137,7 +136,7 @@ def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
 
 def check_note(path: Path) -> None:
     """Refuse a file that is not as it was written; one without a note passes."""
-    known = read_notes(path.with_name(NOTES))[0].get(path.name)
+    known = read_notes(notes_beside(path))[0].get(path.name)
     if known and file_digest(path) not in known:
         raise StoreError(
             f"{path} is not as it was written; delete it and run the command that made it again"

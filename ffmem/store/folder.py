@@ -1,4 +1,4 @@
-"""Where a scan's files lie, and how they are written: whole or not at all."""
+"""Where a study's files lie, and how they are written: whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ffmem.errors import StoreError
 from ffmem.locations import is_remote, possible, put
 
+Role = Literal["scan", "index", "result", "figure", "report", "notes"]
+
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The files of one scan. No other module knows a file name."""
+    """The files of one scan, and of what was made from it. No other module knows a file name."""
 
     root: Path
 
@@ -43,21 +46,131 @@ class StudyFolder:
         """The state of one such process, or of some merged."""
         return self.parts / f"{name}.safetensors"
 
+    @property
+    def arrays(self) -> Path:
+        """The memory-mapped arrays."""
+        return self.root / "arrays"
+
     def array(self, name: str) -> Path:
         """One memory-mapped array."""
-        return self.root / "arrays" / f"{name}.npy"
+        return self.arrays / f"{name}.npy"
 
     def table(self, name: str) -> Path:
         """One Parquet table."""
         return self.root / f"{name}.parquet"
 
+    @property
+    def index(self) -> Path:
+        """Files made from the others, to search them quickly; they can be deleted at any time."""
+        return self.root / "prepared"
+
+    @property
+    def index_note(self) -> Path:
+        """What the index was made from; written last."""
+        return self.index / "made.json"
+
+    def index_array(self, name: str) -> Path:
+        """One array of the index."""
+        return self.index / f"{name}.npy"
+
+    @property
+    def analyses(self) -> Path:
+        """The results of analyses."""
+        return self.root / "analyses"
+
+    def result(self, name: str) -> Path:
+        """The result of an analysis; `*` in the name stands for any text."""
+        return self.analyses / f"{name}.json"
+
+    def numbers(self, name: str) -> Path:
+        """The arrays that results were made from."""
+        return self.analyses / f"{name}.npz"
+
+    def failure(self, name: str) -> Path:
+        """The traceback of an analysis that failed."""
+        return self.root / "failures" / f"{name}.txt"
+
+    @property
+    def figures(self) -> Path:
+        """Charts: each as a page, two pictures, and the data behind it."""
+        return self.root / "figures"
+
+    def figure(self, name: str, ending: str) -> Path:
+        """One form of a chart."""
+        return self.figures / f"{name}.{ending}"
+
+    @property
+    def report_page(self) -> Path:
+        """The report as a page that opens offline."""
+        return self.root / "report.html"
+
+    @property
+    def report_text(self) -> Path:
+        """The report in Markdown."""
+        return self.root / "report.md"
+
+    @property
+    def report_numbers(self) -> Path:
+        """Every number of the report."""
+        return self.root / "numbers.json"
+
+    @property
+    def annotations(self) -> Path:
+        """The database of annotations, unless another is named."""
+        return self.root / "annotations.sqlite"
+
+    @property
+    def control(self) -> StudyFolder:
+        """The study of an untrained model of the same shape."""
+        return StudyFolder(self.root / "control-random-weights")
+
+    def other_settings(self, name: str) -> StudyFolder:
+        """Results that are not the study's own, in a folder named by their settings."""
+        return StudyFolder(self.root / "other-settings" / name)
+
+    def scans_inside(self) -> list[StudyFolder]:
+        """The finished scans one folder further down."""
+        manifests = self.root.glob(f"*/{self.manifest.name}")
+        return [StudyFolder(folder) for folder in sorted({path.parent for path in manifests})]
+
+    def notes(self) -> tuple[Path, ...]:
+        """The files that can hold digests of what was written after the scan."""
+        return tuple(map(notes_beside, (self.report_page, self.result("*"), self.figure("*", "*"))))
+
+    def written_later(self) -> list[Path]:
+        """Results, figures and reports that are there, with the notes beside them."""
+        reports = (self.report_page, self.report_text, self.report_numbers)
+        return [
+            *self.analyses.glob("*"),
+            *self.figures.glob("*"),
+            *(path for path in reports if path.exists()),
+        ]
+
+    def matching(self, pattern: Path) -> list[Path]:
+        """The files that are there for a path with a `*` in its name, in order."""
+        return sorted(pattern.parent.glob(pattern.name))
+
     def name(self, path: Path) -> str:
         """The path of one of the files below the folder, with / on every machine."""
         return "/".join(path.parts[len(self.root.parts) :])
 
-    def index_file(self, name: str) -> Path:
-        """One file made from the others, to search them quickly; it can be deleted at any time."""
-        return self.root / "prepared" / name
+    def role(self, path: Path) -> Role:
+        """What one of the files is."""
+        if path == notes_beside(path):
+            return "notes"
+        if path in (self.report_page, self.report_text, self.report_numbers):
+            return "report"
+        roles: dict[Path, Role] = {
+            self.index: "index",
+            self.analyses: "result",
+            self.figures: "figure",
+        }
+        return roles.get(path.parent, "scan")
+
+
+def notes_beside(path: Path) -> Path:
+    """Where the digest of a file that was written after the scan is noted."""
+    return path.with_name("digests.jsonl")
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

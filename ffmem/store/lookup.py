@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.address import Address, Sign
+from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.scan.state.tallies import UNIT
+from ffmem.store.cells import Rows, sign_factor
 from ffmem.store.parquet_tables import (
     OTHER,
     SURE,
     End,
     all_pushes,
     by_token,
-    cell_rows,
     end_column,
     read_column,
     rows_where,
@@ -30,7 +30,6 @@ from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import PUSHING, Arrays, is_current_index, load_arrays, open_index
 from ffmem.store.word_index import fold_case, word_spans
 
-Rows = NDArray[np.int64]
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
 STATISTICS = ("fires", "mean", "largest", "probability")
 
@@ -131,47 +130,12 @@ class MemoryIndex:
         """The tokens whose text is exactly this; if there is none, with a space in front of it."""
         return self._ids.get(text) or self._ids.get(" " + text, [])
 
-    @cached_property
-    def _layers(self) -> tuple[NDArray[np.int64], Rows, Rows, Rows]:
-        """Of every layer: its number, memories, first memory, first cell."""
-        numbers, sizes = np.array(self.store.manifest.layers, dtype=np.int64).T
-        before = np.cumsum(sizes) - sizes
-        return numbers, sizes, before, before * (2 if self.store.manifest.signed else 1)
-
-    @property
-    def cells(self) -> int:
-        """Cells in all layers."""
-        return int(self._layers[1].sum()) * (2 if self.store.manifest.signed else 1)
-
-    def addresses(self, rows: Rows) -> list[Address]:
-        """The addresses of cells."""
-        numbers, _, _, first_cell = self._layers
-        layer = np.searchsorted(first_cell, rows, side="right") - 1
-        cells = (rows - first_cell[layer]).tolist()
-        pairs = zip(numbers[layer].tolist(), cells, strict=True)
-        return [self.store.address(number, cell) for number, cell in pairs]
-
-    def address(self, row: int) -> Address:
-        """The address of one cell."""
-        return self.addresses(np.array([row]))[0]
-
-    def layer_rows(self, number: int) -> slice:
-        """The rows of a layer's cells."""
-        first = self.store._first_rows[number]
-        size = self.store.memories[number] * (2 if self.store.manifest.signed else 1)
-        return slice(first, first + size)
-
-    def memory(self, cell: Address) -> int:
-        """A cell's memory, counted over all layers."""
-        layer = list(self.store.memories).index(cell.layer)
-        return int(self._layers[2][layer]) + cell.index
-
     def value_tokens(
         self, cell: Address, end: End = "promoted", count: int = 20
     ) -> list[TokenPush]:
         """The tokens that a cell promotes most, or suppresses; strongest first."""
-        stored = OTHER[end] if cell.sign == "-" else end
-        row, sign = self.memory(cell), -1 if cell.sign == "-" else 1
+        row, sign = self.store.cells.memory(cell), sign_factor(cell)
+        stored = OTHER[end] if sign < 0 else end
         tokens, logits = self._values.ends(row, stored)
         return [
             TokenPush(token, self.words[token], sign * logit)
@@ -180,11 +144,7 @@ class MemoryIndex:
 
     def top_texts(self, rows: Rows, count: int) -> list[list[str]]:
         """The texts of the tokens that each of some cells promotes most."""
-        _, sizes, first_memory, first_cell = self._layers
-        layer = np.searchsorted(first_cell, rows, side="right") - 1
-        within = rows - first_cell[layer]
-        negative = within >= sizes[layer]
-        memories = first_memory[layer] + within - np.where(negative, sizes[layer], 0)
+        memories, negative = self.store.cells.memories_of(rows)
         tokens = self.arrays["promoted"][memories, :count]
         if negative.any():
             tokens = np.where(
@@ -200,8 +160,7 @@ class MemoryIndex:
     def ending_in(self, token: int) -> Matches:
         """The cells of whose triggers two or more end in a token, by how many; most first."""
         table = rows_where(self.store, "endings", "token", token)
-        numbers, _, _, first_cell = self._layers
-        rows = first_cell[np.searchsorted(numbers, table["layer"])] + table["cell"]
+        rows = self.store.cells.first_rows(table["layer"]) + table["cell"]
         counts = table["count"]
         order = np.lexsort((rows, -counts))
         return Matches.of(rows[order], counts[order])
@@ -215,11 +174,10 @@ class MemoryIndex:
                 fires, totals = store.array("fires"), store.array("totals")
                 return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)
             case "probability":
-                found = np.empty(self.cells, dtype=np.float32)
-                sign: Sign = "+" if store.manifest.signed else ""
-                found[cell_rows(store, sign)] = self._values.probability("promoted")
-                if store.manifest.signed:
-                    found[cell_rows(store, "-")] = self._values.probability("suppressed")
+                found = np.empty(store.cells.count, dtype=np.float32)
+                for sign in store.cells.signs:
+                    end: End = "suppressed" if sign == "-" else "promoted"
+                    found[store.cells.rows_with(sign)] = self._values.probability(end)
                 return found
             case _:
                 return np.asarray(store.array(name))
@@ -241,7 +199,7 @@ class MemoryIndex:
         return place if place < count and name(place) == wanted else None
 
     def with_words(self, phrase: str) -> Matches:
-        """The cells with most triggers (of the 25 strongest) that hold all words of a phrase.
+        """The cells with most triggers (of those shown to people) that hold all words of a phrase.
 
         Of a word that is in more than COMMON triggers, cells with one such trigger are left out;
         of several words that are common together, only the first triggers are counted.
@@ -263,7 +221,7 @@ class MemoryIndex:
         where = flat_indices(starts[:few], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
         rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
-        return Matches.of(rows, counts.astype(np.uint8), share).by_score()  # 25 triggers at most
+        return Matches.of(rows, counts.astype(np.uint8), share).by_score()
 
     def _common(self, number: int) -> Matches | None:
         """What was counted in advance for a common word, or None for another."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.address import Address, Sign
+from ffmem.address import Sign
 from ffmem.errors import StoreError
 from ffmem.store.scan_store import ScanStore
 
@@ -117,12 +117,14 @@ class Pushes:
 
 def all_pushes(store: ScanStore, end: End) -> Pushes:
     """What every cell promotes, or suppresses; a - cell promotes what its value suppresses."""
-    signs: dict[Sign, End] = {"+": end, "-": OTHER[end]} if store.manifest.signed else {"": end}
+    signs: dict[Sign, End] = {
+        sign: OTHER[end] if sign == "-" else end for sign in store.cells.signs
+    }
     sizes = store.memories.values()
     layers = np.repeat(np.array(list(store.memories)), list(sizes))
     memories = np.concatenate([np.arange(size) for size in sizes])
     return Pushes(
-        rows=np.concatenate([cell_rows(store, sign) for sign in signs]),
+        rows=np.concatenate([store.cells.rows_with(sign) for sign in signs]),
         layers=np.tile(layers, len(signs)),
         memories=np.tile(memories, len(signs)),
         sure=np.concatenate([end_column(store, SURE[stored]) for stored in signs.values()]),
@@ -140,13 +142,3 @@ def by_token(
     starts = np.concatenate([[0], np.cumsum(np.bincount(in_rank_order, minlength=words))])
     ranks, places = np.divmod(order, max(len(ordered.rows), 1))
     return starts.astype(np.int64), ordered.rows[places].astype(np.int32), ranks.astype(np.uint8)
-
-
-def cell_rows(store: ScanStore, sign: Sign) -> NDArray[np.int64]:
-    """The rows of one sign's cells, memory by memory over all layers."""
-    return np.concatenate(
-        [
-            store.row(Address(number, 0, sign)) + np.arange(memories)
-            for number, memories in store.memories.items()
-        ]
-    )

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ffmem.corpus.kept_sentences import KeptSentences, flat_indices
 from ffmem.errors import StoreError
 from ffmem.store.digests import first_wrong
-from ffmem.store.scan_writer import NO_SENTENCE
 
 if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
+    from ffmem.store.slots import Kind
 
 # What numpy raises at a broken header, and code at an array that says what it cannot.
 UNREADABLE = (OSError, ValueError, EOFError, TypeError, ArithmeticError, SyntaxError, TokenError)
@@ -55,7 +55,7 @@ def contradictions(store: ScanStore, kind: str) -> Iterator[None]:
         refuse_damage(store)  # a digest knows which of them it is
         names = FILES[kind] if kind == "tally" else (*FILES[kind], *FILES["kept"])
         raise StoreError(
-            f"{store.folder.root / 'arrays'}: one of {', '.join(names)} is damaged "
+            f"{store.folder.arrays}: one of {', '.join(names)} is damaged "
             f"({first_line(error)}); {store.folder.remedy}"
         ) from None
 
@@ -78,8 +78,7 @@ def check_shapes(store: ScanStore) -> None:
 
 def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of every array, by the manifest and the number of sentences."""
-    settings, signs = store.manifest.key.settings, 2 if store.manifest.signed else 1
-    cells = signs * sum(memories for _, memories in store.manifest.layers)
+    settings, cells = store.manifest.key.settings, store.cells.count
     sentences, tokens = len(store.array("sentence_numbers")), len(store.array("sentence_tokens"))
     types = {"coefficients": "<f4", "sentences": "<u4", "positions": "<u2"}
     slots = {
@@ -136,22 +135,23 @@ def check_counts(fires: int, largest: float, prefixes: int) -> None:
 def range_damage(store: ScanStore) -> Iterator[tuple[str, str]]:
     """Every file of a scan that says what it cannot, with the reason, as far as can be seen."""
     looks: list[tuple[str, Callable[[ScanStore], None]]] = [
-        ("arrays/sentence_*.npy", check_sentences),
-        ("arrays/trigger_*.npy", lambda store: check_slots(store, "trigger")),
-        ("arrays/sample_*.npy", lambda store: check_slots(store, "sample")),
-        ("arrays/fires.npy", check_fires),
-        ("arrays/largest.npy", check_largest),
+        ("sentence_*", check_sentences),
+        ("trigger_*", lambda store: check_slots(store, "trigger")),
+        ("sample_*", lambda store: check_slots(store, "sample")),
+        ("fires", check_fires),
+        ("largest", check_largest),
     ]
-    for file, look in looks:
+    folder = store.folder
+    for array, look in looks:
         try:
             look(store)
         except (*UNREADABLE, LookupError) as error:
-            yield file, f"cannot be right ({first_line(error)})"
+            yield folder.name(folder.array(array)), f"cannot be right ({first_line(error)})"
     for name in TABLES:
         try:
             read_table(store, name)
         except (*UNREADABLE, LookupError) as error:
-            yield f"{name}.parquet", f"cannot be read ({first_line(error)})"
+            yield folder.name(folder.table(name)), f"cannot be read ({first_line(error)})"
 
 
 def check_sentences(store: ScanStore) -> None:
@@ -163,16 +163,14 @@ def check_sentences(store: ScanStore) -> None:
     bytes(kept.text).decode("utf-8", "surrogatepass")
 
 
-def check_slots(store: ScanStore, kind: str) -> None:
+def check_slots(store: ScanStore, kind: Kind) -> None:
     """Coefficients that are numbers, in order, at places that exist; some cells at a time."""
     for first in range(0, len(store.array("fires")), CELLS):
-        coefficients, sentences, positions = (
-            store.array(f"{kind}_{name}")[first : first + CELLS] for name in SLOTS
-        )
-        filled = sentences != NO_SENTENCE
-        below = np.where(filled, coefficients, -np.inf)  # unfilled slots come last
+        slots = store.slots(slice(first, first + CELLS), kind)
+        below = np.full(slots.mask.shape, -np.inf, np.float32)  # unfilled slots come last
+        below[slots.mask] = slots.coefficient
         check_coefficients(below, in_order=kind == "trigger")
-        check_places(store.sentences, store.sentences.rows(sentences[filled]), positions[filled])
+        check_places(store.sentences, slots.sentence, slots.position)
 
 
 def check_fires(store: ScanStore) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from ffmem.address import Address
 from ffmem.errors import StoreError
 from ffmem.store.digests import check_note, write_and_note
-from ffmem.store.folder import write_errors
+from ffmem.store.folder import StudyFolder, write_errors
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,7 @@ def _restore_inside(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
     return value
 
 
-BESIDE = "other-settings"
 NOT_SETTINGS = ("scan", "ffmem")  # a result of another scan or version is out of date
-
-
-def result_path(folder: Path, name: str) -> Path:
-    """Where the result of an analysis lies."""
-    return folder / "analyses" / f"{name}.json"
 
 
 def settings_in(made_from: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +97,7 @@ def settings_in(made_from: dict[str, Any]) -> dict[str, Any]:
 
 def own_made_from(folder: Path, name: str, scan: Any) -> dict[str, Any] | None:
     """What the study's own result was made from; None if it has none of this scan."""
-    path = result_path(folder, name)
+    path = StudyFolder(folder).result(name)
     try:
         found = read_result(path).made_from if path.exists() else None
     except StoreError:  # damaged: make it again
@@ -123,7 +117,7 @@ def place_for(folder: Path, name: str, made_from: dict[str, Any]) -> Path:
 def other_settings_folder(folder: Path, made_from: dict[str, Any]) -> Path:
     """A folder named by the settings of its results."""
     words = (f"{name}-{value}" for name, value in settings_in(made_from).items())
-    return folder / BESIDE / re.sub(r"[^\w.-]+", "-", "-".join(words))
+    return StudyFolder(folder).other_settings(re.sub(r"[^\w.-]+", "-", "-".join(words))).root
 
 
 def move_to_other_settings(
@@ -137,9 +131,10 @@ def move_to_other_settings(
     if own is None or settings_in(own) == settings_in(made_from):
         return None
     beside = other_settings_folder(folder, own)
-    for path in (result_path(folder, name), *(folder / "analyses" / file for file in arrays)):
+    there, new = StudyFolder(folder), StudyFolder(beside)
+    for path in (there.result(name), *map(there.numbers, arrays)):
         if path.exists():
             with write_errors(beside):
-                (beside / "analyses").mkdir(parents=True, exist_ok=True)
-                path.replace(beside / "analyses" / path.name)
+                new.analyses.mkdir(parents=True, exist_ok=True)
+                path.replace(new.root / there.name(path))
     return beside

@@ -97,7 +97,7 @@ def write_endings(folder: StudyFolder, state: ScanState, kept: KeptSentences) ->
         cells, slots = np.nonzero(places != EMPTY)
         sentences, positions = sentence_and_position(places[cells, slots])
         read = positions > 0
-        rows = np.searchsorted(kept.numbers, sentences[read])
+        rows = kept.rows(sentences[read])
         last = kept.tokens[kept.starts[rows] + positions[read] - 1]
         pairs = cells[read].astype(np.int64) << 32 | last
         found, counts = np.unique(pairs, return_counts=True)

@@ -55,7 +55,7 @@ def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: No
                 digests |= save(store.folder, name, array)
             files = {name: asdict(digest) for name, digest in digests.items()}
             note = json.dumps(seal({**mark(store), "files": files}))
-            write_whole(store.folder.index_file("made.json"), lambda part: part.write_text(note))
+            write_whole(store.folder.index_note, lambda part: part.write_text(note))
         except StoreError:
             return dict(index_arrays(store, watch))
     return load_arrays(store)
@@ -63,7 +63,7 @@ def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: No
 
 def load_arrays(store: ScanStore) -> Arrays:
     """The arrays that are in the folder, memory-mapped."""
-    files = sorted(store.folder.index_file("").glob("*.npy"))
+    files = store.folder.matching(store.folder.index_array("*"))
     return {path.stem: np.load(path, mmap_mode="r").view(np.ndarray) for path in files}
 
 
@@ -84,9 +84,8 @@ def mark(store: ScanStore) -> dict[str, Any]:
 
 def is_current_index(store: ScanStore) -> bool:
     """Whether the folder has the arrays, whole and of this scan."""
-    path = store.folder.index_file
     try:
-        found = unseal(json.loads(path("made.json").read_text(encoding="utf-8")))
+        found = unseal(json.loads(store.folder.index_note.read_text(encoding="utf-8")))
         files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -96,8 +95,8 @@ def is_current_index(store: ScanStore) -> bool:
 
 def clear(folder: StudyFolder) -> None:
     """Remove what an earlier version, or an interrupted run, has left."""
-    with write_errors(folder.index_file("")):
-        for path in [folder.index_file("made.json"), *folder.index_file("").glob("*.npy")]:
+    with write_errors(folder.index):
+        for path in [folder.index_note, *folder.matching(folder.index_array("*"))]:
             path.unlink(missing_ok=True)
 
 
@@ -108,7 +107,7 @@ def save(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
         with part.open("wb") as file:
             np.save(file, array)
 
-    return write_with_digest(folder, folder.index_file(f"{name}.npy"), write)
+    return write_with_digest(folder, folder.index_array(name), write)
 
 
 def index_arrays(

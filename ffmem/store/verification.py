@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ffmem.errors import StoreError
 from ffmem.store.digests import (
-    NOTES,
     SEAL,
     FileDigest,
     Files,
@@ -22,8 +21,6 @@ from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import ManifestError, no_scan, read_manifest
 from ffmem.store.range_checks import range_damage
 from ffmem.store.scan_store import ScanStore
-
-WRITTEN_LATER = ("analyses/*", "figures/*", "report.html", "report.md", "numbers.json")
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,9 @@ class Inventory:
             for file, what in range_damage(ScanStore.open(scan)):
                 yield Damage(self._name(scan) + file, what)
         except StoreError as error:  # its sentence names the file, and then what to do
-            yield Damage(f"{self._name(scan)}arrays", f"cannot be read: {str(error).split(';')[0]}")
+            yield Damage(
+                self._below(StudyFolder(scan).arrays), f"cannot be read: {str(error).split(';')[0]}"
+            )
 
     def add_scan(self, folder: StudyFolder) -> None:
         """Add the files that a manifest names."""
@@ -73,7 +72,7 @@ class Inventory:
         try:
             manifest = read_manifest(folder)
         except ManifestError:
-            self.damage.append(Damage(f"{name}manifest.json", "is not as it was written"))
+            self.damage.append(Damage(self._below(folder.manifest), "is not as it was written"))
             return
         self._add(name, manifest.files)
         if not manifest.files:
@@ -81,58 +80,55 @@ class Inventory:
 
     def add_index(self, folder: StudyFolder) -> None:
         """Add the files of the search index, if there is one."""
-        path, name = folder.index_file("made.json"), self._name(folder.root)
-        if not path.exists():
+        if not folder.index_note.exists():
             return
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(folder.index_note.read_text(encoding="utf-8"))
             if SEAL not in data and "files" not in data:  # an older version's: it is made again
                 return
             files = {name: FileDigest(**one) for name, one in unseal(data)["files"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
-            self.damage.append(Damage(f"{name}prepared/made.json", "is not as it was written"))
+            self.damage.append(Damage(self._below(folder.index_note), "is not as it was written"))
             return
-        self._add(name, files)
+        self._add(self._name(folder.root), files)
 
-    def add_later(self, folder: Path) -> None:
+    def add_later(self, folder: StudyFolder) -> None:
         """Add results, figures and reports, and those of them that nobody noted."""
-        name, noted = self._name(folder), set()
-        for notes in (folder / part / NOTES for part in ("", "analyses", "figures")):
+        noted = set()
+        for notes in folder.notes():
             found, damaged = read_notes(notes)
             below = self._name(notes.parent)
             noted |= {below + file for file in found}
             self.files |= {below + file: tuple(known) for file, known in found.items()}
             if damaged:
                 what = f"has {damaged:,} lines that are not as they were written"
-                self.damage.append(Damage(f"{below}{NOTES}", what))
+                self.damage.append(Damage(self._below(notes), what))
         there = {
-            name + self._below(folder, path) for one in WRITTEN_LATER for path in folder.glob(one)
+            self._below(path)
+            for path in folder.written_later()
+            if folder.role(path) != "notes" and path.suffix != ".part"
         }
-        self.results_without += sorted(
-            file for file in there - noted if not file.endswith((NOTES, ".part"))
-        )
+        self.results_without += sorted(there - noted)
 
     def _add(self, name: str, files: Files) -> None:
         self.files |= {name + file: (known,) for file, known in files.items()}
 
     def _name(self, folder: Path) -> str:
         """The path of a folder below the study, ready to have a file's name put behind it."""
-        below = self._below(self.root, folder)
+        below = self._below(folder)
         return below + "/" if below else ""
 
-    @staticmethod
-    def _below(root: Path, path: Path) -> str:
-        return StudyFolder(root).name(path)
+    def _below(self, path: Path) -> str:
+        return StudyFolder(self.root).name(path)
 
 
 def inventory(root: Path) -> Inventory:
     """All files of the study in a folder, and of the scans in folders inside it."""
-    if not StudyFolder(root).manifest.exists():
-        raise StoreError(no_scan(StudyFolder(root)))
-    found = Inventory(root)
-    inside = sorted({path.parent for path in root.glob("*/manifest.json")})
-    for folder in (root, *inside):
-        found.add_scan(StudyFolder(folder))
-        found.add_index(StudyFolder(folder))
+    study, found = StudyFolder(root), Inventory(root)
+    if not study.manifest.exists():
+        raise StoreError(no_scan(study))
+    for folder in (study, *study.scans_inside()):
+        found.add_scan(folder)
+        found.add_index(folder)
         found.add_later(folder)
     return found

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import flat_indices, starts_of
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import NO_SENTENCE
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 CELLS = 1 << 15  # counted at a time
 COMMON = 20_000  # triggers from which on a word's memories are counted in advance
-TOP = 25  # a cell's strongest triggers are indexed, as many as the paper shows to people
 SEPARATORS = ((0xC2, 0x80, 0xBF), (0xE2, 0x80, 0x81), (0xE3, 0x80, 0x80))  # lead, then second byte
 
 
@@ -128,14 +127,11 @@ def first_of_each(which: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.in
 
 def sentence_triggers(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     """For every kept sentence the cells that it triggers, and how much of it each has read."""
-    numbers = np.asarray(store.array("trigger_sentences")[:, :TOP])
-    positions = np.asarray(store.array("trigger_positions")[:, :TOP])
-    cells, slots = np.nonzero(numbers != NO_SENTENCE)
-    rows = np.searchsorted(store.sentences.numbers, numbers[cells, slots])
-    order = np.argsort(rows, kind="stable")
-    yield "sentence_starts", starts_of(np.bincount(rows, minlength=len(store.sentences)))
-    yield "sentence_cells", cells[order].astype(np.int32)
-    yield "sentence_read", positions[cells, slots][order]
+    slots = store.slots(slice(None), top=TRIGGERS_SHOWN)
+    order = np.argsort(slots.sentence, kind="stable")
+    yield "sentence_starts", starts_of(np.bincount(slots.sentence, minlength=len(store.sentences)))
+    yield "sentence_cells", slots.cell[order].astype(np.int32)
+    yield "sentence_read", slots.position[order].astype(np.uint16)
 
 
 def common_words(
@@ -163,14 +159,11 @@ def count_words(
     store: ScanStore, few: WordOccurrences, starts: NDArray[np.int64], rows: slice
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(word, cell, triggers) of some cells, where two or more triggers hold the word."""
-    numbers = np.asarray(store.array("trigger_sentences")[rows, :TOP])
-    positions = np.asarray(store.array("trigger_positions")[rows, :TOP])
-    cells, slots = np.nonzero(numbers != NO_SENTENCE)
-    sentences = np.searchsorted(store.sentences.numbers, numbers[cells, slots])
-    sizes = starts[sentences + 1] - starts[sentences]
-    where = flat_indices(starts[sentences], sizes)
-    whole = few.read[where] <= np.repeat(positions[cells, slots], sizes)
-    pairs = few.words[where[whole]] * CELLS + np.repeat(cells, sizes)[whole]
+    slots = store.slots(rows, top=TRIGGERS_SHOWN)
+    sizes = starts[slots.sentence + 1] - starts[slots.sentence]
+    where = flat_indices(starts[slots.sentence], sizes)
+    whole = few.read[where] <= np.repeat(slots.position, sizes)
+    pairs = few.words[where[whole]] * CELLS + np.repeat(slots.cell, sizes)[whole]
     found, counts = np.unique(pairs, return_counts=True)
     found, counts = found[counts > 1], counts[counts > 1]
     return found // CELLS, found % CELLS + rows.start, counts

@@ -102,8 +102,7 @@ def demo_validation(store: ScanStore) -> Source | None:
     return Source(str(demo.VALID)) if of_demo else None
 
 
-FOLDER = "control-random-weights"  # inside the study that it is the control of
-MOST_SENTENCES = 500  # of its scan
+MOST_SENTENCES = 500  # that an untrained model scans
 
 
 def untrained_inputs(subject: StudyInputs, folder: Path) -> StudyInputs:

@@ -155,7 +155,7 @@ ANALYSES: dict[str, Analysis] = {
         "values",
         lambda w: Cost(0, 3 * w.memories, 2),
         figures=_values_figures,
-        arrays=("values.npz",),
+        arrays=("values",),
     ),
     "lenses": Analysis(
         Lenses,
@@ -176,7 +176,7 @@ ANALYSES: dict[str, Analysis] = {
         ),
         ("sample",),
         _composition_figures,
-        ("sample.npz",),
+        ("sample",),
     ),
     "refinement": Analysis(
         Refinement,
@@ -185,7 +185,7 @@ ANALYSES: dict[str, Analysis] = {
         lambda _: Cost(seconds=1),
         ("sample",),
         _refinement_figures,
-        ("sample.npz",),
+        ("sample",),
     ),
     "last-layer": Analysis(
         LastLayer,
@@ -193,7 +193,7 @@ ANALYSES: dict[str, Analysis] = {
         "refinement",
         lambda _: Cost(seconds=1),
         ("sample",),
-        arrays=("sample.npz",),
+        arrays=("sample",),
     ),
     "causal": Analysis(
         Causal,

@@ -6,37 +6,43 @@ from contextlib import suppress
 from pathlib import Path
 
 from ffmem.errors import FfmemError
-from ffmem.store.digests import NOTES
 from ffmem.store.folder import StudyFolder
 from ffmem.store.verification import Damage, inventory
-from ffmem.studies.inputs import FOLDER as CONTROL
 from ffmem.studies.registry import ANALYSES
 
-ARRAYS = {"values.npz": "values", "sample.npz": "refinement"}  # by the analysis that makes them
+ARRAYS = {"values": "values", "sample": "refinement"}  # by the analysis that makes them
 
 
 def remedy(root: Path, file: str) -> str:
     """What makes a file of the study whole again."""
-    folder, _, name = file.rpartition("/")
-    if name == NOTES:
-        return "delete it; files that are written from now on are noted again"
-    if folder.endswith("prepared"):
-        return f"delete the folder {root / folder}; it is made again when it is needed"
-    control = folder.split("/")[0] == CONTROL
-    if folder.endswith("analyses"):
-        return _analyse_again(root, name, " --control random-weights" if control else "")
-    inside = root / CONTROL if control else root
-    if folder.endswith("figures") or name in ("report.html", "report.md", "numbers.json"):
-        return f"run `ffmem report {inside}`"
-    return StudyFolder(inside).remedy
+    inside = holder(root, file)
+    match inside.role(root / file):
+        case "notes":
+            return "delete it; files that are written from now on are noted again"
+        case "index":
+            return f"delete the folder {inside.index}; it is made again when it is needed"
+        case "result":
+            return _analyse_again(StudyFolder(root), inside, (root / file).stem)
+        case "figure" | "report":
+            return f"run `ffmem report {inside.root}`"
+        case "scan":
+            return inside.remedy
 
 
-def _analyse_again(root: Path, name: str, option: str) -> str:
-    analysis = ARRAYS.get(name, name.removesuffix(".json"))
+def holder(root: Path, file: str) -> StudyFolder:
+    """The study that a file belongs to: the one in a folder, or one inside it."""
+    inside = StudyFolder(root / file.split("/")[0])
+    return inside if inside.manifest.exists() else StudyFolder(root)
+
+
+def _analyse_again(study: StudyFolder, inside: StudyFolder, name: str) -> str:
+    analysis = ARRAYS.get(name, name)
     if analysis not in ANALYSES:
         return "delete it and run the command that made it again"
-    options = f"--only {analysis} --again {analysis}{option}"
-    return f"run `ffmem analyse {root} {options}`, as it was run before"
+    words = f"{inside.root} --only {analysis} --again {analysis}"
+    if inside == study.control:
+        words = f"{study.root} --only {analysis} --again {analysis} --control random-weights"
+    return f"run `ffmem analyse {words}`, as it was run before"
 
 
 def sentence(root: Path, damage: Damage) -> str:

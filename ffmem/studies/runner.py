@@ -14,14 +14,13 @@ import torch
 
 from ffmem.errors import FfmemError
 from ffmem.store.digests import write_and_note
-from ffmem.store.folder import write_whole
+from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.range_checks import refuse_damage
 from ffmem.store.result_files import (
     ResultFile,
     move_to_other_settings,
     place_for,
     read_result,
-    result_path,
     write_result,
 )
 from ffmem.studies.inputs import StudyInputs
@@ -47,11 +46,6 @@ class AnalysisEvent:
 
 
 Watch = Callable[[AnalysisEvent], None]
-
-
-def failure_path(folder: Path, name: str) -> Path:
-    """Where the traceback of an analysis that failed lies."""
-    return folder / "failures" / f"{name}.txt"
 
 
 def run_analyses(
@@ -95,7 +89,7 @@ def place_of_result(folder: Path, name: str, subject: StudyInputs) -> Path:
 
 def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
     """Whether the analysis' result is there, made from the same things."""
-    path = result_path(folder, name)
+    path = StudyFolder(folder).result(name)
     try:
         return path.exists() and read_result(path).made_from == result_key(name, subject)
     except FfmemError:  # damaged: make it again
@@ -105,7 +99,7 @@ def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
 def run_analysis(subject: StudyInputs, name: str, folder: Path) -> AnalysisEvent:
     """Run one analysis and write its result; a failure is kept as a file with the traceback."""
     began = time.monotonic()
-    failure = failure_path(folder, name)
+    failure = StudyFolder(folder).failure(name)
     try:
         _, earlier = make_result(subject, name, folder)
     except FfmemError as error:
@@ -129,7 +123,7 @@ def make_result(subject: StudyInputs, name: str, folder: Path) -> tuple[Any, Pat
     seconds = round(time.monotonic() - began, 2)
     made = result_key(name, subject)
     earlier = move_to_other_settings(folder, name, made, ANALYSES[name].arrays)
-    write_result(result_path(folder, name), ResultFile(name, made, seconds, result))
+    write_result(StudyFolder(folder).result(name), ResultFile(name, made, seconds, result))
     return result, earlier
 
 
@@ -139,13 +133,13 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
     Where several results were made from one file and one of them has other settings than the
     study's own, the file lies with that one.
     """
-    for file, arrays in (("values.npz", value_arrays), ("sample.npz", sample_arrays)):
+    for file, arrays in (("values", value_arrays), ("sample", sample_arrays)):
         made = [
             one for one in events if one.state == "made" and file in ANALYSES[one.analysis].arrays
         ]
         beside = [event.beside for event in made if event.beside is not None]
         if made:
-            write_npz((beside[0] if beside else folder) / "analyses" / file, arrays(subject))
+            write_npz(StudyFolder(beside[0] if beside else folder).numbers(file), arrays(subject))
 
 
 def value_arrays(subject: StudyInputs) -> dict[str, Any]:

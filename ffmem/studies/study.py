@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
+from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
-from ffmem.store.result_files import ResultFile, read_result, restore, result_path
+from ffmem.store.memory_page import MemoryPage, MemoryPages, memory_pages
+from ffmem.store.result_files import ResultFile, read_result, restore
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.memory import Memory
 from ffmem.studies.registry import ANALYSES
-from ffmem.studies.runner import failure_path
 
 if TYPE_CHECKING:
     import pandas
@@ -39,12 +39,12 @@ class Study:
     @property
     def names(self) -> tuple[str, ...]:
         """The analyses that have a result, in the paper's order."""
-        return tuple(name for name in ANALYSES if result_path(self.folder, name).exists())
+        return tuple(name for name in ANALYSES if self.store.folder.result(name).exists())
 
     @property
     def failures(self) -> tuple[str, ...]:
         """The analyses that ended with a traceback."""
-        return tuple(name for name in ANALYSES if failure_path(self.folder, name).exists())
+        return tuple(name for name in ANALYSES if self.store.folder.failure(name).exists())
 
     def record(self, name: str) -> ResultFile:
         """A result as it lies on disk, with what it was made from and how long it took."""
@@ -53,7 +53,7 @@ class Study:
                 f"{self.folder} has no result {name!r}; make it with "
                 f"`ffmem analyse {self.folder} --only {name}`"
             )
-        return read_result(result_path(self.folder, name))
+        return read_result(self.store.folder.result(name))
 
     @cached_property
     def _results(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Study:
                 self._results[name] = restore(ANALYSES[name].result, record.result)
             except (TypeError, ValueError, KeyError, AttributeError):
                 raise StoreError(
-                    f"{result_path(self.folder, name)} was written by another version of ffmem; "
+                    f"{self.store.folder.result(name)} was written by another version of ffmem; "
                     f"make it again with `ffmem analyse {self.folder} --only {name} --again {name}`"
                 ) from None
         return self._results[name]
@@ -115,17 +115,14 @@ class Study:
         """Questions to all memories at once."""
         return MemoryIndex.at_once(self.store)
 
-    def memory(self, address: Address | str) -> Memory:
-        """One memory: triggers, value tokens, counts; a notebook shows it as a page."""
+    def memory(self, address: Address | str) -> MemoryPage | MemoryPages:
+        """One memory: triggers, value tokens, counts; a notebook shows it as a page.
+
+        A gated memory has a page for each sign: `L2.10` gives both, `L2.10+` one.
+        """
         wanted = Address.parse(address) if isinstance(address, str) else address
-        cell = self.store.cells(wanted)[0]
-        return Memory(
-            address=cell,
-            counts=self.store.counts(cell),
-            promoted=tuple(self.search.value_tokens(cell)),
-            suppressed=tuple(self.search.value_tokens(cell, "suppressed")),
-            triggers=tuple(self.store.triggers(cell)),
-        )
+        pages = memory_pages(self.search, wanted)
+        return pages[0] if len(pages) == 1 else pages
 
     def _repr_html_(self) -> str:
         counts = self.store.manifest.counts
@@ -147,12 +144,13 @@ def save_charts(folder: Path, charts: dict[str, Any]) -> None:
     from ffmem.figures.saving import save
 
     for figure, chart in charts.items():
-        save(chart, folder / "figures", figure)
+        save(chart, StudyFolder(folder).figures, figure)
 
 
 def draw_other_settings(folder: Path, name: str) -> None:
     """Write the figures of a result that is not a study's own, beside it."""
-    result = restore(ANALYSES[name].result, read_result(result_path(folder, name)).result)
+    record = read_result(StudyFolder(folder).result(name))
+    result = restore(ANALYSES[name].result, record.result)
     save_charts(folder, charts_of(name, result))
 
 

@@ -91,6 +91,8 @@ def test_triggers_are_those_of_brute_force(scanned_toy: Scanned) -> None:
     strongest = torch.stack(best).sort(dim=0, descending=True).values[:TOP]
     for cell in range(0, strongest.shape[1], 5):
         expected = [value for value in strongest[:, cell].tolist() if value > 0]
-        found = [trigger.coefficient for trigger in store.triggers(store.address(2, cell))]
+        found = [
+            trigger.coefficient for trigger in store.triggers(store.cells.in_layer(2, [cell])[0])
+        ]
         found, expected = (each + [0.0] * (TOP - len(each)) for each in (found, expected))
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)

@@ -47,7 +47,7 @@ def test_static_lenses_are_those_of_the_slow_way(scanned_toy: Scanned) -> None:
         for cell, wanted in enumerate(following):
             if wanted < 0:
                 continue
-            address = store.address(row.layer, cell)
+            address = store.cells.in_layer(row.layer, [cell])[0]
             value = values[address.index] * (-1 if address.sign == "-" else 1)
             first, last = ranks_of(wanted, logits(model, value, "piece", ways[row.lens]))
             least, most = least + (last < 10), most + (first < 10)

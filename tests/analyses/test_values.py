@@ -35,7 +35,7 @@ def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> N
     for part in parts:
         layer = model.layer(part.layer)
         for cell in range(0, len(part.top), 7):
-            address = store.address(part.layer, cell)
+            address = store.cells.in_layer(part.layer, [cell])[0]
             value = value_vectors(layer)[address.index]
             scores = logits(model, -value if address.sign == "-" else value, "piece")
             assert part.address(cell) == address

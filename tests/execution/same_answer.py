@@ -65,7 +65,7 @@ def every_cell(store: ScanStore) -> list[Address]:
         cell
         for layer, memories in store.memories.items()
         for index in range(memories)
-        for cell in store.cells(Address(layer, index))
+        for cell in store.cells.resolve(Address(layer, index))
     ]
 
 

@@ -41,7 +41,7 @@ def test_triggers_are_those_of_a_full_sort(
     best = torch.stack([m.amax(dim=0) for m in every.values()]).clamp(min=0)
     strongest = best.sort(dim=0, descending=True).values[:6]
     for cell, expected in enumerate(strongest.T.tolist()):
-        found = store.triggers(store.address(2, cell))
+        found = store.triggers(store.cells.in_layer(2, [cell])[0])
         stored = [t.coefficient for t in found] + [0.0] * (6 - len(found))
         assert stored == pytest.approx(expected, rel=1e-5, abs=1e-5)
         own = [float(every[t.sentence][t.position - 1, cell]) for t in found]
@@ -192,5 +192,5 @@ def test_a_planted_memory_is_found_with_its_pattern(tmp_path: Path) -> None:
     assert store.counts(Address(1, 5)).fires == 4
     lookup = MemoryIndex.at_once(store)
     assert lookup.value_tokens(Address(1, 5))[0].text == "q"
-    assert lookup.address(lookup.promoters(promoted).rows[0]) == Address(1, 5)
-    assert lookup.address(lookup.ending_in(planted).rows[0]) == Address(1, 5)
+    assert lookup.store.cells.address(lookup.promoters(promoted).rows[0]) == Address(1, 5)
+    assert lookup.store.cells.address(lookup.ending_in(planted).rows[0]) == Address(1, 5)

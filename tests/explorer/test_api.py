@@ -189,7 +189,7 @@ def test_every_route_of_the_api_has_a_sentence(client: TestClient) -> None:
 def test_a_memory_in_json_is_the_memory_in_the_store(
     client: TestClient, explored: StudyContext
 ) -> None:
-    cell = explored.lookup.address(5)
+    cell = explored.lookup.store.cells.address(5)
     found = client.get(f"/api/memories/{cell}", params={"triggers": 3}).json()
     expected = explored.store.triggers(cell)
     assert found["stored_triggers"] == len(expected)

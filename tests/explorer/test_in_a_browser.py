@@ -71,7 +71,7 @@ def test_a_persons_whole_path(browser: Any, address: str, opened: StudyContext) 
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
     page, complaints = page_of(context)
 
-    token = opened.lookup.value_tokens(opened.lookup.address(100), count=1)[0].text
+    token = opened.lookup.value_tokens(opened.lookup.store.cells.address(100), count=1)[0].text
     page.goto(address)
     page.get_by_label("Find memories that promote the token").fill(token)
     page.get_by_role("button", name="Search").click()

@@ -86,10 +86,14 @@ def test_silencing_moves_the_distribution_as_an_edit_does(
 def test_a_phrase_finds_the_memories_that_fire_on_it(
     client: TestClient, explored: StudyContext, model: LanguageModel
 ) -> None:
-    trigger = explored.store.triggers(explored.lookup.address(3))[0]
+    trigger = explored.store.triggers(explored.lookup.store.cells.address(3))[0]
     phrase = trigger.before + trigger.last
     answer = client.get("/api/search", params={"by": "meaning", "q": phrase, "count": 500}).json()
-    hit = next(hit for hit in answer["hits"] if hit["address"] == str(explored.lookup.address(3)))
+    hit = next(
+        hit
+        for hit in answer["hits"]
+        if hit["address"] == str(explored.lookup.store.cells.address(3))
+    )
     assert hit["score"] * hit["largest"] == pytest.approx(trigger.coefficient, rel=1e-3)
     assert client.get("/search", params={"by": "meaning", "q": phrase}).status_code == 200
     assert client.get("/api/search", params={"by": "meaning", "q": " "}).json()["total"] == 0

@@ -46,7 +46,11 @@ def test_any_memory_by_a_statistic(
         answer = found(client, by="any", sort=name, reverse=reverse, count=500, **where)
         numbers = [hit[name] for hit in answer["hits"]]
         assert numbers == sorted(numbers, reverse=not reverse)
-        whole = explored.lookup.cells if layer is None else explored.lookup.cells // 3
+        whole = (
+            explored.lookup.store.cells.count
+            if layer is None
+            else explored.lookup.store.cells.count // 3
+        )
         assert answer["total"] == whole
         assert layer is None or all(hit["address"].startswith("L2.") for hit in answer["hits"])
 
@@ -79,7 +83,7 @@ def test_pages_follow_one_another(client: TestClient) -> None:
 def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
     client: TestClient, explored: StudyContext
 ) -> None:
-    sign = "+" if explored.store.manifest.signed else ""
+    sign = explored.store.cells.signs[0]
     record = {
         "key": f"L2.7{sign}",
         "description": "ends with ‘<river>’",

@@ -14,6 +14,7 @@ from ffmem.store import word_index as trigger_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index
+from ffmem.store.slots import TRIGGERS_SHOWN
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
@@ -28,26 +29,26 @@ def every_cell(store: ScanStore) -> list[Address]:
         cell
         for layer, memories in store.memories.items()
         for index in range(memories)
-        for cell in store.cells(Address(layer, index))
+        for cell in store.cells.resolve(Address(layer, index))
     ]
 
 
 def as_counts(lookup: MemoryIndex, found: Matches) -> dict[Address, int]:
-    return dict(zip(lookup.addresses(found.rows), found.scores.tolist(), strict=True))
+    return dict(zip(lookup.store.cells.addresses(found.rows), found.scores.tolist(), strict=True))
 
 
 def test_rows_and_addresses_are_inverse(store: ScanStore) -> None:
     lookup, cells = MemoryIndex.open(store), every_cell(store)
-    rows = np.array([store.row(cell) for cell in cells])
-    assert lookup.addresses(rows) == cells
-    assert sorted(rows.tolist()) == list(range(lookup.cells))
+    rows = np.array([store.cells.row(cell) for cell in cells])
+    assert lookup.store.cells.addresses(rows) == cells
+    assert sorted(rows.tolist()) == list(range(lookup.store.cells.count))
 
 
 def slow_words(store: ScanStore, wanted: set[str]) -> dict[Address, int]:
     """Count triggers whose prefix holds every word, by reading them all."""
     counts: Counter[Address] = Counter()
     for cell in every_cell(store):
-        for trigger in store.triggers(cell)[: trigger_words.TOP]:
+        for trigger in store.triggers(cell)[:TRIGGERS_SHOWN]:
             read, whole = trigger.before + trigger.last, trigger.next + trigger.rest
             words = re.findall(r"[^\W_]+", read.lower())
             if re.match(r"[^\W_]", whole) and re.search(r"[^\W_]$", read):
@@ -77,7 +78,7 @@ def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
     assert expected
     assert as_counts(again, again.with_words("the")) == expected
     monkeypatch.undo()
-    store.folder.index_file("made.json").unlink()
+    store.folder.index_note.unlink()
 
 
 def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(
@@ -96,7 +97,7 @@ def test_arrays_are_made_once_and_again_when_the_scan_differs(
     MemoryIndex.open(store)
     MemoryIndex.open(store, heard.append)
     assert not heard
-    store.folder.index_file("made.json").write_text("{}")
+    store.folder.index_note.write_text("{}")
     assert not is_current_index(store)
     MemoryIndex.open(store, heard.append)
     assert heard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
+from ffmem.store.digests import file_digest
+from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index
@@ -36,12 +39,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ScanStore:
         place = table.column_names.index(name)
         table = table.set_column(place, name, pa.array(few.astype(np.float32)))
     pq.write_table(table, folder / "values.parquet", row_group_size=50)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    older = {name: manifest[name] for name in manifest if name not in ("files", "seal")}
-    older["format"] = 1
-    (folder / "manifest.json").write_text(
-        json.dumps(older)
-    )  # from before digests: the table is new
+    digest = {"values.parquet": file_digest(folder / "values.parquet")}
+    replace(original.manifest, files=original.manifest.files | digest).write(StudyFolder(folder))
     return ScanStore.open(folder)
 
 
@@ -62,7 +61,7 @@ def values_of(store: ScanStore) -> list[dict[str, Any]]:
 def slow_pushing(store: ScanStore, token: int, end: str) -> list[tuple[Address, int, float]]:
     """Every cell that has a token at an end, with its rank and probability, in order."""
     other = {"promoted": "suppressed", "suppressed": "promoted"}
-    signs = {"+": end, "-": other[end]} if store.manifest.signed else {"": end}
+    signs = {"+": end, "-": other[end]} if store.cells.signed else {"": end}
     found = []
     for row in values_of(store):
         for order, (sign, stored) in enumerate(signs.items()):
@@ -82,7 +81,7 @@ def test_cells_of_every_token_stand_in_the_order_of_rank_and_probability(
     for token in range(0, len(lookup.words), 3):
         expected = slow_pushing(store, token, end)
         found = lookup.promoters(token, end)  # type: ignore[arg-type]
-        assert lookup.addresses(found.rows) == [cell for cell, _, _ in expected]
+        assert lookup.store.cells.addresses(found.rows) == [cell for cell, _, _ in expected]
         assert found.scores.tolist() == [rank for _, rank, _ in expected]
         ties += len(expected) - len({entry[1:] for entry in expected})
         if end == "promoted":
@@ -96,7 +95,7 @@ def test_the_ends_of_values_are_rows_of_the_table(
     store: ScanStore, lookup: MemoryIndex, end: str
 ) -> None:
     for row in values_of(store)[::7]:
-        for cell in store.cells(Address(row["layer"], row["memory"])):
+        for cell in store.cells.resolve(Address(row["layer"], row["memory"])):
             turned = cell.sign == "-"
             stored = ENDS[(end == "suppressed") != turned]
             pushes = lookup.value_tokens(cell, end)  # type: ignore[arg-type]
@@ -115,8 +114,8 @@ def test_cells_whose_triggers_end_in_a_token_are_those_of_the_table(
         rows = [row for row in table if row["token"] == token]
         rows.sort(key=lambda row: (-row["count"], row["layer"], row["cell"]))
         found = lookup.ending_in(token)
-        expected = [store.address(row["layer"], row["cell"]) for row in rows]
-        assert lookup.addresses(found.rows) == expected
+        expected = [store.cells.in_layer(row["layer"], [row["cell"]])[0] for row in rows]
+        assert lookup.store.cells.addresses(found.rows) == expected
         assert found.scores.tolist() == [row["count"] for row in rows]
 
 
@@ -125,7 +124,9 @@ def test_the_command_prints_that_order_and_writes_nothing(
 ) -> None:
     folder = str(store.folder.root)
     files = sorted(store.folder.root.rglob("*"))
-    token = next(push for push in lookup.value_tokens(lookup.address(0)) if push.text.isalpha())
+    token = next(
+        push for push in lookup.value_tokens(lookup.store.cells.address(0)) if push.text.isalpha()
+    )
     words = ("search", folder, "--token", token.text, "-n", "9")
     code, out, _ = run(capsys, *words, "--json")
     assert code == 0
@@ -137,7 +138,7 @@ def test_the_command_prints_that_order_and_writes_nothing(
     assert out.startswith(f"values that promote {token.text!r}")
     code, out, _ = run(capsys, "show", folder, "L2.7", "--json")
     pushes = [push["token"] for push in json.loads(out)[-1]["promoted"]]
-    last = store.cells(Address(2, 7))[-1]
+    last = store.cells.resolve(Address(2, 7))[-1]
     assert pushes == [push.token for push in lookup.value_tokens(last)]
     assert sorted(store.folder.root.rglob("*")) == files
 
@@ -167,7 +168,7 @@ def test_words_of_triggers_are_found_without_an_index_too(store: ScanStore) -> N
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_a_damaged_index_is_not_used(store: ScanStore, damage: str) -> None:
     expected = MemoryIndex.open(store).promoters(5).rows.tolist()
-    path = store.folder.index_file("promoting_rows.npy")
+    path = store.folder.index_array("promoting_rows")
     if damage == "gone":
         path.unlink()
     else:
@@ -190,6 +191,6 @@ def test_a_damaged_table_is_one_sentence(store: ScanStore, table: str, damage: s
 
 def ask_everything(store: ScanStore) -> None:
     lookup = MemoryIndex.at_once(store)
-    lookup.value_tokens(lookup.address(7))
+    lookup.value_tokens(lookup.store.cells.address(7))
     lookup.promoters(5)
     lookup.ending_in(5)

@@ -20,7 +20,7 @@ from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.report_writer import write_report
 from ffmem.store import digests
-from ffmem.store.digests import NOTES, write_and_note
+from ffmem.store.digests import write_and_note
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.range_checks import range_damage
 from ffmem.store.result_files import read_result
@@ -34,6 +34,7 @@ from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
 from tests.execution.small_scans import plan_for, sentences
 
+NOTES = "digests.jsonl"
 SELF_CHECKING = {"manifest.json", "prepared/made.json", NOTES, f"analyses/{NOTES}"}
 Harm = Callable[[Path], None]
 
@@ -285,7 +286,7 @@ def test_what_a_file_without_a_digest_cannot_say_is_seen(
     cell = next(
         cell for cell in map(Address, [1] * 64, range(64)) if len(store.triggers(cell)) == 6
     )
-    place = (store.row(cell), 0)
+    place = (store.cells.row(cell), 0)
     if name.startswith("sentence"):
         sentence = store.sentences.row(store.triggers(cell)[0].sentence)
         starts = {

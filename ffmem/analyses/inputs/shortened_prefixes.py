@@ -16,6 +16,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
+from ffmem.store.cells import sign_factor
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def _read(model: LanguageModel, batch: list[_Row], values: Tensor) -> None:
         tokens[number, : len(ids)] = ids
         for question, left, key in row.asked:
             places[key.layer].append((question, number, left - 1 + len(bos), key.index))
-            signs[question] = -1 if key.sign == "-" else 1
+            signs[question] = sign_factor(key)
     with ExitStack() as taps:
         readings = {
             layer: taps.enter_context(

@@ -9,13 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ffmem.address import Address, Sign
+from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.trigger_tokens import TriggerTokens, trigger_tokens
 from ffmem.memories.projection import PAPER, Lens, best, in_chunks
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
+from ffmem.store.cells import Cells
 from ffmem.store.scan_store import ScanStore
 
 Group = Literal["", "+", "-", "both"]  # which cells of a layer a number is about
@@ -31,7 +32,7 @@ class LayerValueRankings:
     """
 
     layer: int
-    signed: bool
+    cells: Cells
     top: Tensor
     probability: Tensor
     triggers: TriggerTokens
@@ -41,19 +42,14 @@ class LayerValueRankings:
 
     def groups(self) -> list[tuple[Group, slice]]:
         """The cells that numbers are given for: all, and in a gated layer each sign too."""
-        cells = len(self.top)
-        if not self.signed:
-            return [("", slice(0, cells))]
-        half = cells // 2
-        return [("+", slice(0, half)), ("-", slice(half, cells)), ("both", slice(0, cells))]
+        parts: list[tuple[Group, slice]] = [
+            (sign, self.cells.within(self.layer, sign)) for sign in self.cells.signs
+        ]
+        return [*parts, ("both", slice(0, len(self.top)))] if self.cells.signed else parts
 
     def address(self, cell: int) -> Address:
         """The name of one of the cells."""
-        if not self.signed:
-            return Address(self.layer, cell)
-        half = len(self.top) // 2
-        sign: Sign = "-" if cell >= half else "+"
-        return Address(self.layer, cell % half, sign)
+        return self.cells.in_layer(self.layer, [cell])[0]
 
 
 def cell_values(layer: FeedForward, signed: bool) -> Tensor:
@@ -68,14 +64,13 @@ def rank_values(
 ) -> Iterator[LayerValueRankings]:
     """One layer of the scan after the other; all logits of a layer are never held at once."""
     for number in store.memories:
-        signed = store.manifest.signed
         triggers = trigger_tokens(store, number)
         other = shuffle_rows(triggers.next[:, 0], generator)
-        values = cell_values(model.layer(number), signed)
+        values = cell_values(model.layer(number), store.cells.signed)
         wanted = torch.cat([triggers.next, other[:, None]], dim=1)
         top, probability, ranks = _project(model, values, wanted, lens)
         yield LayerValueRankings(
-            number, signed, top, probability, triggers, ranks[:, :-1], other, ranks[:, -1]
+            number, store.cells, top, probability, triggers, ranks[:, :-1], other, ranks[:, -1]
         )
 
 

@@ -62,9 +62,9 @@ def analyse(  # noqa: PLR0913 - one parameter an option
 
     from ffmem import demo
     from ffmem.corpus.sources import Source
+    from ffmem.store.folder import StudyFolder
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies import inputs as untrained
-    from ffmem.studies.inputs import SIZES, StudyInputs, scanned_model
+    from ffmem.studies.inputs import SIZES, StudyInputs, scanned_model, untrained_inputs
     from ffmem.studies.registry import parse_names
     from ffmem.studies.runner import run_analyses
 
@@ -74,8 +74,8 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     text = None if valid is None else Source(demo.corpus(valid))
     subject = StudyInputs(scanned_model(store, device), store, sizes, text, seed)
     if control is not None:
-        folder = folder / untrained.FOLDER
-        subject = untrained.untrained_inputs(subject, folder)
+        folder = StudyFolder(folder).control.root
+        subject = untrained_inputs(subject, folder)
     events = run_analyses(subject, names, folder, once_more, print_event, take_over=once_more)
     if figures:
         from ffmem.studies.study import draw_other_settings, open_study
@@ -84,5 +84,6 @@ def analyse(  # noqa: PLR0913 - one parameter an option
         for event in events:
             if event.beside is not None and event.state != "failed":
                 draw_other_settings(event.beside, event.analysis)
-        click.echo(f"numbers in {folder / 'analyses'}, figures in {folder / 'figures'}")
+        made = StudyFolder(folder)
+        click.echo(f"numbers in {made.analyses}, figures in {made.figures}")
     raise SystemExit(exit_code(events))

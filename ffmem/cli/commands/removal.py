@@ -82,7 +82,8 @@ def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
     from ffmem.analyses.removal import removal as measure
     from ffmem.cli.output import beside_note, save_figure, save_result
     from ffmem.figures.removal import removal_chart
-    from ffmem.store.result_files import place_for, result_path
+    from ffmem.store.folder import StudyFolder
+    from ffmem.store.result_files import place_for
     from ffmem.studies.registry import result_key
     from ffmem.studies.runner import make_result
 
@@ -92,7 +93,7 @@ def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
         result, _ = make_result(subject, "removal", place)
         print_table(result)
         figure = save_figure(place, "removal", removal_chart(result))
-        return f"{result_path(place, 'removal')}, {figure}{beside_note(place, folder)}"
+        return f"{StudyFolder(place).result('removal')}, {figure}{beside_note(place, folder)}"
     sizes = subject.sizes
     result = measure(
         subject.model,

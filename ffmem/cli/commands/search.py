@@ -66,7 +66,7 @@ def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any
     """The cells whose value has a token nearest to the top, then the surest; rank 0 is the top."""
     found = lookup.promoters(token)
     rows, ranks = found.rows[:count], found.scores[:count]
-    names = map(str, lookup.addresses(rows))
+    names = map(str, lookup.store.cells.addresses(rows))
     numbers = zip(
         names, ranks.tolist(), lookup.statistic("probability")[rows].tolist(), strict=True
     )
@@ -76,7 +76,7 @@ def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any
 def enders(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
     """The cells with most triggers that end in a token."""
     found = lookup.ending_in(token)
-    names = map(str, lookup.addresses(found.rows[:count]))
+    names = map(str, lookup.store.cells.addresses(found.rows[:count]))
     counts = found.scores[:count].tolist()
     return [
         {"address": name, "triggers": triggers}

@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from ffmem.cli.options import ANY, LOCATION, names_damage
 
 if TYPE_CHECKING:
-    from ffmem.address import Address
-    from ffmem.store.lookup import MemoryIndex
+    from ffmem.store.memory_page import MemoryPage
     from ffmem.store.scan_store import ScanStore
-if TYPE_CHECKING:
-    from ffmem.store.scan_store import ScanStore
+    from ffmem.store.slots import Trigger
+
+
+class TokenChange(TypedDict):
+    """A token of a trigger, and how the coefficient changes without it, in percent."""
+
+    token: str
+    change: float | None
+
+
+@dataclass(frozen=True)
+class ShownPage:
+    """A page with the triggers, or the sample, to show; `saliency` by a trigger's place."""
+
+    page: MemoryPage
+    triggers: list[Trigger]
+    saliency: dict[int, list[TokenChange]] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """The page as JSON."""
+        return {
+            "address": str(self.page.address),
+            "counts": asdict(self.page.counts),
+            "promoted": [asdict(push) for push in self.page.promoted],
+            "suppressed": [asdict(push) for push in self.page.suppressed],
+            "triggers": [
+                asdict(one) | ({"saliency": self.saliency[place]} if place in self.saliency else {})
+                for place, one in enumerate(self.triggers)
+            ],
+        }
 
 
 @click.command()
@@ -58,123 +85,90 @@ def show(  # noqa: PLR0913 - one parameter an option
     """
     from ffmem.address import Address
     from ffmem.store.lookup import MemoryIndex
+    from ffmem.store.memory_page import memory_pages
     from ffmem.store.scan_store import ScanStore
 
-    store = ScanStore.open(folder)
-    lookup = MemoryIndex.at_once(store)
+    index = MemoryIndex.at_once(ScanStore.open(folder))
+    pages = memory_pages(index, Address.parse(address))
     if picture is not None:
-        draw(store, lookup, store.cells(Address.parse(address))[0], picture, count)
+        draw(pages[0], picture, count)
         return
-    kind = "sample" if sample else "trigger"
-    pages = [page(store, lookup, cell, kind) for cell in store.cells(Address.parse(address))]
+    shown = [ShownPage(page, list(page.sample if sample else page.triggers)) for page in pages]
     if salient:
-        from ffmem.cli.commands.show import add_saliency
-
-        add_saliency(store, pages, count)
+        add_saliency(index.store, shown, count)
     if as_json:
-        click.echo(json.dumps(pages, indent=2, ensure_ascii=False))
+        click.echo(json.dumps([one.data() for one in shown], indent=2, ensure_ascii=False))
         return
-    for found in pages:
-        print_page(found, count)
+    for one in shown:
+        print_page(one, count)
 
 
-def draw(store: ScanStore, lookup: MemoryIndex, cell: Address, picture: Path, count: int) -> None:
+def draw(page: MemoryPage, picture: Path, count: int) -> None:
     """Save one cell as a picture."""
     from ffmem.figures.memory import memory_chart
     from ffmem.figures.saving import save_picture
 
-    save_picture(
-        memory_chart(cell, store.triggers(cell), lookup.value_tokens(cell), count), picture
-    )
+    save_picture(memory_chart(page, count), picture)
     click.echo(f"-> {picture}")
 
 
-def page(store: ScanStore, lookup: MemoryIndex, cell: Address, kind: str) -> dict[str, Any]:
-    """Everything the store knows of one cell."""
-    return {
-        "address": str(cell),
-        "counts": asdict(store.counts(cell)),
-        "promoted": [asdict(push) for push in lookup.value_tokens(cell)],
-        "suppressed": [asdict(push) for push in lookup.value_tokens(cell, "suppressed")],
-        "triggers": [asdict(trigger) for trigger in store.triggers(cell, kind)],
-    }
-
-
-def print_page(found: dict[str, Any], count: int) -> None:
+def print_page(shown: ShownPage, count: int) -> None:
     """Print one cell for a person."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
-    counts = found["counts"]
-    share = counts["fires"] / max(counts["prefixes"], 1)
-    console.print(Text(found["address"], style="bold"))
-    console.print(
-        f"  fires on {counts['fires']:,} of {counts['prefixes']:,} prefixes ({share:.2%}), "
-        f"mean {counts['mean']:.3f}, largest {counts['largest']:.3f}"
-    )
-    for name in ("promoted", "suppressed"):
-        tokens = "  ".join(push["text"].replace(" ", "·") for push in found[name][:10])
-        console.print(Text(f"  value {name}: {tokens}"))
-    if not found["triggers"]:
+    from ffmem.store.memory_page import token_line
+
+    console, page = Console(highlight=False), shown.page
+    console.print(Text(str(page.address), style="bold"))
+    console.print(f"  {page.frequency}")
+    console.print(Text(f"  value promoted: {token_line(page.promoted)}"))
+    console.print(Text(f"  value suppressed: {token_line(page.suppressed)}"))
+    if not shown.triggers:
         console.print("  nothing in the corpus fires it")
-    for trigger in found["triggers"][:count]:
-        console.print(trigger_text(trigger))
+    for place, trigger in enumerate(shown.triggers[:count]):
+        console.print(trigger_line(trigger, shown.saliency.get(place)))
 
 
-def trigger_text(trigger: dict[str, Any]) -> Any:
-    """One trigger as a line: coefficient, the end of the prefix, last token, next token."""
+def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Any:
+    """One trigger as a line: coefficient, the end of the prefix, last token, next token.
+
+    With saliency the whole prefix, redder where a token takes more of the coefficient away.
+    """
     from rich.text import Text
 
-    if "saliency" in trigger:
-        from ffmem.cli.commands.show import shaded_trigger
+    from ffmem.store.memory_page import trigger_text
 
-        return shaded_trigger(trigger)
-    before = trigger["before"]
-    line = Text(f"  {trigger['coefficient']:8.3f}  {'…' if len(before) > 90 else ''}{before[-90:]}")
-    line.append(trigger["last"], style="underline")
-    line.append(f"[{trigger['next']}]" if trigger["next"] else "[end]", style="bold")
-    line.append(trigger["rest"][:20], style="dim")
-    return line
+    line, text = Text(f"  {trigger.coefficient:8.3f}  "), trigger_text(trigger)
+    if saliency is None:
+        line.append(text.before).append(text.last, style="underline")
+    for place in saliency or ():
+        line.append(place["token"], style=ground(place["change"]))
+    line.append(text.next, style="bold")
+    return line if saliency else line.append(text.rest, style="dim")
 
 
-def add_saliency(store: ScanStore, pages: list[dict[str, Any]], count: int) -> None:
-    """Put the change of the coefficient, token by token, into the first triggers of each page."""
-    from ffmem.address import Address
+def add_saliency(store: ScanStore, pages: list[ShownPage], count: int) -> None:
+    """Put the change of the coefficient, token by token, beside the first triggers of each page."""
     from ffmem.analyses.removal import saliency
     from ffmem.studies.inputs import scanned_model
 
-    model = scanned_model(store)
-    for page in pages:
-        key = Address.parse(page["address"])
-        for trigger in page["triggers"][:count]:
-            row, position = store.sentences.row(trigger["sentence"]), trigger["position"]
+    model, kept = scanned_model(store), store.sentences
+    for shown in pages:
+        for place, trigger in enumerate(shown.triggers[:count]):
+            row, position = kept.row(trigger.sentence), trigger.position
             if position < 2:
                 continue  # nothing would be left to read
-            found = saliency(model, key, store.sentences.token_ids(row)[:position].tolist())
-            ends = [
-                0,
-                *store.sentences.token_ends[store.sentences.starts[row] :][:position].tolist(),
-            ]
-            text = store.sentences.sentence(row)
-            trigger["saliency"] = [
+            found = saliency(model, shown.page.address, kept.token_ids(row)[:position].tolist())
+            ends = [0, *kept.token_ends[kept.starts[row] :][:position].tolist()]
+            text = kept.sentence(row)
+            shown.saliency[place] = [
                 {
                     "token": text[start:end],
                     "change": None if math.isnan(change) else round(change, 2),
                 }
                 for start, end, change in zip(ends, ends[1:], found.changes, strict=False)
             ]
-
-
-def shaded_trigger(trigger: dict[str, Any]) -> Any:
-    """One trigger as a line, redder where a removed token takes more of the coefficient away."""
-    from rich.text import Text
-
-    line = Text(f"  {trigger['coefficient']:8.3f}  ")
-    for place in trigger["saliency"]:
-        line.append(place["token"], style=ground(place["change"]))
-    line.append(f"[{trigger['next']}]" if trigger["next"] else "[end]", style="bold")
-    return line
 
 
 def ground(change: float | None) -> str:

@@ -89,7 +89,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     with board(console, expected) as watches:
         found, events = run(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
-    click.echo(f"\nreport: {folder / 'report.html'}")
+    click.echo(f"\nreport: {found.store.folder.report_page}")
     print_failures(events, folder)
     raise SystemExit(exit_code(events))
 

@@ -32,7 +32,8 @@ from ffmem.explorer.queries.annotate import (
     sheets_of,
 )
 from ffmem.explorer.templating import page
-from ffmem.patterns.record import MIN_TRIGGERS, TRIGGERS_SHOWN
+from ffmem.patterns.record import MIN_TRIGGERS
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 LINK = ("Annotate", "/annotate")
 router = APIRouter()

@@ -11,8 +11,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.page_process import render_page
-from ffmem.explorer.queries.memory import SHOWN, MemoryView, cell_of, memory_view
+from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
 from ffmem.explorer.templating import fill_template
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()
@@ -22,7 +23,7 @@ Shown = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, 
 
 @router.get("/memory/{address}", include_in_schema=False)
 async def memory_page(
-    request: Request, address: AddressText, triggers: Shown = SHOWN
+    request: Request, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
 ) -> HTMLResponse:
     """One memory's page."""
     return await render_page(request, memory_text, address, triggers)
@@ -38,13 +39,13 @@ def memory_text(app: FastAPI, path: str, address: str, triggers: int) -> str:
 @router.get("/random", include_in_schema=False)
 async def random_memory(explored: TheStudy) -> RedirectResponse:
     """Lead to a memory drawn from all of them."""
-    row = secrets.randbelow(explored.lookup.cells)
-    return RedirectResponse(f"/memory/{explored.lookup.address(row)}", 303)
+    row = secrets.randbelow(explored.store.cells.count)
+    return RedirectResponse(f"/memory/{explored.store.cells.address(row)}", 303)
 
 
 @router.get("/api/memories/{address}", tags=["memories"])
 async def memory_data(
-    explored: TheStudy, address: AddressText, triggers: Shown = SHOWN
+    explored: TheStudy, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
 ) -> MemoryView:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
     cell = cell_of(explored, address)

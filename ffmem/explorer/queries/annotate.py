@@ -10,7 +10,7 @@ from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.explorer.queries.memory import cell_of
-from ffmem.patterns.record import TRIGGERS_SHOWN
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 DISAGREEMENTS = 200  # shown, at most
 

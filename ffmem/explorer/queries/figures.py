@@ -25,7 +25,8 @@ class FigureFile:
 
 def figure_files(explored: StudyContext) -> tuple[FigureFile, ...]:
     """The figures that have been drawn, in the order of the analyses."""
-    names = sorted(path.stem for path in (explored.folder / "figures").glob("*.svg"))
+    folder = explored.store.folder
+    names = [path.stem for path in folder.matching(folder.figure("*", "svg"))]
     found = [FigureFile(name, analysis_of(explored, name)) for name in names]
     order = {name: place for place, name in enumerate(explored.study.names)}
     return tuple(sorted(found, key=lambda one: (order.get(one.analysis, len(order)), one.name)))
@@ -40,5 +41,5 @@ def analysis_of(explored: StudyContext, figure: str) -> str:
 def figure_path(explored: StudyContext, name: str, ending: str) -> Path | None:
     """The file of a figure, or None. Only names that were found in the folder are looked up."""
     known = any(figure.name == name for figure in figure_files(explored))
-    path = explored.folder / "figures" / f"{name}.{ending}"
+    path = explored.store.folder.figure(name, ending)
     return path if known and ending in ENDINGS and path.is_file() else None

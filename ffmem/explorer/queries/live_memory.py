@@ -17,7 +17,6 @@ from ffmem.memories.edits import Edit
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import NO_SENTENCE
 
 WATCHED = 5  # next tokens shown before and after
 
@@ -42,17 +41,13 @@ def trigger_saliency(
     model: LanguageModel, store: ScanStore, cell: Address, rank: int
 ) -> TriggerSaliency:
     """Remove each token of a cell's trigger (rank from 1) in turn and read the key again."""
-    row = store.row(cell)
-    sentences = store.array("trigger_sentences")[row]
-    filled = sentences != NO_SENTENCE
-    if not 1 <= rank <= int(filled.sum()):
-        raise AddressError(f"{cell} has {int(filled.sum())} stored triggers, no trigger {rank}")
-    number = int(sentences[filled][rank - 1])
-    position = int(store.array("trigger_positions")[row][filled][rank - 1])
+    slots = store.slots([store.cells.row(cell)])
+    if not 1 <= rank <= len(slots):
+        raise AddressError(f"{cell} has {len(slots)} stored triggers, no trigger {rank}")
+    where, position = int(slots.sentence[rank - 1]), int(slots.position[rank - 1])
     if position < 2:
         return TriggerSaliency(rank, ())
     kept = store.sentences
-    where = kept.row(number)
     found = saliency(model, cell, kept.token_ids(where)[:position].tolist())
     ends = [0, *kept.token_ends[kept.starts[where] :][:position].tolist()]
     text = kept.sentence(where)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.pattern_results import PatternView, answer_patterns, pattern_results
 from ffmem.explorer.queries.trigger_agreement import Agreement, agreement_table
-from ffmem.store.parquet_tables import End
+from ffmem.store.lookup import TokenPush
+from ffmem.store.memory_page import memory_page
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 
-SHOWN = 25  # triggers on a page, as many as the paper shows to people
 BARS = 16  # of the distribution of coefficients
 
 
@@ -73,15 +76,14 @@ class MemoryView:
 
 def cell_of(explored: StudyContext, address: str) -> Address:
     """The cell that an address names; a gated memory named without sign is its + cell."""
-    return explored.store.cells(Address.parse(address))[0]
+    return explored.store.cells.resolve(Address.parse(address))[0]
 
 
-def memory_view(explored: StudyContext, cell: Address, shown: int = SHOWN) -> MemoryView:
+def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHOWN) -> MemoryView:
     """All that can be read without the model; a few kilobytes, whatever the size of the store."""
-    store, lookup = explored.store, explored.lookup
-    row, counts = store.row(cell), store.counts(cell)
-    triggers, stored = trigger_views(explored, cell, shown)
-    known = agreement_table(explored.folder, lookup.cells)
+    store, page = explored.store, memory_page(explored.lookup, cell)
+    row, counts = store.cells.row(cell), page.counts
+    known = agreement_table(store.folder, store.cells.count)
     return MemoryView(
         address=str(cell),
         layer=cell.layer,
@@ -91,23 +93,23 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = SHOWN) -> Me
         prefixes=counts.prefixes,
         mean=counts.mean,
         largest=counts.largest,
-        probability=float(lookup.statistic("probability")[row]),
-        promoted=token_views(explored, cell, "promoted"),
-        suppressed=token_views(explored, cell, "suppressed"),
-        triggers=triggers,
-        stored_triggers=stored,
-        distribution=distribution(explored, row),
+        probability=float(explored.lookup.statistic("probability")[row]),
+        promoted=token_views(page.promoted),
+        suppressed=token_views(page.suppressed),
+        triggers=trigger_views(page.triggers[:shown]),
+        stored_triggers=len(page.triggers),
+        distribution=distribution(page.sample.coefficients),
         agreement=None if known is None else known.of(row),
         patterns=memory_patterns(explored, str(cell)),
         previous=neighbour(explored, cell, -1),
         next=neighbour(explored, cell, +1),
-        opposite=str(opposite(cell)) if cell.sign else None,
+        opposite=None if page.opposite is None else str(page.opposite),
     )
 
 
 def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
     """Patterns that analyses have left, and those that people have given on pages or sheets."""
-    found = pattern_results(explored.folder).of(address)
+    found = pattern_results(explored.store.folder).of(address)
     if not explored.has_annotations:
         return found
     scan = explored.store.manifest.key.digest
@@ -121,28 +123,22 @@ def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, 
     return tuple(sorted([*found, *said], key=lambda pattern: -pattern.covered))
 
 
-def token_views(explored: StudyContext, cell: Address, end: End) -> tuple[TokenView, ...]:
+def token_views(pushes: Sequence[TokenPush]) -> tuple[TokenView, ...]:
     """One end of a value's ranking."""
-    pushes = explored.lookup.value_tokens(cell, end)
     return tuple(TokenView(push.token, push.text, push.logit) for push in pushes)
 
 
-def trigger_views(
-    explored: StudyContext, cell: Address, count: int
-) -> tuple[tuple[TriggerView, ...], int]:
-    """The strongest triggers, and how many the store has."""
-    found, stored = explored.store.strongest(cell, count)
-    shown = tuple(
+def trigger_views(triggers: Sequence[Trigger]) -> tuple[TriggerView, ...]:
+    """The strongest triggers with their ranks."""
+    return tuple(
         TriggerView(rank, one.coefficient, one.before, one.last, one.next, one.rest)
-        for rank, one in enumerate(found, 1)
+        for rank, one in enumerate(triggers, 1)
     )
-    return shown, stored
 
 
-def distribution(explored: StudyContext, row: int) -> tuple[Bar, ...]:
+def distribution(coefficients: NDArray[np.float32]) -> tuple[Bar, ...]:
     """The random sample of firing prefixes, by size of the coefficient."""
-    sample = np.asarray(explored.store.array("sample_coefficients")[row])
-    sample = sample[sample > 0]
+    sample = coefficients[coefficients > 0]
     if not len(sample):
         return ()
     step = float(sample.max()) / BARS
@@ -150,11 +146,6 @@ def distribution(explored: StudyContext, row: int) -> tuple[Bar, ...]:
     return tuple(
         Bar(place * step, (place + 1) * step, count) for place, count in enumerate(counts.tolist())
     )
-
-
-def opposite(cell: Address) -> Address:
-    """The other sign of a gated memory."""
-    return Address(cell.layer, cell.index, "-" if cell.sign == "+" else "+")
 
 
 def neighbour(explored: StudyContext, cell: Address, step: int) -> str | None:

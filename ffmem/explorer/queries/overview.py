@@ -57,7 +57,7 @@ def overview(explored: StudyContext) -> Overview:
         tokens=manifest.counts["tokens"],
         prefixes=manifest.counts["prefixes"],
         memories=sum(explored.store.memories.values()),
-        signed=manifest.signed,
+        signed=explored.store.cells.signed,
         seconds=manifest.seconds,
         triggers=int(manifest.key.settings["top"]),
         analyses=explored.study.names,
@@ -74,7 +74,10 @@ def layer_lines(explored: StudyContext) -> tuple[LayerLine, ...]:
 
 def layer_line(explored: StudyContext, number: int) -> LayerLine:
     """One layer in a line."""
-    rows, prefixes = explored.lookup.layer_rows(number), explored.store.manifest.counts["prefixes"]
+    rows, prefixes = (
+        explored.store.cells.rows_of(number),
+        explored.store.manifest.counts["prefixes"],
+    )
     memories = explored.store.memories[number]
     share = np.asarray(explored.store.array("fires")[rows]) / max(prefixes, 1)
     by_memory = share.reshape(-1, memories).mean(axis=0)

@@ -12,8 +12,8 @@ from typing import Any
 from ffmem.address import Address
 from ffmem.annotations.sheets import SheetAnswer
 from ffmem.store.digests import check_note
-
-LOOKED_AT = 25  # triggers that an annotator sees
+from ffmem.store.folder import StudyFolder
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,19 @@ def answer_patterns(saying: SheetAnswer) -> list[PatternView]:
     """What an annotator has said of a sheet, in the same form."""
     return [
         PatternView(
-            said.description, said.kind, said.ranks, saying.annotator, len(said.ranks) / LOOKED_AT
+            said.description,
+            said.kind,
+            said.ranks,
+            saying.annotator,
+            len(said.ranks) / TRIGGERS_SHOWN,
         )
         for said in saying.said
     ]
 
 
-def pattern_results(folder: Path) -> StudyPatterns:
+def pattern_results(folder: StudyFolder) -> StudyPatterns:
     """All patterns of a study, read again only when a file has changed."""
-    paths = sorted((folder / "analyses").glob("patterns*.json"))
+    paths = folder.matching(folder.result("patterns*"))
     return _read(tuple((path, path.stat().st_mtime_ns) for path in paths))
 
 
@@ -67,7 +71,7 @@ def _read(files: tuple[tuple[Path, int], ...]) -> StudyPatterns:
                     kind=record["kind"],
                     ranks=tuple(record["ranks"]),
                     annotator=record["annotator"],
-                    covered=len(record["ranks"]) / LOOKED_AT,
+                    covered=len(record["ranks"]) / TRIGGERS_SHOWN,
                 )
             )
     ordered = {

@@ -23,6 +23,7 @@ from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.parquet_tables import End
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
 Sort = Literal["score", "address", "fires", "mean", "largest", "probability", "agreement"]
@@ -32,7 +33,7 @@ MOST_SAVED = 10_000  # or downloaded
 SCORES: dict[By, str] = {
     "promotes": "Rank",
     "suppresses": "Rank",
-    "words": "Triggers of 25",
+    "words": f"Triggers of {TRIGGERS_SHOWN}",
     "pattern": "Covered",
     "meaning": "Of its largest",
     "any": "",
@@ -112,7 +113,7 @@ def order_matches(
     found = firing or candidates(explored, question)
     rows, scores, total = found.rows, found.scores, found.total
     if question.layer is not None:
-        inside = explored.lookup.layer_rows(question.layer)
+        inside = explored.store.cells.rows_of(question.layer)
         here = (rows >= inside.start) & (rows < inside.stop)
         rows, scores = rows[here], scores[here]
         total = len(rows)
@@ -130,8 +131,9 @@ def any_memories(explored: StudyContext, question: Question, most: int) -> Match
         order = lookup.order(question.sort)
         order, total = (order[::-1] if question.reverse else order), len(order)
     else:
-        cells = slice(0, lookup.cells)
-        inside = cells if question.layer is None else lookup.layer_rows(question.layer)
+        cells = explored.store.cells
+        every = slice(0, cells.count)
+        inside = every if question.layer is None else cells.rows_of(question.layer)
         rows = np.arange(inside.start, inside.stop)
         order, total = rows[first_places(explored, rows, question, most)], len(rows)
     return Matches(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
@@ -182,7 +184,7 @@ def join_matches(parts: list[Matches]) -> Matches:
 def with_pattern(explored: StudyContext, text: str) -> Matches:
     """Memories that have a pattern with these letters in its description or kind."""
     wanted, best = text.casefold(), {}
-    for address, patterns in pattern_results(explored.folder).by_address.items():
+    for address, patterns in pattern_results(explored.store.folder).by_address.items():
         covered = [
             pattern.covered
             for pattern in patterns
@@ -190,7 +192,7 @@ def with_pattern(explored: StudyContext, text: str) -> Matches:
         ]
         if covered:
             best[address] = max(covered)
-    rows = [explored.store.row(Address.parse(address)) for address in best]
+    rows = [explored.store.cells.row(Address.parse(address)) for address in best]
     scores = np.array(list(best.values()), dtype=np.float64)
     return Matches.of(np.array(rows, dtype=np.int64), scores).by_score()
 
@@ -199,8 +201,8 @@ def statistic(explored: StudyContext, name: str) -> NDArray[Any]:
     """One number for every cell."""
     if name != "agreement":
         return explored.lookup.statistic(name)
-    known = agreement_table(explored.folder, explored.lookup.cells)
-    return np.zeros(explored.lookup.cells) if known is None else known.share
+    known = agreement_table(explored.store.folder, explored.store.cells.count)
+    return np.zeros(explored.store.cells.count) if known is None else known.share
 
 
 def hits(
@@ -208,7 +210,7 @@ def hits(
 ) -> tuple[Hit, ...]:
     """The rows of a table."""
     lookup = explored.lookup
-    known = agreement_table(explored.folder, lookup.cells)
+    known = agreement_table(explored.store.folder, explored.store.cells.count)
     promoted = lookup.top_texts(rows, TOKENS)
     columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
     agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
@@ -225,7 +227,7 @@ def hits(
             agreement=agreement,
         )
         for cell, texts, score, agreement, fires, mean, largest, probability in zip(
-            lookup.addresses(rows), promoted, scores, agreeing, *columns, strict=True
+            explored.store.cells.addresses(rows), promoted, scores, agreeing, *columns, strict=True
         )
     )
 
@@ -266,7 +268,7 @@ def firing_on(model: LanguageModel, explored: StudyContext, phrase: str) -> Matc
     at = torch.tensor([tokens.shape[1] - 1])
     readings = record(model, tokens, "m", at=at)
     parts = [
-        cells(readings[number - 1].m[0].float().cpu(), explored.store.manifest.signed)
+        cells(readings[number - 1].m[0].float().cpu(), explored.store.cells.signed)
         for number in explored.store.memories
     ]
     coefficients = torch.cat(parts).numpy()

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.store.digests import check_note
+from ffmem.store.folder import StudyFolder
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class AgreementTable:
         )
 
 
-def agreement_table(folder: Path, cells: int) -> AgreementTable | None:
+def agreement_table(folder: StudyFolder, cells: int) -> AgreementTable | None:
     """What `ffmem analyse --only values` left, or None; read again only when it has changed."""
-    path = folder / "analyses" / "values.npz"
+    path = folder.numbers("values")
     try:
         found = _read(path, path.stat().st_mtime_ns)
     except OSError:

@@ -1,0 +1,142 @@
+"""Cells and their rows: a memory is one cell, and in a gated scan two, one for each sign.
+
+Every array of a store has one row for each cell: layer by layer, and within a gated layer all `+`
+cells before all `-` cells. No other module knows this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.address import Address, Sign
+from ffmem.errors import AddressError
+
+Rows = NDArray[np.int64]
+OPPOSITE: dict[Sign, Sign] = {"+": "-", "-": "+"}
+
+
+def sign_factor(cell: Address) -> int:
+    """What a memory's coefficient and value are multiplied with to be those of its cell."""
+    return -1 if cell.sign == "-" else 1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of some layers, each given as (number, memories)."""
+
+    layers: tuple[tuple[int, int], ...]
+    signed: bool
+
+    @cached_property
+    def signs(self) -> tuple[Sign, ...]:
+        """The signs of every memory's cells, in the order of their rows."""
+        return ("+", "-") if self.signed else ("",)
+
+    @cached_property
+    def memories(self) -> dict[int, int]:
+        """Memories of every layer, by its number."""
+        return dict(self.layers)
+
+    @cached_property
+    def count(self) -> int:
+        """Cells in all layers."""
+        return len(self.signs) * sum(self.memories.values())
+
+    @cached_property
+    def _first_memories(self) -> dict[int, int]:
+        """The number of each layer's first memory, counted over all layers."""
+        sizes = list(self.memories.values())
+        return dict(zip(self.memories, np.cumsum([0, *sizes])[:-1].tolist(), strict=True))
+
+    @cached_property
+    def _columns(self) -> tuple[Rows, Rows, Rows, Rows]:
+        """Of every layer: its number, memories, first memory, first row."""
+        numbers, sizes = np.array(self.layers, dtype=np.int64).reshape(-1, 2).T
+        before = np.cumsum(sizes) - sizes
+        return numbers, sizes, before, before * len(self.signs)
+
+    def resolve(self, address: Address) -> tuple[Address, ...]:
+        """The address itself, or both signs of a gated memory named without one."""
+        if address.layer not in self.memories:
+            known = ", ".join(map(str, self.memories))
+            raise AddressError(f"the scan has no layer {address.layer}; its layers are {known}")
+        if address.index >= self.memories[address.layer]:
+            raise AddressError(
+                f"the scan has no memory {address}; layer {address.layer} has memories "
+                f"0 to {self.memories[address.layer] - 1}"
+            )
+        if address.sign and not self.signed:
+            raise AddressError(
+                f"{address} names one sign, but the scan's layers are not gated; "
+                f"write L{address.layer}.{address.index}"
+            )
+        if address.sign in self.signs:
+            return (address,)
+        return tuple(Address(address.layer, address.index, sign) for sign in self.signs)
+
+    def row(self, cell: Address) -> int:
+        """The row of one cell in every array."""
+        second_half = self.memories[cell.layer] if cell.sign == "-" else 0
+        return len(self.signs) * self._first_memories[cell.layer] + second_half + cell.index
+
+    def address(self, row: int) -> Address:
+        """The cell of one row."""
+        return self.addresses([row])[0]
+
+    def addresses(self, rows: Sequence[int] | NDArray[Any]) -> list[Address]:
+        """The cells of some rows."""
+        numbers, sizes, _, first_rows = self._columns
+        layer = np.searchsorted(first_rows, rows, side="right") - 1
+        sign, index = np.divmod(np.asarray(rows) - first_rows[layer], sizes[layer])
+        columns = (numbers[layer].tolist(), index.tolist(), sign.tolist())
+        return [Address(n, i, self.signs[s]) for n, i, s in zip(*columns, strict=True)]
+
+    def rows_of(self, layer: int) -> slice:
+        """The rows of a layer's cells."""
+        first = len(self.signs) * self._first_memories[layer]
+        return slice(first, first + len(self.signs) * self.memories[layer])
+
+    def first_rows(self, layers: NDArray[Any]) -> Rows:
+        """The row of the first cell of each of some layers, by their numbers."""
+        numbers, _, _, first_rows = self._columns
+        order = np.argsort(numbers)
+        return first_rows[order[np.searchsorted(numbers, layers, sorter=order)]]
+
+    def within(self, layer: int, sign: Sign) -> slice:
+        """Where one sign's cells stand among those of their layer."""
+        memories = self.memories[layer]
+        first = memories * self.signs.index(sign)
+        return slice(first, first + memories)
+
+    def in_layer(self, layer: int, places: Sequence[int] | NDArray[Any]) -> list[Address]:
+        """Some cells of a layer, by their places among its cells."""
+        return self.addresses(self.rows_of(layer).start + np.asarray(places))
+
+    def rows_with(self, sign: Sign) -> Rows:
+        """The rows of one sign's cells, memory by memory over all layers."""
+        parts = [
+            self.rows_of(layer).start + np.arange(memories) + self.within(layer, sign).start
+            for layer, memories in self.layers
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def opposite(self, cell: Address) -> Address | None:
+        """The other sign of a gated memory; None where memories have one cell."""
+        return Address(cell.layer, cell.index, OPPOSITE[cell.sign]) if cell.sign else None
+
+    def memory(self, cell: Address) -> int:
+        """A cell's memory, counted over all layers."""
+        return self._first_memories[cell.layer] + cell.index
+
+    def memories_of(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+        """The memories of some rows, counted over all layers, and which rows are `-` cells."""
+        _, sizes, first_memories, first_rows = self._columns
+        layer = np.searchsorted(first_rows, rows, side="right") - 1
+        sign, index = np.divmod(rows - first_rows[layer], sizes[layer])
+        return first_memories[layer] + index, sign > 0

@@ -1,0 +1,149 @@
+"""The slots of cells: each holds a trigger, or a sampled prefix, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.store.range_checks import check_coefficients, check_places, contradictions
+from ffmem.store.scan_writer import NO_SENTENCE
+
+if TYPE_CHECKING:
+    from ffmem.store.scan_store import ScanStore
+
+Kind = Literal["trigger", "sample"]
+TRIGGERS_SHOWN = 25  # of a cell's triggers, to people and to annotators, as in the paper
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """What fills the slots of some cells, in their order, strongest first; read when asked for.
+
+    `mask` [cell, slot] says which slots hold something. The other arrays have one entry for each
+    that does, row by row. `top` leaves all but a cell's first slots out.
+    """
+
+    store: ScanStore
+    rows: slice | Sequence[int] | NDArray[Any]
+    kind: Kind = "trigger"
+    top: int | None = None
+
+    def _array(self, name: str) -> NDArray[Any]:
+        return np.asarray(self.store.array(f"{self.kind}_{name}")[self.rows, : self.top])
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.uint32]:
+        return self._array("sentences")
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """Which slots hold something."""
+        return self._numbers != NO_SENTENCE
+
+    def __len__(self) -> int:
+        """How many slots hold something."""
+        return int(np.count_nonzero(self.mask))
+
+    @cached_property
+    def cell(self) -> NDArray[np.int64]:
+        """The cell of each filled slot, by its place among the rows."""
+        return np.nonzero(self.mask)[0]
+
+    @cached_property
+    def number(self) -> NDArray[np.uint32]:
+        """The number of the sentence in the corpus."""
+        return self._numbers[self.mask]
+
+    @cached_property
+    def sentence(self) -> NDArray[np.int64]:
+        """The row of the sentence among the kept ones; a KeyError if one is not there."""
+        return self.store.sentences.rows(self.number)
+
+    @cached_property
+    def position(self) -> NDArray[np.int64]:
+        """Tokens of the sentence that were read."""
+        return self._array("positions")[self.mask].astype(np.int64)
+
+    @cached_property
+    def coefficient(self) -> NDArray[np.float32]:
+        """The cell's coefficient there."""
+        return self._array("coefficients")[self.mask]
+
+    def distinct_sentences(self) -> NDArray[np.int64]:
+        """The rows of the sentences that are in any slot, each once, in order."""
+        return self.store.sentences.rows(np.unique(self.number))
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A prefix that fires a memory: `before` + `last` is what was read, `next` what followed."""
+
+    coefficient: float
+    sentence: int
+    position: int
+    before: str
+    last: str
+    next: str
+    rest: str
+
+
+class Triggers(Sequence[Trigger]):
+    """One cell's triggers or sample, in source text; only those that are looked at are read."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        with self._damage():
+            check_coefficients(slots.coefficient, in_order=slots.kind == "trigger")
+
+    def _damage(self) -> Any:
+        return contradictions(self.slots.store, self.slots.kind)
+
+    @property
+    def coefficients(self) -> NDArray[np.float32]:
+        """The coefficient of each."""
+        return self.slots.coefficient
+
+    def __len__(self) -> int:
+        """How many are stored."""
+        return len(self.coefficients)
+
+    @overload
+    def __getitem__(self, which: int) -> Trigger: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Trigger]: ...
+    def __getitem__(self, which: int | slice) -> Trigger | list[Trigger]:
+        """One of them, or some."""
+        if isinstance(which, slice):
+            return self._read(which)
+        return self._read(slice(which, which + 1 or None))[0]
+
+    def __iter__(self) -> Iterator[Trigger]:
+        return iter(self[:])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(self[:])
+
+    def _read(self, which: slice) -> list[Trigger]:
+        slots, kept = self.slots, self.slots.store.sentences
+        positions = slots.position[which]
+        with self._damage():
+            rows = kept.rows(slots.number[which])
+            check_places(kept, rows, positions)
+            columns = (rows, positions, slots.coefficient[which], slots.number[which])
+            return [
+                Trigger(coefficient, number, position, *kept.around(row, position))
+                for row, position, coefficient, number in zip(
+                    *(column.tolist() for column in columns), strict=True
+                )
+            ]

@@ -1,0 +1,82 @@
+"""One record of a cell: what the store knows, and how it is shown as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ffmem.address import Address
+from ffmem.figures.memory import memory_chart
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import MemoryPage, MemoryPages, cut, memory_page, trigger_text
+from ffmem.store.scan_store import ScanStore
+from ffmem.store.slots import Trigger
+from ffmem.studies.study import open_study
+from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
+
+
+@pytest.fixture(params=["relu_store", "gated_store"])
+def store(request: pytest.FixtureRequest) -> ScanStore:
+    found: ScanStore = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_page_is_what_the_store_says(store: ScanStore) -> None:
+    index = MemoryIndex.at_once(store)
+    for cell in store.cells.addresses([0, 70, store.cells.count - 1]):
+        page = memory_page(index, cell)
+        assert page.address == cell
+        assert page.opposite == store.cells.opposite(cell)
+        assert page.counts == store.counts(cell)
+        assert list(page.promoted) == index.value_tokens(cell)
+        assert list(page.suppressed) == index.value_tokens(cell, "suppressed")
+        assert page.triggers == store.triggers(cell)
+        assert page.sample == store.triggers(cell, "sample")
+        assert memory_chart(page, 4).to_dict()["title"]["text"] == f"Memory {cell}"
+
+
+def test_a_memory_named_without_a_sign_has_a_page_for_each_cell(store: ScanStore) -> None:
+    study = open_study(store.folder.root)
+    cells = store.cells.resolve(Address(2, 10))
+    found = study.memory("L2.10")
+    pages = found if isinstance(found, MemoryPages) else (found,)
+    assert tuple(page.address for page in pages) == cells
+    assert isinstance(found, MemoryPages) == store.cells.signed
+    for cell in cells:
+        one = study.memory(cell)
+        assert isinstance(one, MemoryPage)
+        assert one.address == cell
+        assert repr(one) in repr(found)
+        assert one._repr_html_() in found._repr_html_()
+        assert f"fires on {one.counts.fires:,} of {one.counts.prefixes:,}" in repr(one)
+        assert trigger_text(one.triggers[0]).next in repr(one)
+
+
+def test_a_long_prefix_is_cut_at_a_word_and_one_without_spaces_anywhere() -> None:
+    words = "one two three four five"
+    assert cut(words, 100) == words
+    assert cut(words, 12) == "…four five"
+    assert cut("x" * 50, 12) == "…" + "x" * 12
+
+
+def test_the_next_token_is_in_brackets() -> None:
+    trigger = Trigger(1.0, 0, 3, "the ", "end", "", "")
+    assert trigger_text(trigger).next == "[end]"
+    followed = Trigger(1.0, 0, 3, "the " * 50, "end", " of", " it" * 30)
+    shown = trigger_text(followed, width=20)
+    assert (shown.before, shown.next) == ("…" + "the " * 4, "[ of]")
+    assert len(shown.rest) == 20
+
+
+def test_text_that_is_markup_is_escaped(tmp_path: Path) -> None:
+    from ffmem.models.loading import load
+    from tests.analyses.conftest import scanned_lines
+
+    store = scanned_lines(load("tiny:opt"), tmp_path / "scan", ["a <b>stone</b> & light"] * 3)
+    pages = [
+        memory_page(MemoryIndex.at_once(store), cell)._repr_html_()
+        for cell in store.cells.addresses(range(64))
+    ]
+    assert any("&lt;b&gt;" in page for page in pages)
+    assert not any("<b>stone" in page for page in pages)
