@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from ffmem.annotations.database import Annotations
 from ffmem.explorer.live_model import LiveModel
@@ -82,3 +84,28 @@ async def study_context(request: Request) -> StudyContext:
 
 
 TheStudy = Annotated[StudyContext, Depends(study_context)]
+
+
+NULL = {"type": "null"}  # cannot be written in a query
+EMPTY = {"const": ""}
+
+
+class EmptyIsNone:
+    """Mark of an optional parameter: the empty text is read as None, and described."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(none_if_empty, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found = handler(schema)
+        kinds = [kind for kind in found.pop("anyOf") if kind != NULL]
+        return {**found, "anyOf": [*kinds, EMPTY]}
+
+
+def none_if_empty(value: object) -> object:
+    """None for the empty text; anything else as it is."""
+    return None if value == "" else value

@@ -84,6 +84,6 @@ def analyse(  # noqa: PLR0913 - one parameter an option
         for event in events:
             if event.beside is not None and event.state != "failed":
                 draw_other_settings(event.beside, event.analysis)
-        made = StudyFolder(folder)
-        click.echo(f"numbers in {made.analyses}, figures in {made.figures}")
+        files = StudyFolder(folder)
+        click.echo(f"numbers in {files.analyses}, figures in {files.figures}")
     raise SystemExit(exit_code(events))

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from ffmem.explorer.context import TheStudy
-from ffmem.explorer.empty_fields import EmptyIsNone
+from ffmem.explorer.context import EmptyIsNone, TheStudy
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
     MOST_EDITS,

@@ -9,8 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from ffmem.errors import AddressError
-from ffmem.explorer.context import StudyContext, TheStudy
-from ffmem.explorer.empty_fields import EmptyIsNone
+from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.search import (
     MOST,
