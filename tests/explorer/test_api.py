@@ -29,7 +29,7 @@ from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 
 HOST = {"host": "127.0.0.1"}
-EXAMPLES = 15  # of right and of wrong requests to each route
+EXAMPLES = 6  # of right and of wrong requests to each route
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a schema cannot say, because it depends on the study, the model or other parts of a request.
 REASONS = (
