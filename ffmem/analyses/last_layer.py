@@ -230,7 +230,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True)
 class TokenVotes:
-    """One token a prefix under each of its strongest memories, alone.
+    """One token per prefix under each of its strongest memories, alone.
 
     `strongest_says` is the share of prefixes where the strongest memory has it on top, `any_says`
     where any of those looked at does. `median_rank` holds quantiles, over the prefixes, of the

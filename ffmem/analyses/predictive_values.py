@@ -101,7 +101,7 @@ def precisions(part: LayerValueRankings) -> Tensor:
 def table_rows(
     model: LanguageModel, store: ScanStore, read: Sequence[LayerValueRankings], chosen: Tensor
 ) -> list[ValueRow]:
-    """One row a value, with its strongest agreeing trigger."""
+    """One row per value, with its strongest agreeing trigger."""
     firsts = torch.tensor([0, *(len(part.top) for part in read)]).cumsum(0)
     rows = []
     for row in chosen.tolist():

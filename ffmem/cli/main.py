@@ -1,4 +1,4 @@
-"""The command group; prints errors that a user can mend in one line."""
+"""The command group; prints errors that a user can fix in one line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line: exit code 2 and one sentence for anything a user can mend."""
+    """Run the command line: exit code 2 and one sentence for anything a user can fix."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch: threads that wait soon sleep
     # On a GPU batches of ever new shapes fragment memory, unless its pieces can grow.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")

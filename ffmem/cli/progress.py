@@ -108,7 +108,7 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
     failed = [event.analysis for event in events if event.state == "failed"]
     if failed:
         click.echo(
-            f"ffmem: {', '.join(failed)} failed, the rest is whole; mend the cause and run the "
+            f"ffmem: {', '.join(failed)} failed, the rest is whole; fix the cause and run the "
             f"same command again, which makes only what is missing in {folder}",
             err=True,
         )

@@ -192,8 +192,8 @@ def _dataset(source: Source) -> Any:
 def _unreachable(source: Source, error: Exception) -> CorpusError:
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     return CorpusError(
-        f"{source.path!r} is no file or folder here and cannot be read as a Hugging Face dataset "
-        f"({reason}); check the path, or the id, configuration, split and connection"
+        f"{source.path!r} is not a file or folder here and cannot be read as a Hugging Face "
+        f"dataset ({reason}); check the path, or the id, configuration, split and connection"
     )
 
 

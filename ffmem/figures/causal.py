@@ -53,7 +53,7 @@ def charts(result: Causal) -> dict[str, Any]:
 
 
 def effect_rows(result: Causal) -> list[Row]:
-    """One row a layer, change and measure."""
+    """One row per layer, change and measure."""
     rows: list[Row] = []
     for found in result.layers:
         for name, series in NAMES.items():
@@ -86,7 +86,7 @@ def effect_chart(result: Causal, measure: str) -> Any:
     band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
     first = result.layers[0]
     caption = (
-        f"{first.memories} random memories a layer, {first.triggers} triggers in all; the "
+        f"{first.memories} random memories per layer, {first.triggers} triggers in all; the "
         f"{result.tokens} top tokens of each value. Bands: 95 % bootstrap over memories."
     )
     chart = style.with_size(alt.layer(band, lines))

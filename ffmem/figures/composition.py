@@ -42,7 +42,7 @@ def charts(result: Composition) -> dict[str, Any]:
 
 
 def active_chart(result: Composition) -> Any:
-    """Figure 7: a box of active memories a layer, and how many make up 90 % of the output."""
+    """Figure 7: a box of active memories per layer, and how many make up 90 % of the output."""
     rows: list[Row] = [
         {
             "layer": found.layer,

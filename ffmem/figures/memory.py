@@ -10,7 +10,7 @@ from ffmem.figures import style
 from ffmem.store.memory_page import MemoryPage, trigger_text
 
 BEFORE = 60  # characters of a prefix
-LINE = 24  # pixels a trigger
+LINE = 24  # pixels per trigger
 LEFT, MIDDLE, RIGHT = 430, 170, 150  # pixels: text before, last and next token, promised tokens
 
 

@@ -103,7 +103,7 @@ def final_token_chart(result: Refinement) -> Any:
 
 
 def probability_chart(result: Refinement) -> Any:
-    """Figure 10: a box a layer."""
+    """Figure 10: a box per layer."""
     rows: list[Row] = [
         {
             "convention": rows.convention,

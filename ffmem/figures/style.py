@@ -60,7 +60,7 @@ def percent(field: str, title: str, **scale: Any) -> alt.Y:
 
 
 def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -> alt.Color:
-    """One colour a series, in the order given; the legend stands below."""
+    """One colour per series, in the order given; the legend stands below."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
     columns = len(names) if len(names) == 4 and max(map(len, names)) < 14 else 3
     legend = alt.Legend(
@@ -98,7 +98,7 @@ def with_size(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
 
 
 def by_group(chart: Any, field: str, groups: Sequence[str]) -> Any:
-    """One panel a group; a single group needs no panel."""
+    """One panel per group; a single group needs no panel."""
     if len(groups) < 2:
         return with_size(chart)
     header = alt.Header(title=None, labelColor=INK, labelFontSize=12)

@@ -52,7 +52,7 @@ AGREEMENT = ("next token", "keys shuffled", "random token of the text", "release
 
 
 def agreement_rows(result: Values) -> list[Row]:
-    """One row a layer, group of cells and series."""
+    """One row per layer, group of cells and series."""
     rows: list[Row] = []
     for found in result.agreement:
         place = {"layer": found.layer, "cells": found.cells}
@@ -93,7 +93,7 @@ def agreement_chart(result: Values) -> Any:
     )
     cells = result.agreement[0].all.n
     caption = (
-        f"Share of {cells:,} cells a layer whose value's top token is the token after the key's "
+        f"Share of {cells:,} cells per layer whose value's top token is the token after the key's "
         f"strongest trigger (figure 4), 95 % Wilson intervals. A random token of the vocabulary "
         f"agrees in {1 / result.vocabulary:.4%}."
     )
@@ -102,7 +102,7 @@ def agreement_chart(result: Values) -> Any:
 
 
 def ranks_chart(result: Values) -> Any:
-    """Figure 5: a box a layer, the shuffled control's quartiles beside it."""
+    """Figure 5: a box per layer, the shuffled control's quartiles beside it."""
     rows: list[Row] = []
     for found in result.ranks:
         place = {"layer": found.layer, "cells": found.cells, "n": found.n}

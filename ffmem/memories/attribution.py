@@ -81,7 +81,10 @@ class Contributions:
 def contributions(
     model: LanguageModel, readings: Sequence[LayerRecord], token: int, count: int = 10
 ) -> Contributions:
-    """Split a token's logit at one place, read as `look` reads it; `count` memories a layer."""
+    """Direct logit attribution: split one token's logit into terms of layers and memories.
+
+    `readings` are those of `explain_prompt`; the `count` largest terms per layer are listed.
+    """
     model.check_tokens(torch.tensor([token]), model.vocab_size)
     last = readings[-1].o[0]
     towards, constant = direction(model, last, token)
@@ -146,7 +149,7 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
     if not all(isinstance(module, nn.Linear) for module in head.rest):
         raise ModelError(
             f"the way from the last state of {model.name} to the logits is not linear, so a logit "
-            "is no sum over memories"
+            "is not a sum over memories"
         )
     towards = head.embedding[token].cpu().double() * head.before * head.scale
     constant = 0.0 if head.bias is None else float(head.bias[token]) * head.scale

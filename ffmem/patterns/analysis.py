@@ -88,7 +88,7 @@ def rule_annotator(
 def patterns_by_rule(
     store: ScanStore, embed: Callable[[Background], Embedding], keys: int = 10, seed: int = 0
 ) -> PatternResults:
-    """Annotate `keys` random keys a layer, and as many control keys of each kind, by rule."""
+    """Annotate `keys` random keys per layer, and as many control keys of each kind, by rule."""
     annotator, pseudo = rule_annotator(store, embed, seed)
     drawn = random_keys(store, keys, seed, PURPOSE)
     annotated: list[KeyPatterns] = []

@@ -128,7 +128,7 @@ def about(study: Study) -> dict[str, str]:
         "Memories": f"{sum(study.store.memories.values()):,}"
         + (", each with two signs" if study.store.cells.signed else ""),
         "Text": f"{counts['sentences']:,} sentences, {counts['tokens']:,} tokens",
-        "Triggers kept": f"{manifest.key.settings['top']} a memory",
+        "Triggers kept": f"{manifest.key.settings['top']} per memory",
         "Scan": f"{manifest.seconds:,.0f} s, scan {manifest.key.digest}",
         "ffmem": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
     }

@@ -328,10 +328,10 @@ def a_third_is_settled_early(result: Refinement) -> Finding:
     "refinement",
     "fast from layer 10 on",
     "share",
-    "the mean gain a layer is larger in the upper layers",
+    "the mean gain per layer is larger in the upper layers",
 )
 def growth_is_late(result: Refinement) -> Finding:
-    """From the middle on, predictions settle faster (gain a layer)."""
+    """From the middle on, predictions settle faster (gain per layer)."""
     lower, upper = lower_and_upper(_steps(result))
     early = (lower[-1].settled.estimate - lower[0].settled.estimate) / max(len(lower) - 1, 1)
     late = (upper[-1].settled.estimate - lower[-1].settled.estimate) / len(upper)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
 @click.option(
     "--annotator",
@@ -111,9 +111,9 @@ def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
 
 
 def print_summary(summary: Summary) -> None:
-    """One line a layer: shares of triggers by label."""
+    """One line per layer: shares of triggers by label."""
     click.echo(f"share of triggers in % by annotator ‘{summary.annotator}’ (95 % over keys)")
-    click.echo("layer   shallow   both   semantic   not covered        patterns a key")
+    click.echo("layer   shallow   both   semantic   not covered        patterns per key")
     for layer in (*summary.layers, summary.overall):
         shares = [layer.shares[name] for name in layer.shares]
         none = shares[3]

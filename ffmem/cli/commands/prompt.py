@@ -110,7 +110,7 @@ def show(
     changed: PromptExplanation | None,
     edits: Sequence[str],
 ) -> None:
-    """Print one table a view and, with edits, the change of the distribution."""
+    """Print one table per view and, with edits, the change of the distribution."""
     from rich.console import Console
     from rich.text import Text
 

@@ -47,7 +47,7 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 @click.option(
     "--seed", type=SEED, default=0, show_default=True, help="Draws prefixes, memories, shuffles."
 )
-@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
+@click.option("--budget", type=SOME, help="Tokens per batch; by default what suits the device.")
 @corpus_options
 @cluster_options
 @model_options
