@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffmem.scan.hashing import EMPTY
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.triggers import Triggers
+
+if TYPE_CHECKING:  # both are built from candidates
+    from ffmem.scan.state.sample import Sample
+    from ffmem.scan.state.triggers import Triggers
 
 
 @dataclass(frozen=True)
