@@ -202,3 +202,24 @@ def test_one_module_alone_knows_the_files_of_a_study() -> None:
     assert home >= {"manifest.json", "analyses", "report.html"}  # the search can find them
     wrong = {file: names for file, names in found.items() if names}
     assert not wrong, wrong
+
+
+def top_level_imports(path: Path) -> set[str]:
+    """The modules of ffmem that a file imports when it is imported itself."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ffmem"):
+            names |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_no_module_imports_itself_on_the_way() -> None:
+    """Modules can be taken away one by one, each after all that import it."""
+    paths = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    needs = {name: top_level_imports(path) & set(paths) for name, path in paths.items()}
+    while free := [name for name, wanted in needs.items() if not wanted]:
+        needs = {name: wanted - set(free) for name, wanted in needs.items() if name not in free}
+    assert not needs, f"a cycle among {sorted(needs)}"

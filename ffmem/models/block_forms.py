@@ -6,14 +6,14 @@ traced run, and the activation the one that turns pre-activations into coefficie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
-from ffmem.models.activations import activation_name
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward, Form, LinearPart
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
@@ -201,3 +201,53 @@ def candidate_forms(
         if run.outputs[norm].reshape(output.shape).equal(output):
             yield "post-norm", x, run.inputs[norm].reshape(output.shape)
         yield "normed-residual", x, output
+
+
+NAMES = (
+    "relu",
+    "relu2",
+    "gelu",
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "quick_gelu",
+    "silu",
+    "tanh",
+    "gelu_10",
+    "relu6",
+    "sigmoid",
+    "linear",
+)
+
+
+def candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
+    """Every reading of `a` through an activation: the usual ones, then the block's own modules."""
+    for name in NAMES:
+        yield name, ACT2FN[name](a)
+    for name, seen in trace.inputs.items():
+        if not name.startswith(block + ".") or name not in trace.outputs:
+            continue
+        given = trace.outputs[name]
+        if given.shape == seen.shape == a.shape and seen.equal(a):
+            yield name.removeprefix(block + "."), given
+
+
+def activation_name(
+    m: Tensor, a: Tensor, beside: Tensor | None, trace: Trace, block: str
+) -> tuple[str, float]:
+    """The activation for which act(a), times `beside` in a gated layer, comes nearest to m.
+
+    Computed in the model's own precision, in which the right one leaves no error at all and the
+    usual names win over the block's own. Returns its name and the relative error that is left, so
+    that the caller can judge it.
+    """
+    if a.shape != m.shape or (beside is not None and beside.shape != m.shape):
+        return "none", float("inf")
+    combine: Callable[[Tensor], Tensor] = (
+        (lambda act: act) if beside is None else (lambda act: act * beside)
+    )
+    errors = [
+        (relative_error(combine(act), m), name)
+        for name, act in candidate_activations(a, trace, block)
+    ]
+    error, name = min(errors, key=lambda pair: pair[0])
+    return name, error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError
-from ffmem.models.activations import activation_name
+from ffmem.models.block_forms import activation_name
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.families import Family
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
-from ffmem.models.activations import NAMES
+from ffmem.models.block_forms import NAMES
 from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_of
 from ffmem.models.trace import Trace, relative_error, rounding
 

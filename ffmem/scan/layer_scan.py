@@ -14,9 +14,10 @@ from ffmem.scan.batch_rows import Batch, Rows
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.passes.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.candidates import Candidates, Thresholds, tables
+from ffmem.scan.state.candidates import Candidates, tables
 from ffmem.scan.state.sample import Sample
 from ffmem.scan.state.tallies import UNIT, Tallies
+from ffmem.scan.state.thresholds import Thresholds
 from ffmem.scan.state.triggers import Triggers
 
 if TYPE_CHECKING:

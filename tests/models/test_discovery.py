@@ -92,9 +92,12 @@ def test_blocks_that_run_more_than_once_are_refused() -> None:
         wrap(tiny_model("hrm_text"))
 
 
-def test_a_model_that_needs_more_than_tokens_is_refused() -> None:
-    with pytest.raises(ModelError, match="token ids alone"):
-        wrap(tiny_model("gemma4_unified_assistant"))
+def test_a_model_that_needs_more_than_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("opt")
+    of_text = model.forward
+    monkeypatch.setattr(model, "forward", lambda picture, **text: of_text(**text))
+    with pytest.raises(ModelError, match=r"token ids alone .*picture"):
+        wrap(model)
 
 
 def test_seeing_leaves_the_model_as_it_was() -> None:

@@ -12,8 +12,9 @@ from ffmem.scan.batch_rows import Rows
 from ffmem.scan.hashing import NO_PRIORITY
 from ffmem.scan.passes.torch_pass import CpuPass, LayerPass
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.candidates import Candidates, Thresholds
+from ffmem.scan.state.candidates import Candidates
 from ffmem.scan.state.sample import place_priorities
+from ffmem.scan.state.thresholds import Thresholds
 
 CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once

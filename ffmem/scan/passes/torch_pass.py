@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
-from ffmem.scan.state.candidates import Thresholds
+from ffmem.scan.state.thresholds import Thresholds
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28

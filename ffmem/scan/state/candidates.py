@@ -1,19 +1,14 @@
-"""Loose triggers on their way into a layer's state, and the thresholds that they must pass."""
+"""Loose triggers on their way into a layer's state, in no order and of any number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffmem.scan.hashing import EMPTY
-
-if TYPE_CHECKING:  # both are built from candidates
-    from ffmem.scan.state.sample import Sample
-    from ffmem.scan.state.triggers import Triggers
 
 
 @dataclass(frozen=True)
@@ -96,36 +91,3 @@ def _order_by_cell(cells: Tensor) -> Tensor:
         return cells.argsort(stable=True)
     numbered = (cells.long() << 32) | torch.arange(len(cells))
     return torch.from_numpy(np.sort(numbered.numpy())) & (2**32 - 1)
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The last slots of some cells, each [cells].
-
-    A newcomer enters the triggers with a coefficient above `coefficients`, or equal and a place
-    before `places`; it enters the sample, if it fires, with a priority up to `priorities`.
-    """
-
-    coefficients: Tensor
-    places: Tensor
-    priorities: Tensor
-
-    @classmethod
-    def of(cls, triggers: Triggers, sample: Sample) -> Thresholds:
-        """The last slot of each cell, which is free for all that fire while it is unfilled."""
-        if sample.places.shape[1]:
-            last = sample.priorities[:, -1].contiguous()
-        else:
-            last = torch.full_like(triggers.places[:, -1], -1, dtype=torch.int32)
-        return cls(
-            triggers.coefficients[:, -1].contiguous(), triggers.places[:, -1].contiguous(), last
-        )
-
-    @property
-    def below(self) -> Tensor:
-        """The largest numbers that do not reach `coefficients`; 0 where any that fires does."""
-        return torch.nextafter(self.coefficients, torch.zeros_like(self.coefficients))
-
-    def at(self, cells: Tensor | slice) -> Thresholds:
-        """The bars of some cells."""
-        return Thresholds(self.coefficients[cells], self.places[cells], self.priorities[cells])
