@@ -28,6 +28,15 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import first_tensor
 
 Place = tuple[nn.Module, str]  # a module, and "in" or "out"
+KINDS = {  # each has a letter and a name
+    "block_input": "h",
+    "residual": "r",
+    "key_input": "x",
+    "pre_activation": "a",
+    "coefficients": "m",
+    "ffn_output": "y",
+    "block_output": "o",
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,21 @@ class LayerRecord:
     def o(self) -> Tensor:
         """What leaves the block; in a post-norm block that is the normed sum."""
         return self.raw["block out"]
+
+    block_input, residual, key_input, pre_activation = h, r, x, a  # the same by name
+    coefficients, ffn_output, block_output = m, y, o
+
+    def __repr__(self) -> str:
+        return f"<LayerRecord of layer {self.layer.number}: {', '.join(self.kinds)}>"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of what was recorded."""
+        return tuple(
+            name
+            for name, letter in KINDS.items()
+            if places_for(self.layer, letter).keys() <= self.raw.keys()
+        )
 
 
 def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
@@ -177,30 +201,90 @@ def stop_after(layer: FeedForward) -> Iterator[None]:
         handle.remove()
 
 
+Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor
+
+
 @torch.no_grad()
 def record(
-    model: LanguageModel, text: str | Tensor, quantities: str = "rxamyo", at: Tensor | None = None
+    model: LanguageModel,
+    text: Texts,
+    kinds: str | Sequence[str] = "rxamyo",
+    at: Tensor | int | None = None,
 ) -> tuple[LayerRecord, ...]:
-    """Run the model once over `text` (or token ids [batch, position]) and read every layer.
+    """Run the model once and keep activations of every layer: one LayerRecord per layer.
 
-    Column 0 is the BOS where the model has one. `at` [batch] keeps one column of each row only,
-    so that a large batch needs little memory. Tensors are copies on each layer's device.
+    `text` is a prompt, a list of prompts, or token ids [position] or [batch, position], which are
+    taken as they are. A prompt gets the BOS in front, in column 0, where the model has one.
+    `kinds` are names, as in `("coefficients", "residual")`, or letters, as in `"mr"`:
+    block_input h, residual r, key_input x, pre_activation a, coefficients m (the activations of
+    the neurons), ffn_output y, block_output o. The tensors are copies, [batch, position, ...], on
+    each layer's device; where a row is shorter than the longest they hold NaN. `at` keeps one
+    column of each row, so that a large batch needs little memory: a number for all rows, or one
+    for each; -1 is the last token.
     """
-    tokens = model.encode(text) if isinstance(text, str) else text.to(model.device)
-    if tokens.ndim != 2 or not tokens.numel():
-        raise ModelError(
-            f"token ids have the shape {list(tokens.shape)}; give [batch, position], both from 1"
-        )
-    model.check_tokens(tokens, len(model.head.input_embedding))
+    letters = kind_letters(kinds)
+    tokens, lengths = token_rows(model, text)
     rows, columns = tokens.shape
+    chosen = None if at is None else columns_at(at, lengths)
+    blank = torch.arange(columns) >= lengths[:, None]
 
     def keep(tensor: Tensor) -> Tensor:
         tensor = tensor.reshape(rows, columns, -1)
-        if at is None:
+        if chosen is not None:
+            every = torch.arange(rows, device=tensor.device)
+            return tensor[every, chosen.to(tensor.device)].clone()
+        if not blank.any():
             return tensor.clone()
-        chosen = torch.arange(rows, device=tensor.device)
-        return tensor[chosen, at.to(tensor.device)].clone()
+        return tensor.masked_fill(blank[..., None].to(tensor.device), torch.nan)
 
-    with record_forward(model.layers, quantities, keep) as readings:
-        model.model.base_model(input_ids=tokens, use_cache=False)
+    with record_forward(model.layers, letters, keep) as readings:
+        model.run_blocks(tokens)
     return readings
+
+
+def kind_letters(kinds: str | Sequence[str]) -> str:
+    """Kinds of activations as letters; refuses one that there is not."""
+    names = [kinds] if isinstance(kinds, str) and kinds in KINDS else list(kinds)
+    letters = [KINDS.get(name, name) for name in names]
+    unknown = [name for name in letters if name not in {"u", *KINDS.values()}]
+    if unknown or not letters:
+        raise ModelError(
+            f"there is no kind of activation {''.join(unknown[:1])!r}; choose among "
+            f"{', '.join(KINDS)}, or their letters {''.join(KINDS.values())}"
+        )
+    return "".join(letters)
+
+
+def token_rows(model: LanguageModel, text: Texts) -> tuple[Tensor, Tensor]:
+    """Token ids [batch, position] on the model's device, and how many of each row are its own."""
+    if isinstance(text, Tensor):
+        rows = list(text if text.ndim == 2 else text[None])
+        shape = list(text.shape)
+    else:
+        parts = [text] if isinstance(text, str) or _is_one_row(text) else list(text)
+        rows = [
+            model.encode(part)[0] if isinstance(part, str) else torch.tensor(part) for part in parts
+        ]
+        shape = [len(rows), min((len(row) for row in rows), default=0)]
+    if not rows or any(row.ndim != 1 or not len(row) for row in rows):
+        raise ModelError(f"token ids have the shape {shape}; give [batch, position], both from 1")
+    lengths = torch.tensor([len(row) for row in rows])
+    tokens = nn.utils.rnn.pad_sequence([row.to(model.device) for row in rows], batch_first=True)
+    model.check_tokens(tokens, len(model.head.input_embedding))
+    return tokens, lengths
+
+
+def _is_one_row(text: Sequence[str] | Sequence[int] | Sequence[Sequence[int]]) -> bool:
+    return bool(text) and isinstance(text[0], int)
+
+
+def columns_at(at: Tensor | int, lengths: Tensor) -> Tensor:
+    """One column of each row, counted from the end of the row where it is negative."""
+    wanted = torch.as_tensor(at).cpu().expand(len(lengths))
+    found = torch.where(wanted < 0, lengths + wanted, wanted)
+    if ((found < 0) | (found >= lengths)).any():
+        raise ModelError(
+            f"there is no column {int(wanted[(found < 0) | (found >= lengths)][0])} in a row of "
+            "the batch; choose one that is as short as the row, or a negative one"
+        )
+    return found

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ffmem.errors import ModelError
 from ffmem.models.device_placement import device_of
+from ffmem.models.language_model import evaluation_mode
 from ffmem.models.loading import checkpoint
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @torch.no_grad()
 def continuation(model: PreTrainedModel, tokens: Tensor, most: int, pad: int | None) -> Tensor:
     """The token ids after `tokens` [1, position], the likeliest each time, at most so many."""
-    with warnings.catch_warnings():
+    with evaluation_mode(model), warnings.catch_warnings():
         # transformers asks the first weight where the model is; an offloaded one does not know.
         warnings.filterwarnings("ignore", message=r".*on a device type different", append=False)
         whole = model.generate(

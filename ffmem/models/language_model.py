@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model as ffmem sees it: a list of banks of memories and a way to the vocabulary."""
+    """A causal language model as layers of memories, with a way from vectors to tokens.
+
+    Made by `load` or `wrap`. `model` and `tokenizer` are those of transformers; `layers` holds the
+    feed-forward layers (MLPs), each with `keys` and `values`: a row of both is one memory (neuron).
+    """
 
     name: str
     model: PreTrainedModel = field(repr=False)
@@ -32,6 +38,13 @@ class LanguageModel:
     identity: Identity
     known_by: Literal["row", "structure"]
     revision: str | None = None
+
+    def __repr__(self) -> str:
+        kind = str(self.dtype).removeprefix("torch.")
+        return (
+            f"<LanguageModel {self.name}: {self.architecture}, {len(self.layers)} layers, "
+            f"{self.memories:,} memories, {kind} on {self.device}>"
+        )
 
     @property
     def architecture(self) -> str:
@@ -129,6 +142,11 @@ class LanguageModel:
             )
         return layer
 
+    def run_blocks(self, tokens: Tensor) -> None:
+        """One forward pass over token ids without the head, for hooks to see; dropout is off."""
+        with evaluation_mode(self.model):
+            self.model.base_model(input_ids=tokens, use_cache=False)
+
     def at_hand(self, embed: Literal["output", "input"] = "output") -> LanguageModel:
         """The same model with an embedding fetched to the head's device, for many projections."""
         return replace(self, head=self.head.at_hand(embed))
@@ -174,3 +192,16 @@ class LanguageModel:
     def token_text(self, index: int) -> str:
         """A token as the text it stands for."""
         return f"<{index}>" if self.tokenizer is None else self.tokenizer.decode([index])
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """No dropout inside the `with`; a model that is being trained goes back to where it was."""
+    modes = [(module, module.training) for module in model.modules()] if model.training else []
+    if modes:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -13,7 +13,7 @@ from ffmem.models.checks import last_state, measure_identity, refuse_non_causal
 from ffmem.models.device_placement import device_of
 from ffmem.models.discovery import family_by_structure
 from ffmem.models.families import FAMILIES, Family
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, evaluation_mode
 from ffmem.models.trace import Trace, probe_tokens, trace
 from ffmem.models.unembedding import head_of
 
@@ -28,12 +28,26 @@ def wrap(
     name: str | None = None,
     revision: str | None = None,
 ) -> LanguageModel:
-    """See any causal language model of transformers as layers of memories.
+    """Use a model that you have already, with its tokenizer: any causal LM of transformers.
 
-    The model is left as it is, in evaluation mode. An unknown architecture is tried by its
-    structure; one that fails an identity is refused with a ModelError.
+    Nothing is copied, and the model stays as it is, also in training mode: what ffmem runs is run
+    without dropout. An unknown architecture is tried by its structure; one that fails an identity
+    is refused with a ModelError. Of a PEFT model whose adapters are all in attention, the model
+    inside is used; with other adapters, call `merge_and_unload()` first. `name` is how messages
+    and results call the model.
     """
-    model.eval()
+    model = without_peft(model)
+    with evaluation_mode(model):
+        return wrap_in_evaluation(model, tokenizer, name, revision)
+
+
+def wrap_in_evaluation(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    name: str | None,
+    revision: str | None,
+) -> LanguageModel:
+    """Trace a model whose dropout is off, and check what was found."""
     kind = model.config.model_type
     name = name or getattr(model.config, "name_or_path", "") or kind
     embedding = model.get_input_embeddings()
@@ -52,6 +66,24 @@ def wrap(
     identity.check(name, seen[0].layer.dtype)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
+
+
+def without_peft(model: PreTrainedModel) -> PreTrainedModel:
+    """The model that an adapter of PEFT was put on; refuses one whose weights it would hide."""
+    if hasattr(model, "get_base_model"):
+        if getattr(model.active_peft_config, "is_prompt_learning", False):
+            raise ModelError(
+                "the PEFT model has a learned prompt, which is not a part of the model; "
+                "pass its get_base_model()"
+            )
+        model = model.get_base_model()
+    for name, module in model.named_modules():
+        if hasattr(module, "base_layer") and "att" not in name.lower():
+            raise ModelError(
+                f"a PEFT adapter at {name} hides weights that must be read; "
+                "call merge_and_unload() on the model and pass the result"
+            )
+    return model
 
 
 def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:

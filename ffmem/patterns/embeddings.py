@@ -65,7 +65,7 @@ class WordStates:
             tokens[row, : len(bos) + len(prefix.ids)] = torch.tensor([*bos, *prefix.ids])
         keep = record_forward([self.layer], "o", lambda state: state.clone())
         with keep as (reading,), stop_after(self.layer):
-            self.model.model.base_model(input_ids=tokens.to(self.model.device), use_cache=False)
+            self.model.run_blocks(tokens.to(self.model.device))
         states = reading.o.reshape(*tokens.shape, -1).float().cpu()
         for prefix, state in zip(batch, states, strict=True):
             self._states[prefix.sentence] = state[len(bos) : len(bos) + len(prefix.ids)].clone()

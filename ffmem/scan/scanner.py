@@ -101,7 +101,7 @@ class Scanner:
     def _forward(self, batch: Batch) -> None:
         tokens = send_to_device(batch.tokens, self.model.device)
         with suppress(_LastKeyRead):
-            self.model.model.base_model(input_ids=tokens, use_cache=False)
+            self.model.run_blocks(tokens)
 
     def _hook(self, layer: FeedForward) -> Callable[..., None]:
         scan, number, last = self._scans[layer.number], layer.number, layer is self._layers[-1]

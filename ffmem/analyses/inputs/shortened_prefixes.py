@@ -139,7 +139,7 @@ def _read(model: LanguageModel, batch: list[_Row], values: Tensor) -> None:
             for layer, wanted in places.items()
         }
         with stop_after(model.layer(max(places))):
-            model.model.base_model(input_ids=tokens.to(model.device), use_cache=False)
+            model.run_blocks(tokens.to(model.device))
     for layer, wanted in places.items():
         questions = torch.tensor([question for question, *_ in wanted])
         found = readings[layer].m.float().cpu()

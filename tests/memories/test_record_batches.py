@@ -1,0 +1,69 @@
+"""`record` by names and by letters, for one prompt and for many."""
+
+import pytest
+import torch
+
+from ffmem.errors import ModelError
+from ffmem.memories.recording import KINDS, record
+from ffmem.models.language_model import LanguageModel
+
+PROMPTS = ["the river runs", "stone", "a light on the water"]
+
+
+def test_a_name_is_the_letter(toy: LanguageModel) -> None:
+    for by_name, by_letter in zip(
+        record(toy, PROMPTS[0], tuple(KINDS)), record(toy, PROMPTS[0], "hrxamyo"), strict=True
+    ):
+        for name, letter in KINDS.items():
+            assert torch.equal(getattr(by_name, name), getattr(by_letter, letter))
+            assert torch.equal(getattr(by_name, name), getattr(by_name, letter))
+
+
+def test_only_what_is_asked_for_is_recorded(relu: LanguageModel) -> None:
+    first = record(relu, PROMPTS[0], "coefficients")[0]
+    assert first.kinds == ("coefficients",)
+    assert repr(first) == "<LayerRecord of layer 1: coefficients>"
+
+
+def test_a_batch_of_prompts_is_each_prompt_alone(toy: LanguageModel) -> None:
+    together = record(toy, PROMPTS, ("coefficients", "residual"))
+    for row, prompt in enumerate(PROMPTS):
+        for many, one in zip(together, record(toy, prompt, "mr"), strict=True):
+            length = one.m.shape[1]
+            for name in ("coefficients", "residual"):
+                found, alone = getattr(many, name)[row], getattr(one, name)[0]
+                torch.testing.assert_close(found[:length], alone, rtol=1e-4, atol=1e-5)
+                assert found[length:].isnan().all()
+
+
+def test_the_last_token_of_every_row(toy: LanguageModel) -> None:
+    last = record(toy, PROMPTS, "m", at=-1)
+    for row, prompt in enumerate(PROMPTS):
+        for many, one in zip(last, record(toy, prompt, "m"), strict=True):
+            torch.testing.assert_close(many.m[row], one.m[0, -1], rtol=1e-4, atol=1e-5)
+
+
+def test_token_ids_are_read_as_they_are(relu: LanguageModel) -> None:
+    ids = relu.encode(PROMPTS[0])
+    expected = record(relu, ids, "m")[0].m
+    for form in (ids[0], ids[0].tolist(), ids.tolist()):
+        assert torch.equal(record(relu, form, "m")[0].m, expected)
+
+
+@pytest.mark.parametrize("kinds", ["mq", ("coefficient",), ()])
+def test_another_kind_is_refused_with_those_there_are(
+    relu: LanguageModel, kinds: tuple[str, ...]
+) -> None:
+    with pytest.raises(ModelError, match="choose among block_input, residual"):
+        record(relu, PROMPTS[0], kinds)
+
+
+@pytest.mark.parametrize("text", [[], [[]], [[1], []]])
+def test_nothing_to_read_is_refused(relu: LanguageModel, text: list[list[int]]) -> None:
+    with pytest.raises(ModelError, match=r"give \[batch, position\]"):
+        record(relu, text)
+
+
+def test_a_column_behind_the_row_is_refused(relu: LanguageModel) -> None:
+    with pytest.raises(ModelError, match="no column 9"):
+        record(relu, "ab", "m", at=9)

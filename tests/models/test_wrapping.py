@@ -1,0 +1,72 @@
+"""A model that the user has: its mode stays, dropout never counts, adapters are understood."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ffmem.errors import ModelError
+from ffmem.memories.prompt_explanation import continue_text, explain_prompt
+from ffmem.memories.recording import record
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
+
+TEXT = "the river runs"
+
+
+def test_a_model_in_training_stays_in_training_and_is_read_without_dropout() -> None:
+    inner = tiny_model("opt", dropout=0.5)
+    expected = record(wrap(inner, tiny_tokenizer()), TEXT, "m")
+    inner.train()
+    inner.lm_head.eval()  # a module's own mode is kept too
+    model = wrap(inner, tiny_tokenizer())
+    assert inner.training
+    for found, one in zip(record(model, TEXT, "m"), expected, strict=True):
+        torch.testing.assert_close(found.m, one.m)
+    explain_prompt(model, TEXT)
+    continue_text(model, TEXT, 2, 3)
+    modes = {name: module.training for name, module in inner.named_modules()}
+    assert not modes.pop("lm_head")
+    assert all(modes.values())
+
+
+def test_the_mode_comes_back_after_a_refusal() -> None:
+    inner = tiny_model("opt").train()
+    inner.model.decoder.layers = torch.nn.ModuleList()
+    with pytest.raises(ModelError):
+        wrap(inner)
+    assert inner.training
+
+
+def test_a_model_says_what_it_is() -> None:
+    model = wrap(tiny_model("opt"), tiny_tokenizer(), "mine")
+    expected = f"<LanguageModel mine: opt, {len(model.layers)} layers, {model.memories:,} memories,"
+    assert repr(model).startswith(expected)
+
+
+def test_adapters_in_attention_are_seen_through() -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed; `pip install peft`")
+    inner = tiny_model("llama")
+    plain = record(wrap(inner, tiny_tokenizer()), TEXT, "m")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(inner, config)
+    model = wrap(adapted, tiny_tokenizer())
+    assert not torch.allclose(record(model, TEXT, "m")[0].m, plain[0].m)
+    expected = adapted(model.encode(TEXT)).logits
+    torch.testing.assert_close(model.model(model.encode(TEXT)).logits, expected)
+
+
+def test_other_adapters_are_to_be_merged_first() -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed; `pip install peft`")
+    config = peft.LoraConfig(r=2, target_modules=["down_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(tiny_model("llama"), config)
+    with pytest.raises(ModelError, match=r"down_proj hides weights .* call merge_and_unload\(\)"):
+        wrap(adapted)
+    assert wrap(adapted.merge_and_unload()).identity.memories < 1e-4
+
+
+def test_a_learned_prompt_is_refused() -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed; `pip install peft`")
+    config = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    with pytest.raises(ModelError, match=r"pass its get_base_model\(\)"):
+        wrap(peft.get_peft_model(tiny_model("llama"), config))
