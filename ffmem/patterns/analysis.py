@@ -139,7 +139,7 @@ def reference_prefixes(store: ScanStore, seed: int) -> list[Prefix]:
 
 
 def _control_trial(annotator: RuleAnnotator, pseudo: PseudoKeys, control: PseudoKey) -> Trial:
-    rules = annotator.rules(Address(max(control.layer, 1), 0), control.shown)
+    rules = annotator.rules(None, control.shown)
     return Trial(rules, control.held, pseudo.random(control.layer).shown, ())
 
 

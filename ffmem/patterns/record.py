@@ -22,7 +22,7 @@ MIN_TRIGGERS = 3  # triggers that make a pattern
 class Pattern:
     """Something that at least three triggers of a key share; ranks count from 1."""
 
-    key: Address
+    key: Address | None  # None for a control key
     description: str
     kind: Kind
     ranks: tuple[int, ...]
