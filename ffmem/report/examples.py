@@ -76,7 +76,7 @@ def _key_row(patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
 
 
 def value_rows(result: Values) -> tuple[ValueRow, ...]:
-    """The surest values with an agreeing trigger, most precise first."""
+    """The values of highest probability with an agreeing trigger, most precise first."""
     agreeing = [row for row in result.predictive.rows if row.before]
     best = sorted(agreeing, key=lambda row: (-row.precision, -row.probability))[:VALUES]
     return tuple(best)
