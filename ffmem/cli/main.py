@@ -60,6 +60,20 @@ for command in (
     ffmem.add_command(command)
 
 
+def keep_lines_of_examples(command: click.Command) -> None:
+    """Mark the examples in a help text for click, which else joins their lines.
+
+    The mark is the character backspace; in a raw docstring it is still written out.
+    """
+    command.help = (command.help or "").replace(r"\b", "\b")
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            keep_lines_of_examples(inner)
+
+
+keep_lines_of_examples(ffmem)
+
+
 def main() -> None:
     """Run the command line: exit code 2 and one sentence for anything a user can fix."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch: threads that wait soon sleep

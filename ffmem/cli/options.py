@@ -41,7 +41,7 @@ LOCATION = Location()
 
 
 class ModelOptions(TypedDict):
-    """How a command was told to load its model."""
+    """Options that decide how a command loads its model."""
 
     revision: str | None
     dtype: str
@@ -205,7 +205,7 @@ POSITIVE = Positive()
 
 
 class EmbeddingOptions(ModelOptions):
-    """How a command was told to compare meanings."""
+    """Options that decide how a command compares meanings."""
 
     embedding: str | None
     model: str | None

@@ -73,11 +73,11 @@ def top_10_chart(result: Lenses) -> Any:
         f"key's. Measured: {result.measured_memories} memories per layer forced on at "
         f"{result.measured_prefixes} random prefixes, change of the model's own scores."
     )
-    return style.with_caption(chart, "Another language, or nothing to say?", caption, 2)
+    return style.with_caption(chart, "Agreement under other projections", caption, 2)
 
 
 def rank_chart(result: Lenses) -> Any:
     """Median rank as a share of the vocabulary."""
     chart = _panels(result, "median_rank", "median rank, share of the vocabulary", band=False)
     caption = "Median rank of the next token under each lens; grey: another key's next token."
-    return style.with_caption(chart, "How far down under each lens?", caption, 2)
+    return style.with_caption(chart, "Rank of the next token under other projections", caption, 2)

@@ -228,7 +228,7 @@ SECTIONS = (
     ),
     SectionText(
         "values",
-        "Values promise tokens",
+        "Values promote tokens",
         "A value, multiplied with the output embedding, is a ranking of the vocabulary. If "
         "memories predict, the token on top should be the one that follows the key's triggers.",
     ),

@@ -71,7 +71,7 @@ def _key_row(key: Address, patterns: Sequence[Pattern], store: ScanStore) -> Key
 
 
 def value_rows(result: Values) -> tuple[ValueRow, ...]:
-    """The surest values with an agreeing trigger, most precise first."""
+    """The values of highest probability with an agreeing trigger, most precise first."""
     agreeing = [row for row in result.predictive.rows if row.before]
     best = sorted(agreeing, key=lambda row: (-row.precision, -row.probability))[:VALUES]
     return tuple(best)

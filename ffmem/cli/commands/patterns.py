@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", type=LOCATION)
 @click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @click.option(
     "--annotator",
     default="rules",
     show_default=True,
-    help="rules, or whoever answered sheets: a person's name, or llm:NAME.",
+    help="Who names the patterns: rules, a person's name, or llm:NAME.",
 )
 @database_option
 @embedding_options

@@ -25,7 +25,7 @@ KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute
 )
 @click.option("--top", type=SOME, default=50, show_default=True, help="Triggers per key.")
 @click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Draws the keys and the tokens."
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys and tokens."
 )
 @click.option(
     "--random-interior",
@@ -51,7 +51,7 @@ def removal(  # noqa: PLR0913 - one parameter an option
     model: str | None,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Remove the first, the last or a random token of triggers and read the keys again.
+    r"""Remove the first, the last or a random token of triggers and measure the coefficients again.
 
     Writes analyses/removal.json and figures/removal.png into FOLDER, or into FOLDER/other-settings/
     where the study has that result for other keys, triggers or seed.

@@ -72,7 +72,7 @@ class PriceType(click.ParamType[Any]):
     show_default=True,
     help="Control keys per layer, of each kind.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
 @click.option("--rate", type=POSITIVE, help="Most requests per minute; no limit by default.")
 @click.option(

@@ -51,7 +51,7 @@ annotate.add_command(score)
     show_default=True,
     help="Control keys per layer, of each kind.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @database_option
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
@@ -140,7 +140,9 @@ def read_text(path: Path) -> str:
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random prefixes.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
+)
 @database_option
 @embedding_options
 def rules(
