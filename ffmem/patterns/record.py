@@ -13,6 +13,7 @@ from ffmem.address import Address
 from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 
 Kind = Literal["shallow", "semantic"]
+KINDS: tuple[Kind, ...] = ("shallow", "semantic")
 Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
 LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
 MIN_TRIGGERS = 3  # triggers that make a pattern
@@ -29,7 +30,7 @@ class Pattern:
     annotator: str
 
     def __post_init__(self) -> None:
-        if self.kind not in ("shallow", "semantic"):
+        if self.kind not in KINDS:
             raise ValueError(f"the class {self.kind!r} is neither shallow nor semantic")
         if len(set(self.ranks)) < MIN_TRIGGERS or len(set(self.ranks)) != len(self.ranks):
             raise ValueError(

@@ -34,8 +34,9 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a schema cannot say, because it depends on the study, the model or other parts of a request.
 REASONS = (
     "triggers, and a pattern needs",
-    "is described as one before",
-    "names a prefix that is not among",
+    "this description was given before",
+    "is not a description",
+    "is not among the prefixes",
     "tokens; give between",
     "the text has positions",
     "there is no token",
