@@ -304,7 +304,7 @@ def test_python_functions_refuse_a_path_that_cannot_be(
 
 
 @pytest.mark.parametrize(
-    "ids", [[[264]], [[-1]], [[2**40]], [[0.5]], [0], [[]]], ids=lambda ids: str(ids)
+    "ids", [[[264]], [[-1]], [[2**40]], [[0.5]], [[[0]]], [[]]], ids=lambda ids: str(ids)
 )
 def test_token_ids_that_are_not_the_models_are_refused(relu: LanguageModel, ids: Any) -> None:
     with pytest.raises(FfmemError, match=r"token"):
