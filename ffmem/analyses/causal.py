@@ -73,7 +73,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class CausalSize:
-    """How much is measured."""
+    """Sizes of the measurement."""
 
     memories: int = 8  # per layer
     triggers: int = 4  # per memory, its strongest

@@ -1,4 +1,4 @@
-"""What kind of word a word is: function word or content, number or month, and its stem."""
+"""Kinds of English words: function word or content, number or month, and its stem."""
 
 from __future__ import annotations
 

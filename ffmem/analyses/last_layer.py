@@ -160,7 +160,7 @@ class Judge:
     near: float
 
     def reasons(self, one: Tensor, other: Tensor) -> list[str]:
-        """A reason a pair, empty where the rule finds none."""
+        """A reason per pair, empty where the rule finds none."""
         close = nearness(self.model, one, other) <= self.near
         return [
             spelling_relation(self.model.token_text(int(a)), self.model.token_text(int(b)))
@@ -290,7 +290,7 @@ def ranks_under_cells(model: LanguageModel, cells: Tensor, tokens: Tensor) -> Te
 
 
 def _votes(ranks: Tensor) -> TokenVotes:
-    """The summary of ranks [prefix, place]; prefixes at which no memory is at work count not."""
+    """The summary of ranks [prefix, place]; prefixes with no active memory are excluded."""
     counted = ranks[(ranks >= 0).any(dim=1)].double()
     known = counted.masked_fill(counted < 0, torch.nan).numpy()
     if not len(known):

@@ -27,7 +27,7 @@ BUDGET = {"cuda": 65_536, "cpu": 1_024}  # tokens per batch; the fewer, the fewe
 
 @dataclass(frozen=True)
 class Variant:
-    """How the paper's measurement may be varied.
+    """Variants of the paper's measurement.
 
     `interior` draws the random token between the first and the last, so that the three kinds never
     remove the same one; a trigger of two tokens then has no random token. `clipped` takes a
@@ -230,7 +230,7 @@ def _by_key(changes: Tensor, key: Tensor, keys: int, generator: torch.Generator)
 
 @dataclass(frozen=True)
 class Saliency:
-    """What each token of one trigger is worth to one key.
+    """Leave-one-out attribution of one key's coefficient to the tokens of one trigger.
 
     `changes` has for every token the change of the coefficient, in percent, when it is removed.
     """

@@ -1,4 +1,4 @@
-"""What to scan and how, and the key that tells two scans apart."""
+"""The plan of a scan: text, settings, layers; and the key that tells two scans apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong, as one sentence: JSON under /api, a page elsewhere."""
+"""Errors as one sentence: JSON under /api, a page elsewhere."""
 
 from __future__ import annotations
 

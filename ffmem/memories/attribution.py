@@ -1,4 +1,4 @@
-"""What every memory adds to the logit of one token: parts that sum to the model's own logit.
+"""Direct logit attribution: a term of one token's logit for every memory, summing to the logit.
 
 The last state is the first one plus what attention and feed-forward layers have added, and the way
 from it to a logit is linear once the final norm divides by the number that it did divide by. So a

@@ -1,4 +1,4 @@
-"""The annotator that needs nobody: shallow patterns by rule, semantic ones by nearness."""
+"""The automatic annotator: shallow patterns by rule, semantic ones by embedding similarity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a study will take and how much memory it needs, from a probe of a second or two."""
+"""Estimated time and memory of a study, from a probe of a second or two."""
 
 from __future__ import annotations
 

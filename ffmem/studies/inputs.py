@@ -1,4 +1,4 @@
-"""What is studied: a model and its scan, with what several analyses share."""
+"""The inputs of a study: a model and its scan, with what several analyses share."""
 
 from __future__ import annotations
 

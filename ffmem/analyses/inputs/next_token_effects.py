@@ -1,4 +1,4 @@
-"""What a model says after many prefixes, with one memory changed in each."""
+"""Next-token distributions after many prefixes, with one memory edited in each."""
 
 from __future__ import annotations
 
