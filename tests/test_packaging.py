@@ -7,7 +7,17 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tools.check_versions import LOWEST, NEWEST, constraints, last_line, pins, requirements
+from tools.check_versions import (
+    LOWEST,
+    NEWEST,
+    constraints,
+    last_line,
+    output,
+    pins,
+    requirements,
+    results,
+    table,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,9 +62,25 @@ def test_a_bound_is_read_with_extras_and_markers(tmp_path: Path) -> None:
 
 
 def test_warnings_of_pip_are_not_the_last_word() -> None:
-    assert last_line("No broken requirements found.\nWARNING: old pip\n\n") == (
+    assert last_line("No broken requirements found.\nWARNING: old pip\n[notice] a new pip\n\n") == (
         "No broken requirements found."
     )
+
+
+def test_the_first_step_that_fails_is_the_last_and_the_table_says_so() -> None:
+    def say(code: str) -> str:
+        return output([sys.executable, "-c", code])
+
+    row = results(
+        {
+            "python": lambda: say("print('first'); print('3.11')"),
+            "install": lambda: say("print('no such version'); raise SystemExit(1)"),
+            "tests": lambda: say("print('never')"),
+        }
+    )
+    assert row == {"python": "3.11", "install": "FAILED: no such version"}
+    line = " ".join(table([row]).splitlines()[1].split())
+    assert line == "- 3.11 FAILED: no such version - -"
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(tmp_path: Path) -> None:

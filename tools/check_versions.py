@@ -65,18 +65,27 @@ def check(python: str, versions: str, wheel: Path, words: list[str]) -> dict[str
     held = folder / "constraints.txt"
     lines = [f"{name}=={version}\n" for name, version in constraints(versions).items()]
     held.write_text("".join(lines), encoding="utf-8")
-    own = str(folder / "venv" / "bin" / "python")
+    own = python_of(folder / "venv")
     pip = [own, "-m", "pip"]
     install = [*pip, "install", "--quiet", "--prefer-binary", "--constraint", str(held)]
     steps: dict[str, Callable[[], str]] = {
-        "python": lambda: (
-            output([python, "-m", "venv", str(folder / "venv")]) or output([own, "--version"])
-        ),
+        "python": lambda: make_environment(python, folder / "venv"),
         "install": lambda: output([*install, f"{wheel}[test]"]) or "ok",
         "pip check": lambda: output([*pip, "check"]),
         "tests": lambda: output([own, "-m", "pytest", *words], tested_copy(own, folder / "tree")),
     }
     return results(steps)
+
+
+def python_of(environment: Path) -> str:
+    """The Python of a virtual environment."""
+    return str(environment / "bin" / "python")
+
+
+def make_environment(python: str, folder: Path) -> str:
+    """Make an empty virtual environment; the version of its Python."""
+    output([python, "-m", "venv", str(folder)])
+    return output([python_of(folder), "--version"])
 
 
 def results(steps: dict[str, Callable[[], str]]) -> dict[str, str]:
@@ -102,8 +111,9 @@ def output(command: list[str], folder: Path | None = None) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not a warning of pip's."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
+    """The last line that is not a warning or a notice of pip's."""
+    asides = ("WARNING", "[notice]")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(asides)]
     return lines[-1] if lines else ""
 
 
@@ -138,6 +148,9 @@ def arguments() -> argparse.Namespace:
     unknown = set(asked.versions) - {LOWEST, NEWEST, PINNED}
     if unknown:
         parser.error(f"there is no {min(unknown)}; write lowest, newest or pinned")
+    for python in asked.python or []:
+        if shutil.which(python) is None:
+            parser.error(f"{python} is not a program here; give the name or path of a Python")
     return asked
 
 
