@@ -81,7 +81,11 @@ class Contributions:
 def contributions(
     model: LanguageModel, readings: Sequence[LayerRecord], token: int, count: int = 10
 ) -> Contributions:
-    """Split a token's logit at one place, read as `look` reads it; `count` memories a layer."""
+    """Split a token's logit into what every memory adds to it (direct logit attribution).
+
+    `readings` are those of `explain_prompt(...).readings`, at one place. The parts sum to the
+    model's own logit; `count` memories per layer are named.
+    """
     model.check_tokens(torch.tensor([token]), model.vocab_size)
     last = readings[-1].o[0]
     towards, constant = direction(model, last, token)
