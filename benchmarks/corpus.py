@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
     steps = {"read, cut into shards": reading, "split": splitting, "split and tokenise": whole}
     for name, seconds in {**steps, f"batches, budget {BUDGETS[0]:,}": batching}.items():
         print(f"| {name} | {sentences / seconds:,.0f} | {tokens / seconds:,.0f} |")
-    print("\n| budget | padding | batches | tokens a batch | padding if cut when full |")
+    print("\n| budget | padding | batches | tokens per batch | padding if cut when full |")
     print("|---|---|---|---|---|")
     for budget in BUDGETS:
         show_padding(found, bos, budget)

@@ -191,7 +191,7 @@ def report(measured: Measured, options: argparse.Namespace) -> None:
     count = sum(len(found) for found in measured.seconds.values())
     tenth = max(len(measured.memory) // 10, 1)
     print(
-        f"{count / options.seconds:,.0f} requests a second from {options.clients} clients, "
+        f"{count / options.seconds:,.0f} requests per second from {options.clients} clients, "
         f"{1000 * measured.processor / max(count, 1):.1f} ms of the server's processor each, "
         f"{len(measured.errors)} errors; own memory of the server {measured.memory[tenth]} MiB "
         f"after a tenth of the time, {measured.memory[-1]} MiB at the end"

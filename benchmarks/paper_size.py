@@ -2,7 +2,7 @@
 
     python -m benchmarks.paper_size TEXT... --tokenizer FOLDER [--seconds 300]
 
-A random OPT (16 layers, d = 1024, 4,096 memories a layer, ReLU, pre-norm, tied, no final norm) in
+A random OPT (16 layers, d = 1024, 4,096 memories per layer, ReLU, pre-norm, tied, no final norm) in
 bfloat16 reads real text. Printed: how fast text is made ready alone; the ratio of the scan to a
 bare pass on the same batches, both sides in turn, from the first sentence on, for some token
 budgets; where a GPU's time goes; a whole `ffmem scan` with its phases; and how far bfloat16 finds
@@ -145,7 +145,7 @@ def show_profile(model: LanguageModel, ready: list[Batch], warm: list[Batch]) ->
 
 
 def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path) -> float:
-    """One `ffmem scan` with a clock on its phases; returns tokens a second of the scan."""
+    """One `ffmem scan` with a clock on its phases; returns tokens per second of the scan."""
     plan = ScanPlan(source, ScanSettings(), SentenceSettings(), max_sentences=limit)
     with Phases() as phases:
         phases.iterator(pipeline, "background_shards", "waiting for text")

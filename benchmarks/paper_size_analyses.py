@@ -2,7 +2,7 @@
 
     python -m benchmarks.paper_size_analyses TEXT [--sentences 20000] [--sample 4000]
 
-A random OPT (16 layers, d = 1024, 4,096 memories a layer) with the paper's 267,744 words reads
+A random OPT (16 layers, d = 1024, 4,096 memories per layer) with the paper's 267,744 words reads
 the text, word by word; what the analyses cost does not depend on what the weights say. Memory is
 what the device allocated above the model's own; on a CPU, what the process holds at most.
 """
@@ -34,7 +34,7 @@ NAMES = ("values", "composition", "refinement", "last-layer")
 
 
 def word_tokenizer(text: str, words: int) -> PreTrainedTokenizerFast:
-    """One token a word: the text's most frequent ones, then made-up ones up to the number."""
+    """One token per word: the text's most frequent ones, then made-up ones up to the number."""
     counts: Counter[str] = Counter()
     for number, document in enumerate(documents(Source(text))):
         counts.update(re.findall(r"\w+|[^\w\s]+", document))

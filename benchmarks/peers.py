@@ -50,7 +50,7 @@ def gpt2(layers: int, width: int) -> LanguageModel:
 
 
 class Strongest:
-    """The 50 largest coefficients of each memory, one a sentence, and whose they are."""
+    """The 50 largest coefficients of each memory, one per sentence, and whose they are."""
 
     def __init__(self, layers: int) -> None:
         self.values: list[Tensor | None] = [None] * layers

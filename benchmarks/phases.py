@@ -62,6 +62,6 @@ class Phases:
         return timed
 
     def show(self, whole: float) -> None:
-        """One line a stage, the longest first."""
+        """One line per phase, the longest first."""
         for label, took in sorted(self.seconds.items(), key=lambda pair: -pair[1]):
             print(f"  {label:38} {took:8.2f} s {took / whole:6.1%}  {self.calls[label]:6d} calls")

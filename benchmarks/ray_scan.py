@@ -3,7 +3,7 @@
     python -m benchmarks.ray_scan [MODEL] [CORPUS] [--shards 24] [--shard-bytes 32768] [--rounds 3]
 
 Throughput is taken while all workers read: from when every worker has answered until the last
-shards (two a worker) have been given out. What it is from start to end, with the start of Ray and
+shards (two per worker) have been given out. What it is from start to end, with the start of Ray and
 of the models, the merge and the writing of the store, is printed beside it. The stores of both
 must be the same to the byte.
 """
@@ -79,14 +79,14 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """Tokens a second from when each worker has answered until there is no shard to give."""
+        """Tokens per second from when each worker has answered until there is no shard to give."""
         began, before = self._seen[self._workers - 1]
         ended, after = self._seen[-2 * self._workers]
         return (after - before) / (ended - began)
 
 
 def speed(model: str, text: Path, workers: int, out: Path) -> float:
-    """Tokens a second of one scan by so many workers of one thread."""
+    """Tokens per second of one scan by so many workers of one thread."""
     plan = ScanPlan(Source(str(text)), ScanSettings(), SentenceSettings())
     clock = Clock(workers)
     watch: Watch = clock.watch

@@ -1,4 +1,4 @@
-"""Token removal at the paper's size: 100 keys a layer, 50 triggers each, first, last and random.
+"""Token removal at the paper's size: 100 keys per layer, 50 triggers each, first, last and random.
 
     python -m benchmarks.removal_paper_size MODEL SCAN [--dtype float32] [--rounds 3]
 
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def report(result: Removal) -> None:
-    """One line a layer: the mean changes in percent with their intervals."""
+    """One line per layer: the mean changes in percent with their intervals."""
     for layer in result.layers:
         cells = "  ".join(
             f"{name} {c.mean.estimate:6.1f} ({c.mean.low:.1f} .. {c.mean.high:.1f})"

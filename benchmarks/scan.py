@@ -218,7 +218,7 @@ def padded(model: LanguageModel, ready: list[Batch], settings: ScanSettings, rou
 
 
 def in_corpus_order(ready: list[Batch], pad: int) -> list[Tensor]:
-    """The sentences of all batches again, in order, 32 a batch, padded to the longest of them."""
+    """The sentences of all batches again, in order, 32 per batch, padded to the longest of them."""
     rows = [
         (int(number), batch.tokens[row, : int(length) + batch.bos])
         for batch in ready

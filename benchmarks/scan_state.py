@@ -196,7 +196,7 @@ def time_kernel(options: argparse.Namespace) -> None:
     inputs = [torch.randn(shape, device="cuda", dtype=dtype).relu_() for _ in range(4)]
     filler = torch.randn(8192, 8192, device="cuda", dtype=dtype)
     size = inputs[0].numel() * inputs[0].element_size()
-    print(f"{list(shape)} {options.dtype}: {size / 1e6:.0f} MB a pass")
+    print(f"{list(shape)} {options.dtype}: {size / 1e6:.0f} MB per pass")
     print("block rows warps   ms   GB/s  candidates in the last 20 passes")
     for block, rows, warps in (
         (512, 4, 4), (512, 2, 4), (512, 8, 4), (512, 16, 4), (256, 4, 2), (1024, 4, 8),
@@ -234,9 +234,9 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--width", type=int, help="the model's d: 512 on the CPU, 1024 on a GPU")
-    parser.add_argument("--memories", type=int, help="a layer: four times the width")
+    parser.add_argument("--memories", type=int, help="per layer: four times the width")
     parser.add_argument("--dtype", help="float32 on the CPU, bfloat16 on a GPU")
-    parser.add_argument("--tokens", type=int, help="a batch: 1024 on the CPU, 65536 on a GPU")
+    parser.add_argument("--tokens", type=int, help="per batch: 1024 on the CPU, 65536 on a GPU")
     parser.add_argument("--batches", type=int, help="100 on the CPU, 240 on a GPU")
     parser.add_argument("--block", type=int, help="batches timed together: 2, or 8 on a GPU")
     parser.add_argument("--threads", type=int, default=1)
@@ -267,7 +267,8 @@ def main() -> None:
     times = bench.run()
     report(options, times)
     state = bench.layers[0].state()
-    print(f"layer 1: filled {state.triggers.slot_counts.float().mean().item():.1f} slots a cell, ")
+    filled = state.triggers.slot_counts.float().mean().item()
+    print(f"layer 1: filled {filled:.1f} slots per cell, ")
     print(f"fires on {state.tallies.rate.mean().item():.3f} of {state.tallies.prefixes} prefixes")
     if on_gpu:
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.splitters [TEXT]
 
-TEXT is a plain text file, one paragraph a line, for the speed column; without it the gold set
+TEXT is a plain text file, one paragraph per line, for the speed column; without it the gold set
 itself is repeated. Candidates that are not installed are named and left out.
 """
 

@@ -1,4 +1,4 @@
-"""Errors that a user can mend.
+"""Errors that a user can fix.
 
 FfmemError
 ├── ModelError      a model that cannot be found, read or seen as memories
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 
 
 class FfmemError(Exception):
-    """Base of every error that a user can mend."""
+    """Base of every error that a user can fix."""
 
 
 class ModelError(FfmemError):

@@ -47,7 +47,7 @@ REASONS = {
     "no output embedding": "no output embedding",
     "more than one form": "blocks of more than one form",
     "is not the block's output": "residual plus feed-forward output is not the block's output",
-    "no known activation": "coefficients are no activation of the keys' scores",
+    "no known activation": "coefficients are not an activation of the keys' scores",
 }
 
 
@@ -159,7 +159,7 @@ last column is the worst of the five.
 {summary}
 
 *By row*: the places are in the table `ffmem/models/families.py`. *By structure*: there is no row;
-the places were found on the toy's own run. *Refused*: the toy runs, but it is no list of
+the places were found on the toy's own run. *Refused*: the toy runs, but it is not a list of
 feed-forward memories that ffmem reads, and `ffmem` says so instead of guessing. *Cannot be built
 small*: nothing was learnt about the type.
 

@@ -12,6 +12,7 @@ from typing import Any
 import ffmem
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "python.md"
+WIDTH = 96
 INTRODUCTION = """# Python
 
 Made by `python -m tools.python_page` from the docstrings of `import ffmem`.
@@ -51,19 +52,24 @@ def section(name: str, value: Any) -> str:
 def call(name: str, value: Any) -> str:
     """The signature, on a line for each parameter where one line is too short."""
     signature = inspect.signature(value)
-    line = f"{name}{signature}".replace("'", "")
-    if len(line) <= 96:
-        return line
     parts: list[str] = []
-    kind = None
     for one in signature.parameters.values():
-        if one.kind is one.KEYWORD_ONLY and kind is not one.KEYWORD_ONLY:
+        if one.kind is one.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        parts.append(str(one).replace("'", ""))
-        kind = one.kind
-    inner = "".join(f"    {part},\n" for part in parts)
+        parts.append(parameter(one))
     answer = "" if inspect.isclass(value) else f" -> {signature.return_annotation}"
+    line = f"{name}({', '.join(parts)}){answer}"
+    if len(line) <= WIDTH:
+        return line
+    inner = "".join(f"    {part},\n" for part in parts)
     return f"{name}(\n{inner}){answer}"
+
+
+def parameter(one: inspect.Parameter) -> str:
+    """A parameter as it stands in the source."""
+    stars = "**" if one.kind is one.VAR_KEYWORD else ""
+    default = "" if one.default is one.empty else f" = {one.default!r}"
+    return f"{stars}{one.name}: {one.annotation}{default}"
 
 
 if __name__ == "__main__":

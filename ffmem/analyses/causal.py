@@ -73,12 +73,12 @@ class Causal:
 
 @dataclass(frozen=True)
 class CausalSize:
-    """How much is measured."""
+    """Sizes of the measurement."""
 
-    memories: int = 8  # a layer
-    triggers: int = 4  # a memory, its strongest
+    memories: int = 8  # per layer
+    triggers: int = 4  # per memory, its strongest
     tokens: int = 10  # of a value
-    unrelated: int = 4  # prefixes a memory
+    unrelated: int = 4  # prefixes per memory
 
 
 DEFAULT_SIZE = CausalSize()

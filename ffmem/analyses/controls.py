@@ -1,4 +1,4 @@
-"""What a number is held against: shuffles, random memories, word frequency, an untrained model."""
+"""Controls for every number: shuffles, random memories, word frequency, an untrained model."""
 
 from __future__ import annotations
 

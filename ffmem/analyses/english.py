@@ -1,4 +1,4 @@
-"""What kind of word a word is: function word or content, number or month, and its stem."""
+"""Kinds of English words: function word or content, number or month, and its stem."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from ffmem.models.language_model import LanguageModel
 
 FUNCTION_WORDS = frozenset(
     """
-    a about above across after again against all almost along already also although always am among
-    an and another any are around as at away back be became because become been before began behind
-    being below between both but by called came can cannot could did do does doing done down during
-    each either else even ever every few first for former from further get give given go goes going
-    got had has have having he her here hers herself him himself his how however i if in into is it
-    its itself just last later least less like made make makes many may me might more most much must
-    my myself near neither never next no nor not nothing now of off often on once one only onto or
-    other others our out over own part per perhaps put quite rather said same see several shall she
-    should since so some soon still such take than that the their them themselves then there these
-    they this those though three through thus to together too toward towards two under until up upon
-    us use used using very was we well went were what when where whether which while who whom whose
-    why will with within without would yet you your
+    a an the this that these those each every either neither both all any some no none another
+    such other same own few fewer many more most much less least several enough
+    i me my mine myself we us our ours ourselves you your yours yourself yourselves
+    he him his himself she her hers herself it its itself they them their theirs themselves
+    one who whom whose which what where when why how whoever whatever
+    anyone anything everyone everything someone something nobody nothing
+    and but or nor so yet for if unless because since although though while whereas whether than as
+    of in on at by to from with without within into onto upon over under above below between among
+    through throughout during before after until till against across along around about behind
+    beside besides beyond near off out up down toward towards per via despite except
+    am is are was were be been being have has had having do does did doing done
+    will would shall should can could may might must ought cannot
+    not n't never ever only also too very just even still again then there here now once
+    s t d ll ve re m
     """.split()  # noqa: SIM905 - a list of words reads best as words
+)
+# Words that carry no topic either, although they are not function words.
+TOPICLESS_WORDS = FUNCTION_WORDS | frozenset(
+    """
+    almost already always away back became become began called came else first former further get
+    give given go goes going got however last later like made make makes next often others part
+    perhaps put quite rather said see soon take three thus together two use used using well went
+    """.split()  # noqa: SIM905
 )
 MONTHS = frozenset(
     """january february march april may june july august september october november december
@@ -39,8 +49,8 @@ _ENDINGS = ("ations", "ation", "ments", "ment", "ings", "ing", "edly", "ies", "e
 
 
 def is_content(word: str) -> bool:
-    """Whether a word can carry a topic: letters, three or more, and no function word."""
-    return len(word) >= 3 and word[0].isalpha() and word.lower() not in FUNCTION_WORDS
+    """Whether a word can carry a topic: three letters or more, and not in the lists above."""
+    return len(word) >= 3 and word[0].isalpha() and word.lower() not in TOPICLESS_WORDS
 
 
 def stem(word: str) -> str:
@@ -69,24 +79,6 @@ def word_classes(word: str, starts_sentence: bool) -> list[str]:
 
 
 StopWords = Literal["function_words", "top100"]
-
-_LIST = """
-a an the this that these those each every either neither both all any some no none another
-such other same own few fewer many more most much less least several enough
-i me my mine myself we us our ours ourselves you your yours yourself yourselves
-he him his himself she her hers herself it its itself they them their theirs themselves
-one who whom whose which what where when why how whoever whatever
-anyone anything everyone everything someone something nobody nothing
-and but or nor so yet for if unless because since although though while whereas whether than as
-of in on at by to from with without within into onto upon over under above below between among
-through throughout during before after until till against across along around about behind
-beside besides beyond near off out up down toward towards per via despite except
-am is are was were be been being have has had having do does did doing done
-will would shall should can could may might must ought cannot
-not n't never ever only also too very just even still again then there here now once
-s t d ll ve re m
-"""
-STOP_WORDS = frozenset(_LIST.split())
 
 
 def stop_word_ids(
@@ -118,4 +110,4 @@ def punctuation_ids(model: LanguageModel) -> Tensor:
 
 def _is_function_word(word: str, spaced: bool) -> bool:
     begins = not spaced or word[:1] == " "
-    return begins and word.strip().lower() in STOP_WORDS
+    return begins and word.strip().lower() in FUNCTION_WORDS

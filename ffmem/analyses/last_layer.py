@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffle_rows
-from ffmem.analyses.english import FUNCTION_WORDS
+from ffmem.analyses.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
 from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
 from ffmem.analyses.statistics import Interval, wilson
@@ -22,14 +22,11 @@ SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # how near counts as n
 CONTROLS = 50  # blind pairs for people
 TRIES = 20  # tokens of other prefixes tried for a blind pair
 MOST_BY_CHANCE = 0.05  # of frequency-matched pairs that may be called near
-CLASSES: dict[str, frozenset[str]] = {
+CLASSES: dict[str, frozenset[str]] = {"months": MONTHS} | {
     name: frozenset(words.split())
     for name, words in {
-        "months": "january february march april may june july august september october november "
-        "december",
         "days": "monday tuesday wednesday thursday friday saturday sunday",
-        "numbers": "one two three four five six seven eight nine ten eleven twelve hundred "
-        "thousand million billion first second third fourth fifth",
+        "numbers": " ".join(NUMBER_WORDS) + " first second third fourth fifth",
         "pronouns": "i you he she it we they me him her us them his hers its our their my your",
         "articles": "a an the this that these those",
         "prepositions": "of in on at by to from with into over under between through during",
@@ -163,7 +160,7 @@ class Judge:
     near: float
 
     def reasons(self, one: Tensor, other: Tensor) -> list[str]:
-        """A reason a pair, empty where the rule finds none."""
+        """A reason per pair, empty where the rule finds none."""
         close = nearness(self.model, one, other) <= self.near
         return [
             spelling_relation(self.model.token_text(int(a)), self.model.token_text(int(b)))
@@ -186,14 +183,9 @@ def spelling_relation(one: str, other: str) -> str:
         return "numbers"
     if one in FUNCTION_WORDS or other in FUNCTION_WORDS or min(len(one), len(other)) < 4:
         return ""
-    if strip_ending(one) == strip_ending(other):
+    if stem(one) == stem(other):
         return "same stem"
     return "like spelling" if edit_distance(one, other) <= max(1, len(one) // 5) else ""
-
-
-def strip_ending(word: str) -> str:
-    """The word without a common English ending."""
-    return re.sub(r"(?<=\w{3})(ings?|edly|ed|ers?|est|ly|ies|es|s)$", "", word)
 
 
 def edit_distance(one: str, other: str) -> int:
@@ -238,7 +230,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True)
 class TokenVotes:
-    """One token a prefix under each of its strongest memories, alone.
+    """One token per prefix under each of its strongest memories, alone.
 
     `strongest_says` is the share of prefixes where the strongest memory has it on top, `any_says`
     where any of those looked at does. `median_rank` holds quantiles, over the prefixes, of the
@@ -298,7 +290,7 @@ def ranks_under_cells(model: LanguageModel, cells: Tensor, tokens: Tensor) -> Te
 
 
 def _votes(ranks: Tensor) -> TokenVotes:
-    """The summary of ranks [prefix, place]; prefixes at which no memory is at work count not."""
+    """The summary of ranks [prefix, place]; prefixes with no active memory are excluded."""
     counted = ranks[(ranks >= 0).any(dim=1)].double()
     known = counted.masked_fill(counted < 0, torch.nan).numpy()
     if not len(known):

@@ -1,4 +1,4 @@
-"""The values that are surest of a token, and whether their triggers are followed by it."""
+"""The values with the highest top-token probability, and whether their triggers agree."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Predictive:
     largest: ValueGroup
     random: ValueGroup
     random_same_layers: ValueGroup
-    rows: tuple[ValueRow, ...]  # of the largest, surest first
+    rows: tuple[ValueRow, ...]  # of the largest, highest probability first
     first_upper_layer: int
 
 
@@ -63,7 +63,7 @@ def predictive_values(
     generator: torch.Generator,
     count: int = 100,
 ) -> Predictive:
-    """Take the `count` surest values of all layers and see what follows their keys' triggers."""
+    """Compare the `count` values of highest top-token probability with what follows triggers."""
     probability = torch.cat([part.probability for part in read])
     places = torch.tensor([n for n, part in enumerate(read) for _ in range(len(part.top))])
     precision = torch.cat([precisions(part) for part in read])
@@ -101,7 +101,7 @@ def precisions(part: LayerValueRankings) -> Tensor:
 def table_rows(
     model: LanguageModel, store: ScanStore, read: Sequence[LayerValueRankings], chosen: Tensor
 ) -> list[ValueRow]:
-    """One row a value, with its strongest agreeing trigger."""
+    """One row per value, with its strongest agreeing trigger."""
     firsts = torch.tensor([0, *(len(part.top) for part in read)]).cumsum(0)
     rows = []
     for row in chosen.tolist():

@@ -45,7 +45,7 @@ class LayerVeto:
 
     `old_rank` is the old token's place under y as a share of the vocabulary (1 is the bottom),
     quantiles at 5, 25, 50, 75, 95 %; `unchanged_old_rank` the same where the token stays, which
-    is what a veto must be held against. `old_pushed_down` counts changes where y lowers the old
+    is what a veto must be compared with. `old_pushed_down` counts changes where y lowers the old
     token at all, that is gives it a logit below zero. `new_rank` is where the new token stood in
     the residual, `new_in_top_10` how often among the ten best. `old_change` and `new_change` are
     quantiles of how much the logits of the old and of the new token differ between r and o (in

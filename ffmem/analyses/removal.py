@@ -22,12 +22,12 @@ from ffmem.store.scan_store import ScanStore
 
 KINDS = ("first", "last", "random")
 DECILES = 10
-BUDGET = {"cuda": 65_536, "cpu": 1_024}  # tokens a batch; the fewer, the fewer are padding
+BUDGET = {"cuda": 65_536, "cpu": 1_024}  # tokens per batch; the fewer, the fewer are padding
 
 
 @dataclass(frozen=True)
 class Variant:
-    """How the paper's measurement may be varied.
+    """Variants of the paper's measurement.
 
     `interior` draws the random token between the first and the last, so that the three kinds never
     remove the same one; a trigger of two tokens then has no random token. `clipped` takes a
@@ -80,7 +80,7 @@ class Removal:
 
     layers: tuple[LayerRemoval, ...]
     drawn: dict[int, tuple[str, ...]]  # the keys of every layer
-    top: int  # triggers a key
+    top: int  # triggers per key
     seed: int
     passes: int  # rows that the model read
     tokens: int  # tokens in them
@@ -105,7 +105,7 @@ def removal(
     seed: int = 0,
     variant: Variant = AS_PUBLISHED,
 ) -> Removal:
-    """Measure `keys` random keys a layer on their `top` strongest triggers.
+    """Measure `keys` random keys per layer on their `top` strongest triggers.
 
     The original prefix is read again in the batch of its shortened forms, so that a change is
     never one of precision. The token removed at random is drawn once for a prefix and shared by the
@@ -157,7 +157,7 @@ def _questions(
     removed: np.ndarray[tuple[int], np.dtype[np.int64]],
     rows: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> list[CoefficientQuery]:
-    """Four questions a trigger: as it is, and without its first, last and one random token."""
+    """Four questions per trigger: as it is, and without its first, last and one random token."""
     sentences = {
         int(row): store.sentences.token_ids(int(row)) for row in np.unique(triggers.sentence)
     }
@@ -230,7 +230,7 @@ def _by_key(changes: Tensor, key: Tensor, keys: int, generator: torch.Generator)
 
 @dataclass(frozen=True)
 class Saliency:
-    """What each token of one trigger is worth to one key.
+    """Leave-one-out attribution of one key's coefficient to the tokens of one trigger.
 
     `changes` has for every token the change of the coefficient, in percent, when it is removed.
     """

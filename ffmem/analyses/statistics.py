@@ -1,4 +1,4 @@
-"""How sure a mean or a share is."""
+"""Confidence intervals of means and shares."""
 
 from __future__ import annotations
 

@@ -1,14 +1,19 @@
-"""What an annotator may say of a sheet, whichever way it is given."""
+"""What an annotator may say of a sheet: the same on paper, in the browser and by program."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from ffmem.annotations.sheets import PatternAnswer, Sheet
-from ffmem.errors import FfmemError
-from ffmem.patterns.record import MIN_TRIGGERS
+from ffmem.errors import FfmemError, shorten
+from ffmem.patterns.record import KINDS, MIN_TRIGGERS
 
+Field = Literal["description", "class", "prefixes"]
+LONGEST_DESCRIPTION = 500  # characters
 LONGEST_NAME = 80
 BY_PROGRAM = "rules"
 # Characters that cannot be seen: controls, and those that only turn, join or part others.
@@ -19,41 +24,96 @@ NAME_PATTERN = rf"^(?!\s*{BY_PROGRAM}\s*$)[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*$
 DESCRIPTION_PATTERN = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
 
 
-def check_answer(sheet: Sheet, said: Sequence[PatternAnswer]) -> tuple[PatternAnswer, ...]:
-    """The patterns with spaces made even, or one sentence what is wrong with them."""
-    found: list[PatternAnswer] = []
-    for number, each in enumerate(said, 1):
-        description = " ".join(each.description.split())
-        if not description:
-            raise FfmemError(f"pattern {number} has no description; describe it in a few words")
-        if description.casefold() in {other.description.casefold() for other in found}:
-            raise FfmemError(f"pattern {number} is described as one before; join or reword them")
-        ranks = tuple(sorted(set(each.ranks)))
-        if len(ranks) < MIN_TRIGGERS:
-            raise FfmemError(f"pattern {number} has {len(ranks)} prefixes; it needs {MIN_TRIGGERS}")
-        if ranks[0] < 1 or ranks[-1] > len(sheet.prefixes):
-            last = len(sheet.prefixes)
-            raise FfmemError(f"pattern {number} names a prefix that is not among 1 to {last}")
-        found.append(PatternAnswer(storable(description), each.kind, ranks))
-    return tuple(found)
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong with an answer; patterns are numbered from 1."""
+
+    pattern: int
+    field: Field
+    message: str
+
+
+def check(answers: Sequence[PatternAnswer], sheet: Sheet) -> list[Fault]:
+    """What is wrong with an answer to a sheet: at most one fault per field, in order."""
+    faults: list[Fault] = []
+    earlier: set[str] = set()
+    for number, answer in enumerate(answers, 1):
+        messages: dict[Field, str | None] = {
+            "description": _description_fault(answer.description, earlier),
+            "class": _class_fault(answer.kind),
+            "prefixes": _prefixes_fault(answer.ranks, len(sheet.prefixes)),
+        }
+        faults += [Fault(number, field, text) for field, text in messages.items() if text]
+        earlier.add(_fold(answer.description))
+    return faults
+
+
+def normalise(answer: PatternAnswer) -> PatternAnswer:
+    """A valid answer in the one form that is saved: spaces evened, prefixes in order."""
+    description = " ".join(answer.description.split())
+    return PatternAnswer(description, answer.kind, tuple(sorted(answer.ranks)))
+
+
+def _fold(description: str) -> str:
+    return " ".join(description.casefold().split())
+
+
+def _description_fault(description: str, earlier: Container[str]) -> str | None:
+    if not description.strip():
+        return "the description is empty; say in a few words what the prefixes share"
+    if len(description) > LONGEST_DESCRIPTION:
+        return (
+            f"the description has {len(description)} characters; use at most {LONGEST_DESCRIPTION}"
+        )
+    if not _can_be_saved(description):
+        return "the description has a character that cannot be saved; type it again"
+    if not re.search(r"\w", description):
+        return (
+            f"{shorten(description)!r} is not a description; say in words what the prefixes share"
+        )
+    if _fold(description) in earlier:
+        return "this description was given before; join the two patterns or reword it"
+    return None
+
+
+def _class_fault(kind: str) -> str | None:
+    if kind in KINDS:
+        return None
+    what = f"is {shorten(kind)!r}" if kind else "is empty"
+    return f"the class {what}; write {' or '.join(KINDS)}, and for both make two patterns"
+
+
+def _prefixes_fault(ranks: Sequence[int], prefixes: int) -> str | None:
+    for rank in ranks:
+        if not 1 <= rank <= prefixes:
+            return f"{shorten(str(rank))} is not among the prefixes 1 to {prefixes}; change it"
+    for rank, times in Counter(ranks).items():
+        if times > 1:
+            return f"prefix {rank} is named twice; name it once"
+    if len(ranks) < MIN_TRIGGERS:
+        return (
+            f"a pattern needs {MIN_TRIGGERS} different prefixes and this has {len(ranks)}; "
+            "name more or drop the pattern"
+        )
+    return None
 
 
 def check_name(annotator: str) -> str:
-    """An annotator's name, or one sentence why it is none."""
+    """An annotator's name, or one sentence why it is not one."""
     name = " ".join(annotator.split())
     if name == BY_PROGRAM:
         raise FfmemError(f"the name {name!r} is for answers by program; give another")
     if len(name) > LONGEST_NAME or not re.fullmatch(NAME_PATTERN, annotator):
         raise FfmemError(f"a name has 1 to {LONGEST_NAME} letters; give yours")
-    return storable(name)
+    if not _can_be_saved(name):
+        raise FfmemError(f"{ascii(name)} is not a name that can be saved; type it again")
+    return name
 
 
-def storable(text: str) -> str:
-    """The text, if every database can hold it."""
+def _can_be_saved(text: str) -> bool:
+    """Whether every database can hold a text: no NUL, no half of a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise FfmemError(f"{ascii(text)} is no text that can be saved; type it again") from None
-    if "\0" in text:
-        raise FfmemError("the text holds a character that cannot be saved; type it again")
-    return text
+        return False
+    return "\0" not in text

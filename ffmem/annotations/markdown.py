@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
+from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.cases import CaseLine, CaseSheet, Judgement
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
-from ffmem.errors import StoreError
-from ffmem.patterns.record import MIN_TRIGGERS
+from ffmem.errors import StoreError, shorten
+from ffmem.patterns.record import MIN_TRIGGERS, Kind
 
 BLANKS = 6  # empty patterns on a sheet; more can be added by hand
 INSTRUCTIONS = f"""\
@@ -69,9 +71,13 @@ def parse_sheet(
     start, end = headings["prefixes"], headings["patterns"]
     _check_prefixes(place, start, end, sheet)
     none, blocks = _blocks(place, end)
-    said = [_pattern(block, len(sheet.prefixes), place) for block in blocks if _has_content(block)]
-    _check_whole(none, blocks, said, place)
-    return sheet, said
+    begun = [block for block in blocks if _has_content(block)]
+    said = [_pattern(block, len(sheet.prefixes), place) for block in begun]
+    _check_tick(none, said, place)
+    for fault in check(said, sheet):
+        field = begun[fault.pattern - 1][fault.field.capitalize()]
+        raise place.wrong(field.line, fault.message)
+    return sheet, [normalise(each) for each in said]
 
 
 def is_blank_sheet(text: str) -> bool:
@@ -134,56 +140,32 @@ def _pattern(block: dict[str, _Field], prefixes: int, place: SheetFile) -> Patte
     for name in FIELDS:
         if name not in block:
             raise place.wrong(line, f"this pattern has no line ‘{name}:’; add it")
-        if not block[name].text:
-            raise place.wrong(block[name].line, f"{name} is empty; fill it in or clear the pattern")
     kind = block["Class"].text.strip("`* .").lower()
-    if kind not in ("shallow", "semantic"):
-        raise place.wrong(
-            block["Class"].line,
-            f"the class is {kind!r}; write shallow or semantic, and for both make two patterns",
-        )
     ranks = _ranks(block["Prefixes"], prefixes, place)
-    return PatternAnswer(" ".join(block["Description"].text.split()), kind, ranks)  # type: ignore[arg-type]
+    return PatternAnswer(block["Description"].text, cast(Kind, kind), ranks)
 
 
 def _ranks(field: _Field, prefixes: int, place: SheetFile) -> tuple[int, ...]:
+    """The numbers in a field, ranges written out as far as one beyond the last prefix."""
+    text = re.sub(r"\s*[-–]\s*", "-", field.text).strip(" .,;")
     found: list[int] = []
-    for part in re.split(r"[,;\s]+", re.sub(r"\s*[-–]\s*", "-", field.text).strip(" .,;")):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None:
-            raise place.wrong(field.line, f"{part!r} is no prefix number; write them as 1, 4-7, 12")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not 1 <= first <= last <= prefixes:
-            raise place.wrong(field.line, f"{part} is not among the prefixes 1 to {prefixes}")
-        found += range(first, last + 1)
-    if len(set(found)) != len(found):
-        twice = next(rank for rank in found if found.count(rank) > 1)
-        raise place.wrong(field.line, f"prefix {twice} is named twice; name it once")
-    if len(found) < MIN_TRIGGERS:
-        raise place.wrong(
-            field.line,
-            f"a pattern needs {MIN_TRIGGERS} prefixes and this has {len(found)}; "
-            "name more or clear the pattern",
-        )
-    return tuple(sorted(found))
+    for part in re.split(r"[,;\s]+", text) if text else ():
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise place.wrong(
+                field.line, f"{shorten(part)!r} is not a prefix number; write them as 1, 4-7, 12"
+            )
+        found += [first, *range(first + 1, min(last, prefixes + 1) + 1)]
+    return tuple(found)
 
 
-def _check_whole(
-    none: tuple[bool, int],
-    blocks: list[dict[str, _Field]],
-    said: list[PatternAnswer],
-    place: SheetFile,
-) -> None:
+def _check_tick(none: tuple[bool, int], said: list[PatternAnswer], place: SheetFile) -> None:
     ticked, line = none
     if ticked and said:
         raise place.wrong(line, "no pattern is ticked, yet patterns follow; clear one or the other")
     if not ticked and not said:
         raise place.wrong(line, "nothing is filled in; describe a pattern, or tick that none is")
-    begun = [block for block in blocks if _has_content(block)]
-    for number, each in enumerate(said):
-        if any(each.description.lower() == other.description.lower() for other in said[:number]):
-            again = begun[number]["Description"].line
-            raise place.wrong(again, "this description was given before; join the two or reword it")
 
 
 @dataclass(frozen=True)
@@ -199,7 +181,7 @@ class SheetFile:
         return cls(name, tuple(text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")))
 
     def wrong(self, line: int, what: str) -> StoreError:
-        """The error that names the line to mend."""
+        """The error that names the line to fix."""
         return StoreError(f"{self.name}, line {line}: {what}")
 
 

@@ -42,7 +42,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     except SQLAlchemyError as error:
         reason = str(error).splitlines()[0]
         raise StoreError(
-            f"the annotations could not be saved ({reason}); nothing was changed, so mend that "
+            f"the annotations could not be saved ({reason}); nothing was changed, so fix that "
             "and run the same command again"
         ) from None
 

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ffmem.address import Address
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetAnswer, sheet_prefixes, to_answers
 from ffmem.errors import StoreError
@@ -46,11 +45,10 @@ def score_annotators(
         sheet = saying.sheet
         if sheet.name not in shown:
             continue
-        key = Address.parse(sheet.key) if sheet.key else Address(max(sheet.layer, 1), 0)
-        prefixes = shown[sheet.name]
-        rules = rules_from_examples(annotator, saying.patterns(key), prefixes, others)
+        key, prefixes = sheet.address, shown[sheet.name]
+        rules = rules_from_examples(annotator, saying.patterns(), prefixes, others)
         draw = PseudoKeys(pseudo.pool, seed + zlib.crc32(sheet.name.encode()), pseudo.shown)
-        if sheet.key:
+        if key is not None:
             trial = key_trial(store, key, rules, draw)
         else:
             same = (
@@ -59,7 +57,7 @@ def score_annotators(
                 else draw.of_matching_frequency(0, prefixes)
             )
             trial = Trial(rules, same.shown, draw.random(0).shown, ())
-        on = "keys" if sheet.key else "controls"
+        on = "controls" if key is None else "keys"
         trials.setdefault(saying.annotator, {"keys": [], "controls": []})[on].append(trial)
     return AnnotatorScores(
         {
@@ -134,5 +132,4 @@ def answers_by_rule(
     shown = sheet_prefixes(store, sheets, seed)
     for sheet in sheets:
         if sheet.name in shown:
-            key = Address.parse(sheet.key) if sheet.key else Address(sheet.layer, 0)
-            yield sheet, to_answers(annotator.patterns(key, shown[sheet.name]))
+            yield sheet, to_answers(annotator.patterns(sheet.address, shown[sheet.name]))

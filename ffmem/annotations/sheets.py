@@ -45,6 +45,11 @@ class Sheet:
     prefixes: tuple[SheetPrefix, ...]
 
     @property
+    def address(self) -> Address | None:
+        """The key, or None for a control key."""
+        return None if self.key is None else Address.parse(self.key)
+
+    @property
     def by_choice(self) -> bool:
         """Whether its key was picked, not drawn: then it is no part of a study of random keys."""
         return self.name.startswith(CHOSEN)
@@ -70,18 +75,18 @@ class SheetAnswer:
     @property
     def labels(self) -> list[Label]:
         """The label of every prefix on the sheet."""
-        stand_in = Address(max(self.sheet.layer, 1), 0)
-        return trigger_labels(self.patterns(stand_in), len(self.sheet.prefixes))
+        return trigger_labels(self.patterns(), len(self.sheet.prefixes))
 
     def key_patterns(self) -> KeyPatterns:
         """The same for Fig 2; only for sheets of real keys."""
-        if self.sheet.key is None:
-            raise ValueError(f"sheet {self.sheet.name} is a control, no key")
-        key = Address.parse(self.sheet.key)
-        return KeyPatterns(key, len(self.sheet.prefixes), tuple(self.patterns(key)))
+        key = self.sheet.address
+        if key is None:
+            raise ValueError(f"sheet {self.sheet.name} is of a control key, not of a key")
+        return KeyPatterns(key, len(self.sheet.prefixes), tuple(self.patterns()))
 
-    def patterns(self, key: Address) -> list[Pattern]:
-        """What was said, as patterns of a key."""
+    def patterns(self) -> list[Pattern]:
+        """What was said, as patterns of the sheet's key."""
+        key = self.sheet.address
         return [
             Pattern(key, said.description, said.kind, said.ranks, self.annotator)
             for said in self.said

@@ -1,1 +1,1 @@
-"""One file per command."""
+"""The command line: options, output and progress that the commands share."""

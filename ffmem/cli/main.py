@@ -1,4 +1,4 @@
-"""The command group; prints errors that a user can mend in one line."""
+"""The command group; prints errors that a user can fix in one line."""
 
 from __future__ import annotations
 
@@ -60,8 +60,22 @@ for command in (
     ffmem.add_command(command)
 
 
+def keep_lines_of_examples(command: click.Command) -> None:
+    """Mark the examples in a help text for click, which else joins their lines.
+
+    The mark is the character backspace; in a raw docstring it is still written out.
+    """
+    command.help = (command.help or "").replace(r"\b", "\b")
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            keep_lines_of_examples(inner)
+
+
+keep_lines_of_examples(ffmem)
+
+
 def main() -> None:
-    """Run the command line: exit code 2 and one sentence for anything a user can mend."""
+    """Run the command line: exit code 2 and one sentence for anything a user can fix."""
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # before torch: threads that wait soon sleep
     # On a GPU batches of ever new shapes fragment memory, unless its pieces can grow.
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")

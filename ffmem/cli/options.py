@@ -41,7 +41,7 @@ LOCATION = Location()
 
 
 class ModelOptions(TypedDict):
-    """How a command was told to load its model."""
+    """Options that decide how a command loads its model."""
 
     revision: str | None
     dtype: str
@@ -78,7 +78,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --ray, --workers, --gpus-per-worker and --cpus-per-worker to a command."""
     for option in (
         click.option(
-            "--cpus-per-worker", type=SOME, help="With --ray: CPU threads a worker; all by default."
+            "--cpus-per-worker", type=SOME, help="With --ray: threads per worker; all by default."
         ),
         click.option(
             "--gpus-per-worker",
@@ -152,7 +152,7 @@ def open_database(folder: Path, database: str | None) -> Annotations:
     from ffmem.store.folder import StudyFolder
     from ffmem.store.scan_store import ScanStore
 
-    ScanStore.open(folder)  # refuses a folder that is no scan before anything is made in it
+    ScanStore.open(folder)  # refuses a folder that is not a scan before anything is made in it
     return Annotations.open(database or str(StudyFolder(folder).annotations))
 
 
@@ -205,7 +205,7 @@ POSITIVE = Positive()
 
 
 class EmbeddingOptions(ModelOptions):
-    """How a command was told to compare meanings."""
+    """Options that decide how a command compares meanings."""
 
     embedding: str | None
     model: str | None

@@ -1,4 +1,4 @@
-"""How commands leave a result behind: numbers in JSON, the figure beside them."""
+"""Results of commands as files: numbers in JSON, the figure beside them."""
 
 from __future__ import annotations
 

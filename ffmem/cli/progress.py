@@ -90,7 +90,7 @@ class _EventLines:
 
 
 def print_plan(console: Console, what: str, estimate: Estimate) -> None:
-    """What will be done, how long it may take, and how much memory it needs."""
+    """Print the plan: analyses, estimated time and memory."""
     tokens = estimate.text.tokens
     text = "text of unknown length" if tokens is None else f"about {tokens:,} tokens of text"
     parts = ", ".join(f"{name} {duration_text(took)}" for name, took in estimate.seconds.items())
@@ -104,11 +104,11 @@ def print_plan(console: Console, what: str, estimate: Estimate) -> None:
 
 
 def print_failures(events: list[AnalysisEvent], folder: object) -> None:
-    """What to do about analyses that failed."""
+    """Name the analyses that failed and the remedy."""
     failed = [event.analysis for event in events if event.state == "failed"]
     if failed:
         click.echo(
-            f"ffmem: {', '.join(failed)} failed, the rest is whole; mend the cause and run the "
+            f"ffmem: {', '.join(failed)} failed, the rest is whole; fix the cause and run the "
             f"same command again, which makes only what is missing in {folder}",
             err=True,
         )

@@ -1,4 +1,4 @@
-"""Where the command line begins: Ctrl-C is one line from the first moment on.
+"""Entry point of the command line: Ctrl-C is one line from the first moment on.
 
 The commands take a while to import, and Ctrl-C is most likely while nothing is seen yet.
 """

@@ -1,4 +1,4 @@
-"""Sentences of like length together, a token budget a batch."""
+"""Sentences of like length together, a token budget per batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Batch:
 
 
 def batches(sentences: Sentences, bos: int | None, pad: int, budget: int) -> Iterator[Batch]:
-    """All sentences of a shard once, longest first, at most `budget` tokens a batch.
+    """All sentences of a shard once, longest first, at most `budget` tokens per batch.
 
     The budget counts padding and BOS; a sentence longer than it is a batch alone. Longest first,
     so that a budget too large for the memory shows in the first batch and later ones reuse its
@@ -66,7 +66,7 @@ def batches(sentences: Sentences, bos: int | None, pad: int, budget: int) -> Ite
 
 
 def _cuts(widths: np.ndarray[Any, Any], budget: int) -> list[tuple[int, int, int]]:
-    """Where to cut rows that are sorted longest first, as (first, last, rows a batch).
+    """Where to cut rows that are sorted longest first, as (first, last, rows per batch).
 
     Chosen so that padding, and a fixed price for every batch, add up to the least; the best way
     to do all rows up to some width is built from the best ways for smaller widths.

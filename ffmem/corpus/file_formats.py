@@ -71,9 +71,10 @@ def json_rows(
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise CorpusError(f"{where} is not JSON ({error}); write one object a line") from error
+            reason = f"{where} is not JSON ({error})"
+            raise CorpusError(f"{reason}; write one object per line") from error
         if not isinstance(row, dict):
-            raise CorpusError(f"{where} is JSON but not an object; write one object a line")
+            raise CorpusError(f"{where} is JSON but not an object; write one object per line")
         if column not in row:
             raise missing_column(where, column, list(row))
         text = row_text(row[column], where, column)
@@ -105,7 +106,7 @@ def without_surrogates(text: str, where: str, errors: str) -> str:
         if errors == "strict":
             raise CorpusError(
                 f"{where} holds half a surrogate pair, which is not Unicode text; "
-                "mend the file, or pass `--errors replace` to put U+FFFD there"
+                "fix the file, or pass `--errors replace` to put U+FFFD there"
             ) from error
         return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     return text

@@ -218,7 +218,7 @@ class TokenisedShard:
 def tokenise_corpus(
     reading: CorpusRequest, tokenizer: Any, turn: int = 0, of: int = 1
 ) -> Iterator[TokenisedShard]:
-    """The shards in order; with `of` > 1 only every so-manieth, those whose turn it is.
+    """The shards in order; with `of` > 1 only every `of`-th one, starting at `turn`.
 
     All of the text is read in any case, but only the wanted shards are split and tokenised, which
     is most of the work: several processes can share it without a word between them.

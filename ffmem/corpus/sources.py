@@ -1,4 +1,4 @@
-"""Where a corpus lies, and the stream of its documents.
+"""Corpus sources, and the stream of their documents.
 
 A corpus is a file, a folder, a glob, each of them here or behind a URL, standard input (`-`) or a
 Hugging Face dataset. Nothing here holds more of it than one document and the reader's buffer;
@@ -36,7 +36,7 @@ _FILE_SUFFIXES = (".txt", ".tokens", ".parquet", ".csv", ".tsv", ".md", *JSON_LI
 
 @dataclass(frozen=True)
 class Source:
-    """Where text is and how it is read.
+    """The location of a text and how it is read.
 
     `path` is a file, folder or glob (also behind a URL that fsspec knows: s3://, gs://, file://),
     a named pipe, `-` for standard input, or a dataset id (`owner/name`, with
@@ -253,8 +253,8 @@ def _dataset(source: Source) -> Any:
 def _unreachable(source: Source, error: Exception) -> CorpusError:
     reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     return CorpusError(
-        f"{source.path!r} is no file or folder here and cannot be read as a Hugging Face dataset "
-        f"({reason}); check the path, or the id, configuration, split and connection"
+        f"{source.path!r} is not a file or folder here and cannot be read as a Hugging Face "
+        f"dataset ({reason}); check the path, or the id, configuration, split and connection"
     )
 
 

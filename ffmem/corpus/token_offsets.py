@@ -1,9 +1,9 @@
 """Tokens of many texts, and the character where each ends in its text.
 
 Two ways, and where both can be taken they agree. A byte-level vocabulary says how many bytes each
-token stands for, so the ends are a running sum: a few numpy calls a shard. Where that sum misses
+token stands for, so the ends are a running sum: a few numpy calls per shard. Where that sum misses
 the text (another kind of vocabulary, a normaliser that changed something) the tokenizer is asked
-for its offsets, which costs a Python object a token.
+for its offsets, which costs a Python object per token.
 """
 
 from functools import lru_cache

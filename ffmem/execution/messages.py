@@ -1,4 +1,4 @@
-"""What the driver of a scan on several workers and its workers say to each other."""
+"""Messages between the driver of a distributed scan and its workers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker is told when it is made."""
+    """All that a new worker needs to start."""
 
     model: ModelChoice
     plan: ScanPlan
@@ -62,7 +62,7 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the driver must know of a model that it does not hold."""
+    """Facts about a model for the driver, which does not load it."""
 
     key: ScanKey
     tokenizer: Any
@@ -72,7 +72,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What a worker did: shards it read, and the part that it saved, if it did."""
+    """A worker's progress: shards it read, and the part that it saved, if any."""
 
     worker: int
     pid: int
@@ -99,12 +99,12 @@ class Read:
 
     @property
     def number(self) -> int:
-        """The shard's."""
+        """The number of the shard."""
         return self.shard.number
 
     @property
     def label(self) -> str:
-        """What a message calls it."""
+        """The job's name in messages."""
         return f"shard {self.number}"
 
 
@@ -118,7 +118,7 @@ class Merge:
 
     @property
     def label(self) -> str:
-        """What a message calls it."""
+        """The job's name in messages."""
         return f"the merge of {' and '.join(self.parts)}"
 
 

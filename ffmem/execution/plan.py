@@ -1,4 +1,4 @@
-"""What to scan and how, and the key that tells two scans apart."""
+"""The plan of a scan: text, settings, layers; and the key that tells two scans apart."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ScanPlan:
     sentences: SentenceSettings
     layers: Sequence[int] | None = None
     max_sentences: int | None = None
-    budget: int | None = None  # tokens a batch; None takes what suits the device
+    budget: int | None = None  # tokens per batch; None takes what suits the device
 
 
 def token_budget(model: LanguageModel, plan: ScanPlan) -> int:
-    """Tokens a batch: what was asked for, or what suits the device."""
+    """Tokens per batch: what was asked for, or what suits the device."""
     return plan.budget or (65_536 if model.device.type == "cuda" else 4_096)
 
 

@@ -86,7 +86,7 @@ def run_scan_on_ray(
 ) -> ScanStore:
     """The same scan on Ray: each worker loads the model and reads its share of the shards.
 
-    On the CPU, with one thread a worker, the store is the same to the byte. Workers, driver and
+    On the CPU, with one thread per worker, the store is the same to the byte. Workers, driver and
     cluster may be lost: the same call goes on from what was saved. The model says whether a
     memory has two signs, whatever the plan's settings say.
     """

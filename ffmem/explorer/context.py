@@ -1,4 +1,4 @@
-"""What every page asks: the study, its quick tables, and the model behind it."""
+"""The context of every request: the study, its search index, and the live model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong, as one sentence: JSON under /api, a page elsewhere."""
+"""Errors as one sentence: JSON under /api, a page elsewhere."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 
 
 def install_error_pages(app: FastAPI) -> None:
-    """Turn errors that a user can mend into answers; anything else stays a bug (500)."""
+    """Turn errors that a user can fix into answers; anything else stays a bug (500)."""
 
     @app.exception_handler(FfmemError)
-    async def mendable(request: Request, error: FfmemError) -> Response:
+    async def fixable(request: Request, error: FfmemError) -> Response:
         match error:
             case AddressError():
                 status = 404

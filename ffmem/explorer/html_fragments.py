@@ -1,4 +1,4 @@
-"""How tokens and numbers are written on pages and in JSON."""
+"""Tokens, numbers and lists as they are written on pages and in JSON."""
 
 from __future__ import annotations
 

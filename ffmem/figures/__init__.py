@@ -1,1 +1,1 @@
-"""One chart a result; nothing is computed here."""
+"""One chart per result; nothing is computed here."""

@@ -1,4 +1,4 @@
-"""What silencing and forcing a memory does, layer by layer."""
+"""Charts of the effect of silencing (ablating) and forcing a memory, layer by layer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ MEASURES = {
     "next_probability": "change in probability of the true next token",
     "kl": "KL of the distribution, nats",
 }
+TITLES = {
+    "value_log_probability": "Silenced or forced memory: change of its value's tokens",
+    "next_probability": "Silenced or forced memory: change of the true next token",
+    "kl": "Silenced or forced memory: shift of the next-token distribution",
+}
 
 TEXTS = (
     FigureText(
         "causal-value-tokens",
-        "Change of the value's own top tokens. Silencing the memory should lower them, "
+        "Change of the value's own top tokens. Silencing (ablating) the memory should lower them, "
         "forcing it should raise them, and the controls should stay near zero.",
         "Not in the paper.",
     ),
@@ -53,7 +58,7 @@ def charts(result: Causal) -> dict[str, Any]:
 
 
 def effect_rows(result: Causal) -> list[Row]:
-    """One row a layer, change and measure."""
+    """One row per layer, change and measure."""
     rows: list[Row] = []
     for found in result.layers:
         for name, series in NAMES.items():
@@ -86,8 +91,8 @@ def effect_chart(result: Causal, measure: str) -> Any:
     band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
     first = result.layers[0]
     caption = (
-        f"{first.memories} random memories a layer, {first.triggers} triggers in all; the "
+        f"{first.memories} random memories per layer, {first.triggers} triggers in all; the "
         f"{result.tokens} top tokens of each value. Bands: 95 % bootstrap over memories."
     )
     chart = style.with_size(alt.layer(band, lines))
-    return style.with_caption(chart, "What does one memory change?", caption)
+    return style.with_caption(chart, TITLES[measure], caption)

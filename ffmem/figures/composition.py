@@ -13,7 +13,7 @@ from ffmem.figures.style import FigureText, Row
 TEXTS = (
     FigureText(
         "composition-active",
-        "How much of each layer is at work for one prefix, and how many memories make up "
+        "The share of each layer's memories that is active for one prefix, and how many make up "
         "90 % of the sum.",
         "10 to 50 % of the memories, fewest around layer 10 (figure 7).",
     ),
@@ -42,7 +42,7 @@ def charts(result: Composition) -> dict[str, Any]:
 
 
 def active_chart(result: Composition) -> Any:
-    """Figure 7: a box of active memories a layer, and how many make up 90 % of the output."""
+    """Figure 7: a box of active memories per layer, and how many make up 90 % of the output."""
     rows: list[Row] = [
         {
             "layer": found.layer,
@@ -86,7 +86,7 @@ def active_chart(result: Composition) -> Any:
         f"Memories with a coefficient above zero over {result.prefixes:,} validation prefixes "
         "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
     )
-    return style.with_caption(chart, "How many memories are at work?", caption)
+    return style.with_caption(chart, "Active memories per layer (Fig. 7)", caption)
 
 
 SERIES = {
@@ -133,7 +133,9 @@ def zero_agreement_chart(result: Composition) -> Any:
         f"{result.prefixes:,} validation prefixes."
     )
     chart = style.with_size(alt.layer(bars, error, lines))
-    return style.with_caption(chart, "Does any memory say what the layer says?", caption)
+    return style.with_caption(
+        chart, "Prefixes where no memory has the layer's top token (Fig. 8)", caption
+    )
 
 
 def cases_chart(result: Composition) -> Any:
@@ -174,4 +176,6 @@ def cases_chart(result: Composition) -> Any:
         "list of function words. Grey: the same shares over all cases, agreeing or not."
     )
     chart = style.with_size(alt.layer(bars, error), width=360, height=160)
-    return style.with_caption(chart, "When does one memory agree with its layer?", caption)
+    return style.with_caption(
+        chart, "Stop words and short prefixes where a memory agrees with its layer", caption
+    )

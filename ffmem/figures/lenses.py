@@ -31,7 +31,7 @@ def charts(result: Lenses) -> dict[str, Any]:
 
 
 def lens_rows(result: Lenses) -> list[Row]:
-    """One row a layer and lens, and one for its chance level."""
+    """One row per layer and lens, and one for its chance level."""
     rows: list[Row] = []
     for found in result.rows:
         place = {"layer": found.layer, "lens": found.lens, "n": found.agreement.n}
@@ -70,14 +70,14 @@ def top_10_chart(result: Lenses) -> Any:
     chart = _panels(result, "top_10", "next token among the ten best", band=True)
     caption = (
         "The strongest trigger's next token under each lens, 95 % Wilson bands; grey: another "
-        f"key's. Measured: {result.measured_memories} memories a layer forced on at "
+        f"key's. Measured: {result.measured_memories} memories per layer forced on at "
         f"{result.measured_prefixes} random prefixes, change of the model's own scores."
     )
-    return style.with_caption(chart, "Another language, or nothing to say?", caption, 2)
+    return style.with_caption(chart, "Agreement under other projections", caption, 2)
 
 
 def rank_chart(result: Lenses) -> Any:
     """Median rank as a share of the vocabulary."""
     chart = _panels(result, "median_rank", "median rank, share of the vocabulary", band=False)
     caption = "Median rank of the next token under each lens; grey: another key's next token."
-    return style.with_caption(chart, "How far down under each lens?", caption, 2)
+    return style.with_caption(chart, "Rank of the next token under other projections", caption, 2)

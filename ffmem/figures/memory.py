@@ -1,4 +1,4 @@
-"""Fig 1 from a real memory: what triggers its key, and what its value promises."""
+"""Fig 1 from a real memory: what triggers its key, and what its value promotes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ffmem.figures import style
 from ffmem.store.memory_page import MemoryPage, trigger_text
 
 BEFORE = 60  # characters of a prefix
-LINE = 24  # pixels a trigger
-LEFT, MIDDLE, RIGHT = 430, 170, 150  # pixels: text before, last and next token, promised tokens
+LINE = 24  # pixels per trigger
+LEFT, MIDDLE, RIGHT = 430, 170, 150  # pixels: text before, last and next token, promoted tokens
 
 
 def memory_chart(page: MemoryPage, rows: int = 8) -> Any:
-    """Triggers on the left, the last token read in the middle, promised tokens on the right."""
+    """Triggers on the left, the last token read in the middle, promoted tokens on the right."""
     lines = [
         {
             "row": row,
@@ -48,10 +48,10 @@ def memory_chart(page: MemoryPage, rows: int = 8) -> Any:
     name = bars.mark_text(align="left", dx=4, color=style.INK, fontSize=12).encode(
         x=alt.value(0), y=place, text="token:N"
     )
-    value = _panel(alt.layer(bar, name), RIGHT, rows, "its value promises")
+    value = _panel(alt.layer(bar, name), RIGHT, rows, "its value promotes")
     caption = (
         "Left: the strongest triggers, the last token read in blue, the token that followed in "
-        "green. Right: the tokens that the value pushes most."
+        "green. Right: the tokens that the value promotes most."
     )
     return style.with_caption(
         alt.hconcat(key, value, spacing=30), f"Memory {page.address}", caption, 3

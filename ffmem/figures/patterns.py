@@ -62,7 +62,7 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
             tooltip=["layer:O", "label:N", "share:Q", "low:Q", "high:Q", "keys:Q"],
         )
     )
-    title = "What the triggers of a key share"
+    title = "Triggers by kind of shared pattern (Fig. 2)"
     return style.with_caption(style.with_size(chart), title, caption(summary, controls))
 
 

@@ -16,7 +16,7 @@ COLOURS = (style.BLUE, style.ORANGE, style.GREY)
 TEXTS = (
     FigureText(
         "refinement-settled",
-        "Share of prefixes whose final token is already on top of the residual.",
+        "Share of prefixes whose final token is already on top of the residual (logit lens).",
         "About a third in the bottom few layers, growing fast from layer 10 (figure 9).",
     ),
     FigureText(
@@ -44,7 +44,7 @@ TEXTS = (
     ),
     FigureText(
         "refinement-entropy",
-        "How sure the model is of the next token, by the length of what it has read.",
+        "Entropy of the next-token distribution, by the number of tokens read; lower is surer.",
         "Not in the paper.",
     ),
 )
@@ -99,11 +99,13 @@ def final_token_chart(result: Refinement) -> Any:
         "token of another prefix."
     )
     panels = style.by_group(chart, "convention", groups)
-    return style.with_caption(panels, "When is the prediction settled?", caption, len(groups))
+    return style.with_caption(
+        panels, "Residual with the final token on top (Fig. 9)", caption, len(groups)
+    )
 
 
 def probability_chart(result: Refinement) -> Any:
-    """Figure 10: a box a layer."""
+    """Figure 10: a box per layer."""
     rows: list[Row] = [
         {
             "convention": rows.convention,
@@ -128,7 +130,9 @@ def probability_chart(result: Refinement) -> Any:
         "(figure 10): median, quartiles, 5 to 95 %; the line is the mean."
     )
     panels = style.by_group(chart, "convention", groups)
-    return style.with_caption(panels, "How sure is the residual?", caption, len(groups))
+    return style.with_caption(
+        panels, "Probability of the final token in the residual (Fig. 10)", caption, len(groups)
+    )
 
 
 def winners_chart(result: Refinement) -> Any:
@@ -168,7 +172,9 @@ def winners_chart(result: Refinement) -> Any:
         "that is counted as composition."
     )
     panels = style.by_group(chart, "convention", groups)
-    return style.with_caption(panels, "Who decides at each layer?", caption, len(groups))
+    return style.with_caption(
+        panels, "Whose top token the block outputs (Fig. 11)", caption, len(groups)
+    )
 
 
 def veto_chart(result: Refinement) -> Any:
@@ -209,7 +215,9 @@ def veto_chart(result: Refinement) -> Any:
         "The residual's top token under the layer's own output y. If layers changed predictions by "
         "veto, replaced tokens would stand at the bottom of y. Grey: tokens that stay."
     )
-    return style.with_caption(chart, "Is the old prediction vetoed?", caption, 2)
+    return style.with_caption(
+        chart, "The replaced token under the layer's output (veto test)", caption, 2
+    )
 
 
 def logit_chart(result: Refinement) -> Any:
@@ -233,7 +241,7 @@ def logit_chart(result: Refinement) -> Any:
         "move. A veto lowers the old token; a vote raises the new one. Grey: tokens that stay."
     )
     chart = style.with_size(alt.layer(zero, band, lines))
-    return style.with_caption(chart, "Does the old token fall or the new one rise?", caption)
+    return style.with_caption(chart, "Logit change of the old and the new token", caption)
 
 
 def entropy_chart(result: Refinement) -> Any:
@@ -259,4 +267,4 @@ def entropy_chart(result: Refinement) -> Any:
         f"Entropy of the model's distribution over {result.prefixes:,} validation prefixes: "
         f"median, quartiles, 5 to 95 %. The axis ends at the largest there can be, {most:.1f}."
     )
-    return style.with_caption(chart, "How sure is the model?", caption)
+    return style.with_caption(chart, "Entropy of the next token by length of the prefix", caption)

@@ -55,7 +55,7 @@ def removal_chart(result: Removal) -> Any:
         color=colour,
         tooltip=["layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"],
     )
-    title = "What a key loses with a token of its trigger"
+    title = "Change of the coefficient when a token is removed (Fig. 3)"
     return style.with_caption(style.with_size(alt.layer(band, line)), title, caption(result))
 
 

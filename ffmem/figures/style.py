@@ -1,4 +1,4 @@
-"""How every figure looks: sizes, colours, axes, captions, boxes. Readable on light and on dark."""
+"""The look of every figure: sizes, colours, axes, captions, boxes. For light and dark pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 440, 240
 INK = "#6f7782"  # text and axes: legible on white and on black
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a2b", "#3f9e6b", "#9a6fc2", "#9aa1ab"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
-CONTROL = GREY  # what a number is held against is always grey
+CONTROL = GREY  # what a number is compared with is always grey
 LINE = 18  # characters of a caption that fit in 100 pixels
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def percent(field: str, title: str, **scale: Any) -> alt.Y:
 
 
 def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -> alt.Color:
-    """One colour a series, in the order given; the legend stands below."""
+    """One colour per series, in the order given; the legend stands below."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
     columns = len(names) if len(names) == 4 and max(map(len, names)) < 14 else 3
     legend = alt.Legend(
@@ -98,7 +98,7 @@ def with_size(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
 
 
 def by_group(chart: Any, field: str, groups: Sequence[str]) -> Any:
-    """One panel a group; a single group needs no panel."""
+    """One panel per group; a single group needs no panel."""
     if len(groups) < 2:
         return with_size(chart)
     header = alt.Header(title=None, labelColor=INK, labelFontSize=12)
@@ -107,7 +107,7 @@ def by_group(chart: Any, field: str, groups: Sequence[str]) -> Any:
 
 
 def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
-    """Say above the figure what it shows and what it is held against."""
+    """Put title and caption above a figure: what it shows, and beside which control."""
     wide = LINE * (WIDTH if panels == 1 else WIDTH * 2 // 3 * min(panels, 3)) // 100
     heading = alt.TitleParams(
         title,

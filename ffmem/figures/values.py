@@ -1,4 +1,4 @@
-"""Figures 4, 5 and 6 of the paper, and the predictive values against random ones."""
+"""Figures 4, 5 and 6 of the paper, and the predictive values beside random ones."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ TEXTS = (
     ),
     FigureText(
         "values-probability",
-        "If sure values are right, bars rise to the right. The last bins on the left side "
-        "hold few values: mind the counts.",
+        "Bars that rise to the right mean that values with a higher top probability agree more "
+        "often. The last bins on the left side hold few values: mind the counts.",
         "Agreement rises with the maximal probability (figure 6).",
     ),
     FigureText(
         "values-predictive",
-        "The surest values against random ones, and against random ones of the same layers.",
-        "97 of the 100 surest values are in layers 11 to 16; 46 have at least one agreeing "
-        "trigger among 50.",
+        "The values with the highest top-token probability beside random ones, and beside random "
+        "ones of the same layers.",
+        "Of the 100 values with the highest top-token probability 97 are in layers 11 to 16; 46 "
+        "have at least one agreeing trigger among 50.",
     ),
 )
 
@@ -52,7 +53,7 @@ AGREEMENT = ("next token", "keys shuffled", "random token of the text", "release
 
 
 def agreement_rows(result: Values) -> list[Row]:
-    """One row a layer, group of cells and series."""
+    """One row per layer, group of cells and series."""
     rows: list[Row] = []
     for found in result.agreement:
         place = {"layer": found.layer, "cells": found.cells}
@@ -93,16 +94,18 @@ def agreement_chart(result: Values) -> Any:
     )
     cells = result.agreement[0].all.n
     caption = (
-        f"Share of {cells:,} cells a layer whose value's top token is the token after the key's "
+        f"Share of {cells:,} cells per layer whose value's top token is the token after the key's "
         f"strongest trigger (figure 4), 95 % Wilson intervals. A random token of the vocabulary "
         f"agrees in {1 / result.vocabulary:.4%}."
     )
     chart = style.by_group(alt.layer(bars, error, lines), "cells", groups)
-    return style.with_caption(chart, "Do values predict the next token?", caption, len(groups))
+    return style.with_caption(
+        chart, "Agreement of value and next token (Fig. 4)", caption, len(groups)
+    )
 
 
 def ranks_chart(result: Values) -> Any:
-    """Figure 5: a box a layer, the shuffled control's quartiles beside it."""
+    """Figure 5: a box per layer, the shuffled control's quartiles beside it."""
     rows: list[Row] = []
     for found in result.ranks:
         place = {"layer": found.layer, "cells": found.cells, "n": found.n}
@@ -126,7 +129,9 @@ def ranks_chart(result: Values) -> Any:
         "token, median and quartiles."
     )
     chart = style.by_group(alt.layer(band, median, own), "cells", groups)
-    return style.with_caption(chart, "How far down is the next token?", caption, len(groups))
+    return style.with_caption(
+        chart, "Rank of the next token under the value (Fig. 5)", caption, len(groups)
+    )
 
 
 def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:
@@ -178,11 +183,13 @@ def probability_chart(result: Values) -> Any:
         "Left: ten bins of equal width, cells in each written above. Right: twenty bins of equally "
         "many cells. Rules: 95 % Wilson; grey ticks: keys shuffled."
     )
-    return style.with_caption(chart, "Are sure values right?", caption, 2)
+    return style.with_caption(
+        chart, "Agreement by the value's top probability (Fig. 6)", caption, 2
+    )
 
 
 def predictive_chart(result: Values) -> Any:
-    """The surest values against random ones: upper layers, agreeing triggers, precision."""
+    """The values of highest probability beside random ones: layers, agreement, precision."""
     found = result.predictive
     rows: list[Row] = []
     for group in (found.largest, found.random_same_layers, found.random):
@@ -211,4 +218,5 @@ def predictive_chart(result: Values) -> Any:
         f"{result.counts['cells']:,} cells, and as many random ones."
     )
     chart = style.with_size(alt.layer(bars, text), width=360, height=200)
-    return style.with_caption(chart, "Predictive values", caption)
+    title = f"The {found.largest.n} values with the highest top-token probability"
+    return style.with_caption(chart, title, caption)

@@ -1,4 +1,4 @@
-"""What every memory adds to the logit of one token: parts that sum to the model's own logit.
+"""Direct logit attribution: a term of one token's logit for every memory, summing to the logit.
 
 The last state is the first one plus what attention and feed-forward layers have added, and the way
 from it to a logit is linear once the final norm divides by the number that it did divide by. So a
@@ -81,10 +81,9 @@ class Contributions:
 def contributions(
     model: LanguageModel, readings: Sequence[LayerRecord], token: int, count: int = 10
 ) -> Contributions:
-    """Split a token's logit into what every memory adds to it (direct logit attribution).
+    """Direct logit attribution: split one token's logit into terms of layers and memories.
 
-    `readings` are those of `explain_prompt(...).readings`, at one place. The parts sum to the
-    model's own logit; `count` memories per layer are named.
+    `readings` are those of `explain_prompt`; the `count` largest terms per layer are listed.
     """
     model.check_tokens(torch.tensor([token]), model.vocab_size)
     last = readings[-1].o[0]
@@ -150,7 +149,7 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
     if not all(isinstance(module, nn.Linear) for module in head.rest):
         raise ModelError(
             f"the way from the last state of {model.name} to the logits is not linear, so a logit "
-            "is no sum over memories"
+            "is not a sum over memories"
         )
     towards = head.embedding[token].cpu().double() * head.before * head.scale
     constant = 0.0 if head.bias is None else float(head.bias[token]) * head.scale

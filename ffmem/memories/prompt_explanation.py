@@ -1,4 +1,4 @@
-"""What a model predicts at one place of a text, and each layer's step towards it."""
+"""A model's prediction at one place of a text, and each layer's step to it (logit lens)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
     block, name = place.block, f"{family.blocks}.{place.block_index}"
     for path in filter(None, (family.gate, family.after)):
         if f"{name}.{path.partition('[')[0]}" not in run.outputs:
-            raise ModelError(f"{name} has no {path}, which the family's row names; mend the row")
+            raise ModelError(f"{name} has no {path}, which the family's row names; fix the row")
     keys, values = part_at(block, family.keys), part_at(block, family.values)
     gate = None if family.gate is None else part_at(block, family.gate)
     form, form_error = block_form(name, family, run, place)
@@ -151,7 +151,7 @@ def block_form(block: str, family: Family, run: Trace, place: BlockPlace) -> tup
         raise ModelError(
             f"{block}.{family.norm} leads neither into the feed-forward layer nor out of the "
             "block, so the blocks have more than one form or the family's row is wrong; "
-            "mend the row or use another model"
+            "fix the row or use another model"
         )
     y = run.outputs[f"{block}.{family.after or family.values}"]
     output = run.outputs[block] / place.output_scale

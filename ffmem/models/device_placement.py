@@ -1,4 +1,4 @@
-"""Where a module runs and where its weights are: the one place that knows of several devices.
+"""Devices of modules and of their weights: the one place that knows of several devices.
 
 A model may be spread over devices, and weights that fit on none of them stay in the computer's
 memory or on disk. accelerate then brings each module's weights to the device it runs on for the

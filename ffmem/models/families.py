@@ -1,4 +1,4 @@
-"""Where each architecture keeps its feed-forward layers: one row a family, no code.
+"""Paths of the feed-forward layers in each architecture: one row per family, no code.
 
 Only places are written down. Sizes come from the weights; the form of the block (sequential,
 parallel, post-norm) and the activation are measured on a short input when a model is loaded,

@@ -1,4 +1,4 @@
-"""What a model writes after a text, without chance."""
+"""Greedy continuation of a text."""
 
 from __future__ import annotations
 

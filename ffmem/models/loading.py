@@ -141,7 +141,7 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
     with refusals(f"{path} cannot be read", ModelError), path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ModelError(
-                f"{path} is no GGUF file; give a .gguf file or the folder of a saved model"
+                f"{path} is not a GGUF file; give a .gguf file or the folder of a saved model"
             )
     return str(path.parent), {"gguf_file": path.name}
 

@@ -193,7 +193,7 @@ def next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> st
 
 
 def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
-    """An activation that is no module of the model, if a later module reads `state` through it."""
+    """An activation outside the model's modules, if a later module reads `state` through it."""
     after = list(run.inputs)
     readers = [run.inputs[name] for name in after[: after.index(until) + 1]]
     readers = [seen for seen in readers if seen.shape == state.shape]
@@ -258,7 +258,7 @@ def least_squares(one: Tensor, other: Tensor) -> float:
 
 @torch.no_grad()
 def linear_norm(module: nn.Module, state: Tensor) -> LinearNorm | None:
-    """The linear part of `module`, measured by probing it; None if it is no norm.
+    """The linear part of `module`, measured by probing it; None if it is not a norm.
 
     A constant vector shows whether the mean is subtracted, a balanced one shows the gain; the
     result counts only if it repeats what the module did to a real state of the traced run.

@@ -88,7 +88,7 @@ def rule_annotator(
 def patterns_by_rule(
     store: ScanStore, embed: Callable[[Background], Embedding], keys: int = 10, seed: int = 0
 ) -> PatternResults:
-    """Annotate `keys` random keys a layer, and as many control keys of each kind, by rule."""
+    """Annotate `keys` random keys per layer, and as many control keys of each kind, by rule."""
     annotator, pseudo = rule_annotator(store, embed, seed)
     drawn = random_keys(store, keys, seed, PURPOSE)
     annotated: list[KeyPatterns] = []
@@ -139,7 +139,7 @@ def reference_prefixes(store: ScanStore, seed: int) -> list[Prefix]:
 
 
 def _control_trial(annotator: RuleAnnotator, pseudo: PseudoKeys, control: PseudoKey) -> Trial:
-    rules = annotator.rules(Address(max(control.layer, 1), 0), control.shown)
+    rules = annotator.rules(None, control.shown)
     return Trial(rules, control.held, pseudo.random(control.layer).shown, ())
 
 

@@ -1,4 +1,4 @@
-"""What a pattern is worth: does it tell a key's other triggers from prefixes that are none?"""
+"""Held-out score: does a pattern separate unseen triggers of its key from other prefixes?"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HeldOutScore:
     """How well patterns of one class predict; each number counts patterns or keys alike.
 
     `on` says whose patterns they are: real keys' or control keys'. Precision and recall pool all
-    predictions (equally many triggers and others a key); `auc` is the mean over patterns, 0.5 is
+    predictions (equally many triggers and others per key); `auc` is the mean over patterns, 0.5 is
     chance, with its interval. The class "any" takes all patterns of a key as one.
     """
 

@@ -115,7 +115,7 @@ class PseudoKeys:
         return self.pool[at].last.strip().lower()
 
     def random(self, layer: int) -> PseudoKey:
-        """Prefixes of any kind."""
+        """A pseudo-key of random prefixes."""
         order = self._generator.permutation(len(self.pool))
         return self._pseudo_key("random", layer, self._distinct(order.tolist()))
 

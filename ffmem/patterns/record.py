@@ -13,6 +13,7 @@ from ffmem.address import Address
 from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 
 Kind = Literal["shallow", "semantic"]
+KINDS: tuple[Kind, ...] = ("shallow", "semantic")
 Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
 LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
 MIN_TRIGGERS = 3  # triggers that make a pattern
@@ -22,14 +23,14 @@ MIN_TRIGGERS = 3  # triggers that make a pattern
 class Pattern:
     """Something that at least three triggers of a key share; ranks count from 1."""
 
-    key: Address
+    key: Address | None  # None for a control key
     description: str
     kind: Kind
     ranks: tuple[int, ...]
     annotator: str
 
     def __post_init__(self) -> None:
-        if self.kind not in ("shallow", "semantic"):
+        if self.kind not in KINDS:
             raise ValueError(f"the class {self.kind!r} is neither shallow nor semantic")
         if len(set(self.ranks)) < MIN_TRIGGERS or len(set(self.ranks)) != len(self.ranks):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The annotator that needs nobody: shallow patterns by rule, semantic ones by nearness."""
+"""The automatic annotator: shallow patterns by rule, semantic ones by embedding similarity."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ class RuleAnnotator:
     background: Background
     meanings: ClusterFinder | None = None
 
-    def rules(self, key: Address, prefixes: Sequence[Prefix]) -> list[Rule]:
-        """The key's patterns, shallow ones first, each as a rule for further prefixes."""
+    def rules(self, key: Address | None, prefixes: Sequence[Prefix]) -> list[Rule]:
+        """The key's patterns, shallow ones first, each as a rule for further prefixes.
+
+        The key is None for a control key.
+        """
         shared = shared_features(prefixes, self.background)
         found = [
             Rule(Pattern(key, s.feature.description, "shallow", s.ranks, NAME), s.feature, None)
@@ -48,7 +51,7 @@ class RuleAnnotator:
             for c in self.meanings.clusters(prefixes, removed)
         ]
 
-    def patterns(self, key: Address, prefixes: Sequence[Prefix]) -> tuple[Pattern, ...]:
+    def patterns(self, key: Address | None, prefixes: Sequence[Prefix]) -> tuple[Pattern, ...]:
         """The key's patterns."""
         return tuple(rule.pattern for rule in self.rules(key, prefixes))
 

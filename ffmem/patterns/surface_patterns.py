@@ -1,4 +1,4 @@
-"""What can be seen on the surface of a prefix: how it ends, what stands near its end."""
+"""Surface features of a prefix (its end, words near it), and patterns that share them."""
 
 from __future__ import annotations
 

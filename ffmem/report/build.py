@@ -128,7 +128,7 @@ def about(study: Study) -> dict[str, str]:
         "Memories": f"{sum(study.store.memories.values()):,}"
         + (", each with two signs" if study.store.cells.signed else ""),
         "Text": f"{counts['sentences']:,} sentences, {counts['tokens']:,} tokens",
-        "Triggers kept": f"{manifest.key.settings['top']} a memory",
+        "Triggers kept": f"{manifest.key.settings['top']} per memory",
         "Scan": f"{manifest.seconds:,.0f} s, scan {manifest.key.digest}",
         "ffmem": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
     }
@@ -228,7 +228,7 @@ SECTIONS = (
     ),
     SectionText(
         "values",
-        "Values promise tokens",
+        "Values promote tokens",
         "A value, multiplied with the output embedding, is a ranking of the vocabulary. If "
         "memories predict, the token on top should be the one that follows the key's triggers.",
     ),

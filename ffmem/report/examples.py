@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from ffmem.address import Address
 from ffmem.analyses.predictive_values import ValueRow
@@ -43,28 +42,24 @@ class KeyRow:
 def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
     """From each part of the depth the key whose clearest pattern covers most triggers."""
     layers = sorted(store.memories)
-    by_key = sorted(study.records, key=lambda pattern: (pattern.key, -len(pattern.ranks)))
-    keys = [list(patterns) for _, patterns in groupby(by_key, key=lambda pattern: pattern.key)]
+    by_key: dict[Address, list[Pattern]] = {}
+    for pattern in sorted(study.records, key=lambda pattern: -len(pattern.ranks)):
+        if pattern.key is not None:
+            by_key.setdefault(pattern.key, []).append(pattern)
     rows = []
     for band in range(BANDS):
-        inside = [
-            patterns
-            for patterns in keys
-            if layers.index(patterns[0].key.layer) * BANDS // len(layers) == band
-        ]
+        inside = [key for key in by_key if layers.index(key.layer) * BANDS // len(layers) == band]
         if inside:
-            best = max(
-                inside, key=lambda patterns: (len(patterns[0].ranks), -patterns[0].key.index)
-            )
-            rows.append(_key_row(best, store))
+            best = min(inside, key=lambda key: (-len(by_key[key][0].ranks), key.index, key))
+            rows.append(_key_row(best, by_key[best], store))
     return tuple(rows)
 
 
-def _key_row(patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
+def _key_row(key: Address, patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
     first = patterns[0]
-    triggers = store.triggers(first.key)
+    triggers = store.triggers(key)
     return KeyRow(
-        key=first.key,
+        key=key,
         kinds=" + ".join(sorted({pattern.kind for pattern in patterns}, reverse=True)),
         description=first.description,
         covers=len(first.ranks),
@@ -76,7 +71,7 @@ def _key_row(patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
 
 
 def value_rows(result: Values) -> tuple[ValueRow, ...]:
-    """The surest values with an agreeing trigger, most precise first."""
+    """The values of highest probability with an agreeing trigger, most precise first."""
     agreeing = [row for row in result.predictive.rows if row.before]
     best = sorted(agreeing, key=lambda row: (-row.precision, -row.probability))[:VALUES]
     return tuple(best)

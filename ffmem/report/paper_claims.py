@@ -179,17 +179,17 @@ def ranks_improve(result: Values) -> Finding:
     "values",
     "rises to nearly all",
     "share",
-    "the surest twentieth lies above the least sure one and above shuffled keys",
+    "the twentieth of highest probability lies above the lowest one and above shuffled keys",
 )
 def sure_values_are_right(result: Values) -> Finding:
-    """The surer a value is of its token, the more often it agrees."""
+    """The higher a value's top-token probability, the more often it agrees."""
     first, last = result.quantile_bins[0], result.quantile_bins[-1]
     return Finding(
         last.agreement,
         last.shuffled,
         "keys shuffled",
         holds=above(last.agreement, first.agreement) and above(last.agreement, last.shuffled),
-        detail=f"the least sure twentieth {100 * first.agreement.estimate:.2f} %",
+        detail=f"the lowest twentieth {100 * first.agreement.estimate:.2f} %",
     )
 
 
@@ -200,7 +200,7 @@ def sure_values_are_right(result: Values) -> Finding:
     "the interval lies above that of random values",
 )
 def predictive_values_are_high_up(result: Values) -> Finding:
-    """The 100 surest values are in the upper layers."""
+    """The 100 values with the highest top-token probability are in the upper layers."""
     found, control = result.predictive.largest, result.predictive.random
     there, chance = wilson(found.upper, found.n), wilson(control.upper, control.n)
     detail = f"layers from {result.predictive.first_upper_layer} on"
@@ -214,7 +214,7 @@ def predictive_values_are_high_up(result: Values) -> Finding:
     "the interval lies above that of random values of the same layers",
 )
 def predictive_values_predict(result: Values) -> Finding:
-    """Of the 100 surest values, many have an agreeing trigger."""
+    """Of the 100 values with the highest top-token probability, many have an agreeing trigger."""
 
     def share(group: ValueGroup) -> Interval:
         return wilson(group.agreeing, group.n)
@@ -328,10 +328,10 @@ def a_third_is_settled_early(result: Refinement) -> Finding:
     "refinement",
     "fast from layer 10 on",
     "share",
-    "the mean gain a layer is larger in the upper layers",
+    "the mean gain per layer is larger in the upper layers",
 )
 def growth_is_late(result: Refinement) -> Finding:
-    """From the middle on, predictions settle faster (gain a layer)."""
+    """From the middle on, predictions settle faster (gain per layer)."""
     lower, upper = lower_and_upper(_steps(result))
     early = (lower[-1].settled.estimate - lower[0].settled.estimate) / max(len(lower) - 1, 1)
     late = (upper[-1].settled.estimate - lower[-1].settled.estimate) / len(upper)

@@ -1,4 +1,4 @@
-"""What the paper claims, and whether it holds for the model that was studied."""
+"""Claims of the paper as functions that decide whether each holds for the studied model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Unit = Literal["share", "number", "change", "rank"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim's number in this study, what it is held against, and the verdict."""
+    """A claim's number in this study, its control, and the verdict."""
 
     number: Interval
     control: Interval | None

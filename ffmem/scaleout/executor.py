@@ -133,7 +133,7 @@ class Cluster:
         wanted = (self.workers, self.gpus_per_worker, self.cpus_per_worker)
         if self.workers == 0 or any(number is not None and number < 0 for number in wanted):
             raise ScanError(
-                "there must be at least one worker, and no number below 0; mend the options"
+                "there must be at least one worker, and no number below 0; fix the options"
             )
 
     def share(self, resources: Mapping[str, float]) -> tuple[int, Resources]:

@@ -197,12 +197,12 @@ class RayExecutor:
         if not isinstance(error, RayError):
             reason = f"{type(error).__name__}: {reason}"
         if not seat.started and self._bad_starts >= TRIES:
-            return ScanError(f"workers do not start ({reason}); mend that and try again")
+            return ScanError(f"workers do not start ({reason}); fix that and try again")
         if worst is None or self._tries[worst.number] < TRIES:
             return None
         return ScanError(
             f"{worst.label} failed {TRIES} times, the last time so: {reason}; what was finished is "
-            "saved, so mend that and run the same command again"
+            "saved, so fix that and run the same command again"
         )
 
     def _seat(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What a scan must know of a batch's rows, worked out once for all layers."""
+"""The rows of a batch: admissible prefixes, places and priorities, computed once per batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the layers of one scan share."""
+"""The batch's rows and the queue of GPU launches, shared by all layers of a scan."""
 
 from __future__ import annotations
 

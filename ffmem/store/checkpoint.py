@@ -39,7 +39,7 @@ class Progress:
     tokens: int = 0
     cut: int = 0
     settled: int = 0  # sentences of whole shards
-    budget: int = 0  # tokens a batch, so that a resumed scan makes the same batches
+    budget: int = 0  # tokens per batch, so that a resumed scan makes the same batches
     together: int = 1  # shards that batches are made of, at most, for the same reason
     seconds: float = 0.0
 

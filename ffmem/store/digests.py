@@ -1,4 +1,4 @@
-"""What a file was when it was written: its length and SHA-256, to notice damage later.
+"""Length and SHA-256 of every file as it was written, to notice damage later.
 
 | files                              | where their digests are                                     |
 |------------------------------------|-------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Where a study's files lie, and how they are written: whole or not at all."""
+"""The files of a study and their names; each is written whole or not at all."""
 
 from __future__ import annotations
 

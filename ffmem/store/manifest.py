@@ -1,4 +1,4 @@
-"""What made a store: everything that decides its content, and what came of it."""
+"""The manifest of a store: everything that decides its content, and its counts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The Parquet tables of a store: a column, one row, and which cells have a token among their ends.
 
 A value has two ends: the tokens it promotes most and those it suppresses most. Cells that have a
-token at an end stand in one order everywhere: its best rank first, then the surest (probability
-of the end's first token), then the later layer, the earlier memory, and + before -.
+token at an end stand in one order everywhere: its best rank first, then the highest probability
+of the end's first token, then the later layer, the earlier memory, and + before -.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Pushes:
         return self.only((self.tokens == token).any(axis=1))
 
     def in_order(self) -> Pushes:
-        """The surest cell first; of equals the later layer, the earlier memory, + before -."""
+        """Highest probability first; of equals the later layer, the earlier memory, + before -."""
         return self.only(np.lexsort((self.rows, self.memories, -self.layers, -self.sure)))
 
 
@@ -137,7 +137,7 @@ def by_token(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
     """The cells of every token, in order: where each token starts, rows, ranks."""
     ordered = pushes.in_order()
-    in_rank_order = ordered.tokens.T.reshape(-1)  # all of rank 0, surest first, then rank 1 ...
+    in_rank_order = ordered.tokens.T.reshape(-1)  # all of rank 0 by probability, then rank 1 ...
     order = np.argsort(in_rank_order, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(in_rank_order, minlength=words))])
     ranks, places = np.divmod(order, max(len(ordered.rows), 1))

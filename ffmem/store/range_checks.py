@@ -1,4 +1,4 @@
-"""What the files of a scan cannot say: lengths, ranges and orders that a damaged one breaks.
+"""Checks of a scan's files without digests: lengths, ranges and orders that a damaged one breaks.
 
 Opening looks at lengths; what a page reads is looked at then. `range_damage` looks at everything,
 for scans that were written before files had digests.

@@ -45,7 +45,7 @@ def read_result(path: Path) -> ResultFile:
 
 
 def to_plain(value: Any) -> Any:
-    """A value as JSON knows it: what is no number becomes null, an address its name."""
+    """A value as JSON knows it: what is not a number becomes null, an address its name."""
     match value:
         case Address():
             return str(value)

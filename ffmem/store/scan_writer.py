@@ -20,7 +20,7 @@ NO_SENTENCE = np.iinfo(np.uint32).max  # in a slot that no trigger fills
 
 
 def write_state(folder: StudyFolder, state: ScanState) -> Files:
-    """Triggers and sample of all layers, 10 bytes a slot, and the counts of every cell.
+    """Triggers and sample of all layers, 10 bytes per slot, and the counts of every cell.
 
     Rows are cells: layer by layer, within a gated layer all + cells before all - cells.
     """

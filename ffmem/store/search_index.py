@@ -7,7 +7,7 @@
 | probability, suppressed_...  | [memory]: of the end's first token                                |
 | promoting_starts, _rows, ... | of every token the cells that promote it, see parquet_tables.py   |
 | suppressing_...              | the same for cells that suppress it                               |
-| word_*, sentence_*           | which triggers a word is in (trigger_words.py)                    |
+| word_*, sentence_*           | which triggers a word is in (word_index.py)                       |
 """
 
 from __future__ import annotations

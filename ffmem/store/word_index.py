@@ -100,7 +100,7 @@ def distinct_words(
 
 
 def fold_case(word: bytes) -> bytes:
-    """A word in lower case; bytes that are no text stay as they are."""
+    """A word in lower case; bytes that are not text stay as they are."""
     return word.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
 

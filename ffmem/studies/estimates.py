@@ -1,4 +1,4 @@
-"""How long a study will take and how much memory it needs, from a probe of a second or two."""
+"""Estimated time and memory of a study, from a probe of a second or two."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ffmem.studies.registry import ANALYSES, Cost, Workload
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 STANDARD_INPUT = "-"
-GUESSED_TOKENS = 25  # a sentence, where the text cannot be looked at twice
+GUESSED_TOKENS = 25  # per sentence, where the text cannot be looked at twice
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def probe(model: LanguageModel) -> ModelSpeed:
 
 
 def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
-    """Rows a second."""
+    """Rows per second."""
     rows = 1
     work(rows)  # the first call pays for what is set up once
     while True:

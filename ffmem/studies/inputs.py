@@ -1,4 +1,4 @@
-"""What is studied: a model and its scan, with what several analyses share."""
+"""The inputs of a study: a model and its scan, with what several analyses share."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Sizes:
     """How much each analysis measures. The defaults are the paper's, or ours where it has none."""
 
     sample: int = 4000  # validation prefixes
-    pattern_keys: int = 10  # a layer
-    removal_keys: int = 100  # a layer
-    removal_triggers: int = 50  # a key
-    lens_memories: int = 50  # a layer
-    causal_memories: int = 8  # a layer
+    pattern_keys: int = 10  # per layer
+    removal_keys: int = 100  # per layer
+    removal_triggers: int = 50  # per key
+    lens_memories: int = 50  # per layer
+    causal_memories: int = 8  # per layer
 
 
 PAPER = Sizes()

@@ -1,4 +1,4 @@
-"""What to do about each damaged file of a study, and which one is behind an error."""
+"""The remedy for each damaged file of a study, and the file behind an error."""
 
 from __future__ import annotations
 

@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from ffmem.address import Address
 from ffmem.annotations.agreement import agreement, cohen_kappa, krippendorff_alpha
 from ffmem.annotations.sheets import PatternAnswer, SheetAnswer
+from ffmem.patterns.record import Pattern
+from ffmem.store.result_files import restore, to_plain
 from tests.annotations.test_sheets import SHEET
 
 
@@ -57,3 +60,18 @@ def test_agreement_names_who_disagrees_where_and_counts_false_patterns_on_contro
     ]
     rates = {who: (rate.estimate, rate.n) for who, rate in found.false_patterns.items()}
     assert rates == {"ana": (0.0, 1), "bo": (1.0, 1)}
+
+
+def test_patterns_of_a_control_sheet_have_no_key() -> None:
+    said = (PatternAnswer("x", "shallow", (1, 2, 3)),)
+    control = SheetAnswer(replace(SHEET, key=None, control="random"), "ana", said)
+    of_key = SheetAnswer(SHEET, "ana", said)
+    assert [pattern.key for pattern in control.patterns()] == [None]
+    assert [pattern.key for pattern in of_key.patterns()] == [Address(2, 7)]
+    for pattern, key in zip(control.patterns() + of_key.patterns(), (None, "L2.7"), strict=True):
+        plain = to_plain(pattern)
+        assert plain["key"] == key
+        assert restore(Pattern, plain) == pattern
+    assert control.labels == of_key.labels == of_key.key_patterns().labels
+    with pytest.raises(ValueError, match="control key"):
+        control.key_patterns()

@@ -120,7 +120,7 @@ def test_a_server_and_the_model_itself_give_the_same_answers(url: str, folder: P
     assert (rubbish.said, rubbish.replies) == (None, 3)
     assert "no JSON" in rubbish.dropped[0]
     assert (mixed.said, mixed.replies) == ((PatternAnswer("water", "semantic", (2, 6, 8)),), 3)
-    assert mixed.dropped == ("pattern 2: 30 is not among the beginnings 1 to 8",)
+    assert mixed.dropped == ("pattern 2: 30 is not among the prefixes 1 to 8; change it",)
     assert (nothing.said, nothing.dropped, nothing.replies) == ((), (), 1)
 
 
@@ -221,26 +221,36 @@ def test_the_question_shows_every_prefix_and_nothing_of_the_key() -> None:
         ("no braces at all", "no JSON object"),
         ('{"pattern": []}', 'no list "patterns"'),
         ('{"patterns": 3}', 'no list "patterns"'),
-        (reply(("...", "shallow", [1, 2, 3])), "must say what"),
-        (reply(("x" * 301, "shallow", [1, 2, 3])), "300"),
-        (reply(("a", "both", [1, 2, 3])), '"shallow" or "semantic"'),
-        (FEW, "needs 3 different beginnings and this has 2"),
-        (reply(("a", "shallow", [1, 1, 2])), "this has 2"),
+        (reply(("...", "shallow", [1, 2, 3])), "'...' is not a description"),
+        (reply(("x" * 501, "shallow", [1, 2, 3])), "at most 500"),
+        (reply(("a", "both", [1, 2, 3])), "write shallow or semantic"),
+        (FEW, "needs 3 different prefixes and this has 2"),
+        (reply(("a", "shallow", [1, 1, 2])), "prefix 1 is named twice"),
         (MIXED, "pattern 2: 30 is not among"),
         (reply(("a", "shallow", [1, 2, 0])), "0 is not among"),
         ('{"patterns": [{"description": "a", "class": "shallow", "prefixes": "1-3"}]}', "whole"),
-        ('{"patterns": [7]}', "no object"),
+        ('{"patterns": [7]}', "not an object"),
         (reply(("a", "shallow", [1, 2, 3]), ("A", "semantic", [1, 2, 3])), "given before"),
     ],
 )
 def test_a_reply_that_breaks_the_rules_is_told_so(text: str, fault: str) -> None:
-    found = parse_reply(text, 25)
+    found = parse_reply(text, SHEET)
     assert fault in " ".join(found.faults)
     assert found.readable == ('"patterns": [' in text)
 
 
+def test_what_is_wrong_with_a_pattern_is_one_sentence_under_its_own_number() -> None:
+    text = reply(("a", "shallow", [1, 2, 3]), ("b", "both", [1, 2]), ("c", "semantic", [4, 5, 6]))
+    found = parse_reply(text.replace("[{", '["no pattern", {', 1), SHEET)
+    assert [each.description for each in found.said] == ["a", "c"]
+    first, second = found.faults
+    assert first == "pattern 1: it is not an object"
+    assert second.startswith("pattern 3: the class is 'both'")
+    assert "needs 3 different prefixes" in second
+
+
 def test_a_reply_is_found_among_other_words() -> None:
     assert (
-        parse_reply(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', 8).said
+        parse_reply(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', SHEET).said
         == SAID_TWO
     )

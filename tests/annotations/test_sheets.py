@@ -68,15 +68,18 @@ def test_no_pattern_is_an_answer_when_it_is_ticked() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[str], str], str, str]] = {
-    # what is done to the filled sheet, the line to mend by its text, and part of the message
+    # what is done to the filled sheet, the line to fix by its text, and part of the message
     "class missing": (lambda t: t.replace("Class: shallow", "Class:"), "Class:", "empty"),
-    "prefixes missing": (lambda t: t.replace("8, 3 6", ""), "Prefixes: ", "empty"),
+    "prefixes missing": (lambda t: t.replace("8, 3 6", ""), "Prefixes: ", "needs 3 different"),
     "no class line": (lambda t: t.replace("Class: shallow\n", ""), "Description: ends", "no line"),
     "another class": (lambda t: t.replace("shallow\n", "deep\n", 1), "Class: deep", "two patterns"),
-    "two prefixes": (lambda t: t.replace("8, 3 6", "8, 3"), "Prefixes: 8, 3", "needs 3"),
+    "two prefixes": (lambda t: t.replace("8, 3 6", "8, 3"), "Prefixes: 8, 3", "needs 3 different"),
     "twice": (lambda t: t.replace("8, 3 6", "8, 3, 8"), "Prefixes: 8, 3, 8", "named twice"),
     "outside": (lambda t: t.replace("8, 3 6", "8, 3, 9"), "Prefixes: 8, 3, 9", "1 to 8"),
-    "not numbers": (lambda t: t.replace("1-4", "all"), "Prefixes: all", "no prefix number"),
+    "far outside": (lambda t: t.replace("1-4", "1-999999999"), "Prefixes: 1-9", "9 is not among"),
+    "backwards": (lambda t: t.replace("1-4", "4-1"), "Prefixes: 4-1", "not a prefix number"),
+    "endless": (lambda t: t.replace("1-4", "1" * 5000), "Prefixes: 11", "not a prefix number"),
+    "not numbers": (lambda t: t.replace("1-4", "all"), "Prefixes: all", "not a prefix number"),
     "tick and pattern": (lambda t: t.replace("[ ]", "[x]"), "No pattern found: [x]", "clear one"),
     "changed prefix": (lambda t: t.replace("the hill", "a hill"), "2. a hill", "given out"),
     "prefix gone": (

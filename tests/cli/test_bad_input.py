@@ -22,6 +22,8 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.report.comparison import write_comparison
 from ffmem.store.folder import write_whole
 from ffmem.store.lookup import TokenPush
+from ffmem.store.memory_page import MemoryPage
+from ffmem.store.scan_store import Counts
 from tests.cli.test_commands import run
 
 LONG = "x" * 300  # more than any file system allows for one name
@@ -302,7 +304,7 @@ def test_python_functions_refuse_a_path_that_cannot_be(
 
 
 @pytest.mark.parametrize(
-    "ids", [[[264]], [[-1]], [[2**40]], [[0.5]], [0], [[]]], ids=lambda ids: str(ids)
+    "ids", [[[264]], [[-1]], [[2**40]], [[0.5]], [[[0]]], [[]]], ids=lambda ids: str(ids)
 )
 def test_token_ids_that_are_not_the_models_are_refused(relu: LanguageModel, ids: Any) -> None:
     with pytest.raises(FfmemError, match=r"token"):
@@ -330,7 +332,16 @@ def test_half_a_character_in_a_prompt_is_refused(relu: LanguageModel) -> None:
 
 def test_tokens_that_are_control_characters_can_be_drawn(tmp_path: Path) -> None:
     pushes = [TokenPush(1, "\x17\0", 1.0), TokenPush(2, "\uffff", 0.5)]
-    chart = memory_chart(ffmem.Address(1, 0), [], pushes)
+    page = MemoryPage(
+        address=ffmem.Address(1, 0),
+        opposite=None,
+        counts=Counts(0, 1, 0.0, 0.0),
+        promoted=tuple(pushes),
+        suppressed=(),
+        triggers=(),  # type: ignore[arg-type]
+        sample=(),  # type: ignore[arg-type]
+    )
+    chart = memory_chart(page)
     for ending in ("svg", "png"):
         save_picture(chart, tmp_path / f"memory.{ending}")
         assert (tmp_path / f"memory.{ending}").stat().st_size > 0

@@ -22,6 +22,18 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return int(end.value.code or 0), out.out, out.err
 
 
+@pytest.mark.parametrize("words", [("show",), ("study",), ("annotate", "llm")], ids=" ".join)
+def test_examples_in_the_help_stand_on_their_own_lines(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, *words, "--help")
+    lines = [line.strip() for line in out.splitlines()]
+    (heading,) = (row for row, line in enumerate(lines) if line in ("Example:", "Examples:"))
+    assert code == 0
+    assert lines[heading + 1].startswith(f"ffmem {' '.join(words)} ")
+    assert not any(line.startswith("\\b") for line in lines)
+
+
 def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "inspect", "tiny:opt", "--json")
     facts = json.loads(out)

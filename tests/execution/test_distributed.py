@@ -103,12 +103,12 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     code = (
         "import pickle, sys\n"
         "import ffmem.corpus.shards, ffmem.execution.distributed\n"
-        "from ffmem.execution.run import Cluster, ModelChoice, scan_on\n"
+        "from ffmem.execution.run import Cluster, ModelChoice, run_scan_on_ray\n"
         "from tests.execution.faulty_worker import StuckWorker\n"
         "ffmem.corpus.shards.SHARD_BYTES = 2000\n"
         "ffmem.execution.distributed.ScanWorker = StuckWorker\n"
         "address, plan, out = pickle.load(sys.stdin.buffer)\n"
-        "scan_on(Cluster(address, 1, 0, 1), ModelChoice('tiny:llama'), plan, out)\n"
+        "run_scan_on_ray(Cluster(address, 1, 0, 1), ModelChoice('tiny:llama'), plan, out)\n"
     )
     driver = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     assert driver.stdin is not None

@@ -117,7 +117,8 @@ def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
     path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
     code = (
         "import os, signal, sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
-        "from ffmem.runs import local; local.SAVE_EVERY = 0.0; local.SAVE_SHARE = 0\n"
+        "from ffmem.execution import single_process as local\n"
+        "local.SAVE_EVERY, local.SAVE_SHARE = 0.0, 0\n"
         "from ffmem.cli.main import main\n"
         "save, saves = local.save_checkpoint, 0\n"
         "def save_and_die(*given):\n"

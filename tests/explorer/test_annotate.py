@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.annotations.agreement import agreement
+from ffmem.annotations.answer_rules import check
 from ffmem.annotations.database import Annotations
+from ffmem.annotations.llm.annotator import ask_about_sheet
+from ffmem.annotations.markdown import parse_sheet, sheet_text
 from ffmem.annotations.scoring import patterns_by_annotator
-from ffmem.annotations.sheets import draw_sheets
+from ffmem.annotations.sheets import Sheet, draw_sheets
 from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext
+from ffmem.models.generation import Message, Reply
+from tests.annotations.served import reply
+from tests.annotations.test_answer_rules import BAD, to_answers
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
 
 NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]
@@ -103,15 +109,16 @@ def test_neither_page_nor_answer_tells_a_control_from_a_key(
 @pytest.mark.parametrize(
     ("changes", "status", "says"),
     [
-        ({"ranks": [1, 2]}, 422, "ranks"),
-        ({"ranks": [1, 1, 2]}, 422, "named twice"),
-        ({"ranks": [1, 2, 3, 3]}, 422, "named twice"),
+        ({"ranks": [1, 2]}, 400, "needs 3 different prefixes"),
+        ({"ranks": [1, 1, 2]}, 400, "named twice"),
+        ({"ranks": [1, 2, 3, 3]}, 400, "named twice"),
         ({"ranks": [1, 2, True]}, 422, "valid integer"),
         ({"ranks": [1, 2, "3"]}, 422, "valid integer"),
-        ({"ranks": [1, 2, 99]}, 422, "ranks"),
-        ({"description": "  "}, 400, "no description"),
-        ({"description": "\ud800abc"}, 422, "description"),
-        ({"kind": "deep"}, 422, "kind"),
+        ({"ranks": [1, 2, 99]}, 400, "not among"),
+        ({"description": "  "}, 400, "description is empty"),
+        ({"description": "\ud800abc"}, 400, "cannot be saved"),
+        ({"kind": "deep"}, 400, "class"),
+        ({"kind": 3}, 422, "kind"),
     ],
 )
 def test_what_is_half_said_is_refused(
@@ -121,6 +128,46 @@ def test_what_is_half_said_is_refused(
     assert answer.status_code == status
     assert says in answer.json()["detail"]
     assert annotated.annotations.answers() == []
+
+
+def by_hand(sheet: Sheet, said: list[tuple[str, str, list[int]]]) -> str:
+    """The sheet as somebody fills it in who says that."""
+    text = sheet_text(sheet).partition("### Pattern 1")[0]
+    for words, kind, ranks in said:
+        numbers = ", ".join(map(str, ranks))
+        text += f"### Pattern\n\nDescription: {words}\nClass: {kind}\nPrefixes: {numbers}\n\n"
+    return text
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_every_door_refuses_a_bad_answer_for_the_same_reason(
+    client: TestClient, annotated: StudyContext, case: str
+) -> None:
+    said, pattern, field, _ = BAD[case]
+    sheet = next(s for s in draw_sheets(annotated.store, keys=2) if len(s.prefixes) >= 4)
+    reason = check(to_answers(said), sheet)[0].message
+    assert sheet.name in drawn(client)
+
+    fields = [{"description": words, "kind": kind, "ranks": r} for words, kind, r in said]
+    answer = put(client, sheet.name, "mara", *fields)
+    assert answer.status_code == 400
+    assert answer.json() == {"detail": f"pattern {pattern}: {reason}"}
+
+    text = by_hand(sheet, said)
+    headings = [n for n, line in enumerate(text.split("\n"), 1) if line == "### Pattern"]
+    line = headings[pattern - 1] + 2 + ("description", "class", "prefixes").index(field)
+    with pytest.raises(StoreError) as refusal:
+        parse_sheet(text, "a.md", {sheet.name: sheet})
+    assert str(refusal.value) == f"a.md, line {line}: {reason}"
+
+    asked: list[str] = []
+
+    def chat(messages: Sequence[Message]) -> Reply:
+        asked.append(messages[-1]["content"])
+        return Reply(reply(*said), 0, 0)
+
+    ask_about_sheet(chat, sheet)
+    assert f"- pattern {pattern}: {reason}" in asked[1].splitlines()
 
 
 @pytest.mark.parametrize("name", NAMES_REFUSED)

@@ -29,13 +29,14 @@ from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 
 HOST = {"host": "127.0.0.1"}
-EXAMPLES = 15  # of right and of wrong requests to each route
+EXAMPLES = 6  # of right and of wrong requests to each route
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a schema cannot say, because it depends on the study, the model or other parts of a request.
 REASONS = (
     "triggers, and a pattern needs",
-    "is described as one before",
-    "names a prefix that is not among",
+    "this description was given before",
+    "is not a description",
+    "is not among the prefixes",
     "tokens; give between",
     "the text has positions",
     "there is no token",

@@ -102,10 +102,10 @@ def test_a_folder_that_is_no_model_says_so(tmp_path: Path) -> None:
         load(str(tmp_path))
 
 
-def test_a_file_that_is_no_gguf_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf_says_so(tmp_path: Path) -> None:
     file = tmp_path / "notes.gguf"
     file.write_text("hello")
-    with pytest.raises(ModelError, match="no GGUF file"):
+    with pytest.raises(ModelError, match="not a GGUF file"):
         load(str(file))
 
 

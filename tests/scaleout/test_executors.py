@@ -90,7 +90,7 @@ def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(staff: 
 
 def test_what_a_user_can_mend_is_not_tried_again(staff: Staff) -> None:
     jobs = [Square(1), Square(2, "user"), Square(3)]
-    with staff(hire) as executor, pytest.raises(CorpusError, match=r"x\.txt is broken; mend it"):
+    with staff(hire) as executor, pytest.raises(CorpusError, match=r"x\.txt is broken; fix it"):
         list(executor.run(jobs))
 
 

@@ -51,7 +51,7 @@ def strike(trouble: str) -> None:
     if trouble == "memory":
         raise MemoryError("no room")
     if trouble == "user":
-        raise CorpusError("the file x.txt is broken; mend it")
+        raise CorpusError("the file x.txt is broken; fix it")
     time.sleep(float(trouble))
 
 

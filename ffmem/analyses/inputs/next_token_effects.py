@@ -1,4 +1,4 @@
-"""What a model says after many prefixes, with one memory changed in each."""
+"""Next-token distributions after many prefixes, with one memory edited in each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def next_log_probabilities(
 ) -> Tensor:
     """Log-probabilities [prefix, token] of the next token, on the CPU.
 
-    With `edits`, one a prefix and all of one layer, each prefix is read with its own memory
+    With `edits`, one per prefix and all of one layer, each prefix is read with its own memory
     changed: at its last token, or at all of them.
     """
     found = torch.empty(len(prefixes), model.vocab_size)

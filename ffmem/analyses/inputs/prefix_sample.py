@@ -157,7 +157,7 @@ class PrefixBatch:
 def prefix_batches(
     prefixes: Sequence[Tensor], bos: int | None, most_rows: int, budget: int = BUDGET
 ) -> Iterator[PrefixBatch]:
-    """All prefixes once, longest first, at most `budget` tokens a batch, padding counted.
+    """All prefixes once, longest first, at most `budget` tokens per batch, padding counted.
 
     A model without a BOS cannot read an empty prefix; such prefixes are left out.
     """

@@ -44,7 +44,7 @@ class CoefficientQuery:
 
 @dataclass(frozen=True)
 class QueryAnswers:
-    """One coefficient a question, in order, and what it took to find them."""
+    """One coefficient per question, in order, and what it took to find them."""
 
     values: Tensor
     rows: int

@@ -48,7 +48,7 @@ def ask_about_sheet(chat: Chat, sheet: Sheet) -> LlmAnswer:
     best: tuple[tuple[PatternAnswer, ...] | None, tuple[str, ...]] = (None, ())
     for turn in range(1, REPAIRS + 2):
         reply = chat(messages)
-        found = parse_reply(reply.text, len(sheet.prefixes))
+        found = parse_reply(reply.text, sheet)
         if not found.faults:
             return LlmAnswer(sheet, found.said, (), turn)
         if found.readable or best[0] is None:

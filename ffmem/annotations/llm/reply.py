@@ -1,23 +1,21 @@
-"""What a language model replied, checked against the record before it may become an answer."""
+"""What a language model replied, read and checked before it may become an answer."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from ffmem.annotations.sheets import PatternAnswer
-from ffmem.patterns.record import MIN_TRIGGERS
-
-LONGEST = 300  # characters of a description
+from ffmem.annotations.answer_rules import check, normalise
+from ffmem.annotations.sheets import PatternAnswer, Sheet
+from ffmem.patterns.record import Kind
 
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """The patterns of a reply that hold, and in sentences what does not.
+    """The patterns of a reply that hold, and a sentence for each of those that do not.
 
-    `readable` is False where the reply as a whole is no answer: no JSON, or none of our form.
+    `readable` is False where the reply as a whole is not an answer: no JSON, or none of our form.
     """
 
     said: tuple[PatternAnswer, ...]
@@ -25,24 +23,24 @@ class ParsedReply:
     readable: bool = True
 
 
-def parse_reply(text: str, prefixes: int) -> ParsedReply:
-    """Read a reply about a sheet of so many prefixes."""
+def parse_reply(text: str, sheet: Sheet) -> ParsedReply:
+    """Read a reply about a sheet."""
     found = _object(text)
     if found is None:
         return ParsedReply((), ("there is no JSON object in it",), readable=False)
     patterns = found.get("patterns")
     if not isinstance(patterns, list):
         return ParsedReply((), ('the object has no list "patterns"',), readable=False)
-    said: list[PatternAnswer] = []
-    faults: list[str] = []
-    for number, each in enumerate(patterns, 1):
-        wrong = _fault(each, prefixes, said)
-        if wrong:
-            faults.append(f"pattern {number}: {wrong}")
-        else:
-            ranks = tuple(sorted({int(rank) for rank in each["prefixes"]}))
-            said.append(PatternAnswer(" ".join(each["description"].split()), each["class"], ranks))
-    return ParsedReply(tuple(said), tuple(faults))
+    read = {number: _pattern(each) for number, each in enumerate(patterns, 1)}
+    answers = {number: each for number, each in read.items() if not isinstance(each, str)}
+    faults = {number: [each] for number, each in read.items() if isinstance(each, str)}
+    numbers = list(answers)
+    for fault in check(list(answers.values()), sheet):
+        faults.setdefault(numbers[fault.pattern - 1], []).append(fault.message)
+    return ParsedReply(
+        tuple(normalise(each) for number, each in answers.items() if number not in faults),
+        tuple(f"pattern {number}: {'; '.join(faults[number])}" for number in sorted(faults)),
+    )
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -60,30 +58,14 @@ def _object(text: str) -> dict[str, Any] | None:
     return next((each for each in found if "patterns" in each), found[0] if found else None)
 
 
-def _fault(each: Any, prefixes: int, before: list[PatternAnswer]) -> str | None:
-    """What is wrong with one pattern, or None."""
+def _pattern(each: Any) -> PatternAnswer | str:
+    """One pattern, not yet checked, or why it does not have the form of one."""
     if not isinstance(each, dict):
-        return "it is no object"
-    description = each.get("description")
-    if not isinstance(description, str) or not re.search(r"\w", description):
-        return '"description" must say what the pattern is'
-    if len(description) > LONGEST:
-        return f'"description" must have at most {LONGEST} characters'
-    if any(said.description.lower() == " ".join(description.lower().split()) for said in before):
-        return "its description was given before"
-    if each.get("class") not in ("shallow", "semantic"):
-        return '"class" must be "shallow" or "semantic"'
-    return _fault_of_ranks(each.get("prefixes"), prefixes)
-
-
-def _fault_of_ranks(ranks: Any, prefixes: int) -> str | None:
-    if not isinstance(ranks, list) or not all(
-        isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks
-    ):
+        return "it is not an object"
+    description, kind = each.get("description", ""), each.get("class", "")
+    if not isinstance(description, str) or not isinstance(kind, str):
+        return '"description" and "class" must be texts'
+    ranks = each.get("prefixes", [])
+    if not isinstance(ranks, list) or any(type(rank) is not int for rank in ranks):
         return '"prefixes" must be a list of whole numbers'
-    outside = [rank for rank in ranks if not 1 <= rank <= prefixes]
-    if outside:
-        return f"{outside[0]} is not among the beginnings 1 to {prefixes}"
-    if len(set(ranks)) < MIN_TRIGGERS:
-        return f"a pattern needs {MIN_TRIGGERS} different beginnings and this has {len(set(ranks))}"
-    return None
+    return PatternAnswer(description, cast(Kind, kind), tuple(ranks))

@@ -14,7 +14,7 @@ from ffmem.cli.progress import exit_code, print_event
 @click.argument("folder", type=LOCATION)
 @click.option("--valid", help="Validation text, named as a corpus; the demo model has its own.")
 @click.option("--only", help="Analyses to run, e.g. values,composition; all by default.")
-@click.option("--again", help="Analyses to run although their result is there.")
+@click.option("--again", help="Analyses to run even if their result exists.")
 @click.option(
     "--size",
     type=click.Choice(["paper", "small"]),
@@ -24,12 +24,16 @@ from ffmem.cli.progress import exit_code, print_event
 )
 @click.option("--sample", type=SOME, help="Validation prefixes drawn, instead of the size's.")
 @click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Draws prefixes, memories, shuffles."
+    "--seed",
+    type=SEED,
+    default=0,
+    show_default=True,
+    help="Seed of drawn prefixes, memories and shuffles.",
 )
 @click.option(
     "--control",
     type=click.Choice(["random-weights"]),
-    help="Run the same on an untrained model of the same shape instead, beside the results.",
+    help="Run on an untrained model of the same shape instead; results go beside the study's.",
 )
 @click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")

@@ -24,15 +24,13 @@ from ffmem.cli.options import LOCATION, Whole, names_damage
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Another one than this machine's own needs a token.",
+    help="Address to bind to; a non-loopback one requires a token.",
 )
-@click.option(
-    "--token", help="Whoever opens the explorer must bring it; made up where one is needed."
-)
+@click.option("--token", help="Secret that visitors must present; generated if needed.")
 @click.option(
     "--database",
-    help="Of annotations: a file, or a URL such as postgresql://user@host/name; by default "
-    "FOLDER/annotations.sqlite.",
+    help="Database of annotations: a file, or a URL such as postgresql://user@host/name; "
+    "FOLDER/annotations.sqlite by default.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @names_damage
@@ -48,7 +46,7 @@ def explore(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     r"""Browse, search and question the study in FOLDER in a web browser.
 
-    Everything is served from this machine, to this machine; the model is loaded when a page first
+    By default only this machine can open it; the model is loaded when a page first
     needs it. Stop with Ctrl-C.
 
     \b

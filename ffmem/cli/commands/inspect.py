@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def inspect(model: str, as_json: bool, **options: Unpack[ModelOptions]) -> None:
-    r"""Show MODEL as layers of memories and check the identities on a short input.
+    r"""Show MODEL as layers of memories (MLP neurons) and check the identities on a short input.
 
     \b
     Example:

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @click.option(
     "--annotator",
     default="rules",
     show_default=True,
-    help="rules, or whoever answered sheets: a person's name, or llm:NAME.",
+    help="Who names the patterns: rules, a person's name, or llm:NAME.",
 )
 @database_option
 @embedding_options
@@ -111,9 +111,9 @@ def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
 
 
 def print_summary(summary: Summary) -> None:
-    """One line a layer: shares of triggers by label."""
+    """One line per layer: shares of triggers by label."""
     click.echo(f"share of triggers in % by annotator ‘{summary.annotator}’ (95 % over keys)")
-    click.echo("layer   shallow   both   semantic   not covered        patterns a key")
+    click.echo("layer   shallow   both   semantic   not covered        patterns per key")
     for layer in (*summary.layers, summary.overall):
         shares = [layer.shares[name] for name in layer.shares]
         none = shares[3]

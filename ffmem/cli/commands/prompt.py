@@ -1,4 +1,4 @@
-"""`ffmem prompt MODEL TEXT`: layer by layer, who makes the prediction at one place."""
+"""`ffmem prompt MODEL TEXT`: the prediction at one place, layer by layer (logit lens)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LISTED = 10  # next tokens shown
     "edits",
     multiple=True,
     metavar="EDIT",
-    help="Change a coefficient: L7.1034=0, L7.1034=5 or L7.1034*2. Repeatable.",
+    help="Edit a coefficient: L7.1034=0 (ablation), L7.1034=5 or L7.1034*2. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
@@ -48,7 +48,9 @@ def prompt(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     r"""Show, layer by layer, what MODEL predicts after TEXT and which memories are strong.
 
-    With --set the same is shown under the edit, with the change of the next-token distribution.
+    Top tokens of residual, layer and output are read through the head (logit lens). With --set the
+    same is shown under the edit (ablation), with the change of the next-token distribution. Direct
+    logit attribution is on the Prompt page of `ffmem explore` and in Python `ffmem.contributions`.
 
     \b
     Example:
@@ -110,7 +112,7 @@ def show(
     changed: PromptExplanation | None,
     edits: Sequence[str],
 ) -> None:
-    """Print one table a view and, with edits, the change of the distribution."""
+    """Print one table per view and, with edits, the change of the distribution."""
     from rich.console import Console
     from rich.text import Text
 

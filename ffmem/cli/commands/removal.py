@@ -21,11 +21,11 @@ KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute
 @click.option(
     "--keys",
     type=SOME,
-    help="Random keys a layer.  [default: 100 on a GPU, as in the paper; 10 on a CPU]",
+    help="Random keys per layer.  [default: 100 on a GPU, as in the paper; 10 on a CPU]",
 )
-@click.option("--top", type=SOME, default=50, show_default=True, help="Triggers a key.")
+@click.option("--top", type=SOME, default=50, show_default=True, help="Triggers per key.")
 @click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Draws the keys and the tokens."
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys and tokens."
 )
 @click.option(
     "--random-interior",
@@ -51,7 +51,7 @@ def removal(  # noqa: PLR0913 - one parameter an option
     model: str | None,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Remove the first, the last or a random token of triggers and read the keys again.
+    r"""Remove the first, the last or a random token of triggers and measure the coefficients again.
 
     Writes analyses/removal.json and figures/removal.png into FOLDER, or into FOLDER/other-settings/
     where the study has that result for other keys, triggers or seed.
@@ -110,7 +110,7 @@ def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
 
 
 def print_table(result: Removal) -> None:
-    """One line a layer: mean change in percent, interval over keys, sizes."""
+    """One line per layer: mean change in percent, interval over keys, sizes."""
     click.echo("change of the coefficient in % when a token is removed (95 % over keys)")
     click.echo("layer   first token          last token           random token        triggers")
     for layer in result.layers:

@@ -15,7 +15,7 @@ from ffmem.cli.options import LOCATION, names_damage
 def report(folder: Path) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.
 
-    Runs no model: for results that were made on another machine, or by `ffmem analyse`.
+    Runs no model: for results made on another machine, or by `ffmem analyse`.
 
     \b
     Example:

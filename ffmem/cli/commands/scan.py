@@ -44,7 +44,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["strict", "replace"]),
             default="strict",
             show_default=True,
-            help="What to do with bytes that are no UTF-8.",
+            help="How to treat bytes that are not UTF-8.",
         ),
         click.option("--splitter", help="How documents become sentences: rule, line or none."),
         click.option(
@@ -87,15 +87,19 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Keep one trigger per memory among equal ones.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random triggers.")
-@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random triggers."
+)
+@click.option("--budget", type=SOME, help="Tokens per batch; by default what suits the device.")
 @corpus_options
 @cluster_options
 @model_options
 def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
-    r"""Find the texts of CORPUS that trigger each memory of MODEL most.
+    r"""Find the texts of CORPUS that trigger each memory (MLP neuron) of MODEL most.
 
-    CORPUS is a file (.txt: a document a line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
+    For each memory the prefixes with the highest coefficient are kept (max-activating examples).
+
+    CORPUS is a file (.txt: a document per line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
     glob of such files, a Hugging Face dataset id, - for standard input, or demo (demo:valid), the
     embedded text. Files and folders may lie behind a URL (s3://, gs://). A scan that was stopped
     goes on where it was when the same command is run again.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def search(folder: Path, token: str, count: int, as_json: bool) -> None:
     r"""Find memories of the scan in FOLDER by a token.
 
-    Lists the values that promote it, and the keys whose triggers end in it.
+    Lists the values that promote it (direct logit effect), and the keys whose triggers end in it.
 
     \b
     Example:
@@ -63,7 +63,7 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
 
 
 def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
-    """The cells whose value has a token nearest to the top, then the surest; rank 0 is the top."""
+    """The cells whose value ranks a token highest (0 is the top), then by probability."""
     found = lookup.promoters(token)
     rows, ranks = found.rows[:count], found.scores[:count]
     names = map(str, lookup.store.cells.addresses(rows))

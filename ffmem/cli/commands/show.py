@@ -1,4 +1,4 @@
-"""`ffmem show DIR ADDRESS`: one memory, with its triggers in source text."""
+"""`ffmem show DIR ADDRESS`: one memory (MLP neuron), with its triggers in source text."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class ShownPage:
     "--saliency",
     "salient",
     is_flag=True,
-    help="Shade the tokens that the key needs (runs the model).",
+    help="Shade each token by what its removal changes (runs the model).",
 )
 @click.option(
     "--picture",
     type=LOCATION,
-    help="Draw it into a .svg or .png file instead: what fires the key, what the value promises.",
+    help="Draw it into a .svg or .png file instead: what fires the key, what the value promotes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @names_damage
@@ -74,7 +74,10 @@ def show(  # noqa: PLR0913 - one parameter an option
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Show the memory ADDRESS of the scan in FOLDER: triggers, value tokens, counts.
+    r"""Show the memory (MLP neuron) ADDRESS of the scan in FOLDER: triggers, value tokens, counts.
+
+    Triggers are the prefixes with the highest coefficient (max-activating examples); value tokens
+    are those that its output weights promote (logit lens).
 
     The last token read is underlined, the next token is in [brackets]. With --saliency each token
     is removed in turn: the redder its ground, the more of the coefficient goes with it.

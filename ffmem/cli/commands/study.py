@@ -39,15 +39,19 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
     help="How much is measured: as in the paper, or what two CPU cores do in minutes.",
 )
 @click.option("--only", help="Analyses to run, e.g. values,refinement; all by default.")
-@click.option("--again", help="Analyses to run although their result is there; also: report.")
+@click.option("--again", help="Analyses to run even if their result exists; also: report.")
 @click.option(
     "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
 )
 @click.option("--layers", help="Layers to study, e.g. 1-4,9; all by default.")
 @click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Draws prefixes, memories, shuffles."
+    "--seed",
+    type=SEED,
+    default=0,
+    show_default=True,
+    help="Seed of drawn prefixes, memories and shuffles.",
 )
-@click.option("--budget", type=SOME, help="Tokens a batch; by default what suits the device.")
+@click.option("--budget", type=SOME, help="Tokens per batch; by default what suits the device.")
 @corpus_options
 @cluster_options
 @model_options

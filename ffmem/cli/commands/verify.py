@@ -42,7 +42,7 @@ def verify(folder: Path) -> None:
 
 
 def print_coverage(found: Inventory, damaged: int) -> None:
-    """What was checked, and what could not be."""
+    """Print how many files were checked and how many could not be."""
     size = f"{found.bytes / 1e6:,.1f} MB"
     if damaged and found.files:
         click.echo(f"{damaged:,} damaged, of {len(found.files):,} files that have digests ({size})")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ffmem.annotations.answer_rules import (
     DESCRIPTION_PATTERN,
+    LONGEST_DESCRIPTION,
     LONGEST_NAME,
     NAME_PATTERN,
-    check_answer,
+    check,
     check_name,
+    normalise,
 )
 from ffmem.annotations.sheets import PatternAnswer, Sheet
+from ffmem.errors import FfmemError
 from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.annotate import (
@@ -32,7 +35,7 @@ from ffmem.explorer.queries.annotate import (
     sheets_of,
 )
 from ffmem.explorer.templating import page
-from ffmem.patterns.record import MIN_TRIGGERS
+from ffmem.patterns.record import KINDS, MIN_TRIGGERS, Kind
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 LINK = ("Annotate", "/annotate")
@@ -50,34 +53,30 @@ def refuse_other_types(value: object) -> object:
     return value
 
 
-def refuse_repeats(ranks: list[int]) -> list[int]:
-    """Each prefix is named once."""
-    if len(set(ranks)) < len(ranks):
-        raise PydanticCustomError("unique", "a prefix is named twice; name each once")
-    return ranks
-
-
 NUMBER = BeforeValidator(refuse_other_types)
-Ranks = Annotated[
-    list[Annotated[int, Field(ge=1, le=TRIGGERS_SHOWN), NUMBER]],
-    AfterValidator(refuse_repeats),
-    Field(
-        min_length=MIN_TRIGGERS, max_length=TRIGGERS_SHOWN, json_schema_extra={"uniqueItems": True}
-    ),
-]
+# The schemas below say what `check` takes, so that it alone refuses and says why.
+RANKS_SCHEMA = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 1, "maximum": TRIGGERS_SHOWN},
+    "minItems": MIN_TRIGGERS,
+    "maxItems": TRIGGERS_SHOWN,
+    "uniqueItems": True,
+}
 
 
 class PatternInput(BaseModel):
     """One pattern as the page sends it."""
 
     description: str = Field(
-        min_length=1,
-        max_length=500,
-        json_schema_extra={"pattern": DESCRIPTION_PATTERN},
+        json_schema_extra={
+            "minLength": 1,
+            "maxLength": LONGEST_DESCRIPTION,
+            "pattern": DESCRIPTION_PATTERN,
+        },
         description="A few words; no two patterns of an answer have the same.",
     )
-    kind: Literal["shallow", "semantic"]
-    ranks: Ranks
+    kind: str = Field(json_schema_extra={"enum": list(KINDS)})
+    ranks: Annotated[list[Annotated[int, NUMBER]], WithJsonSchema(RANKS_SCHEMA)]
 
 
 class AnswerInput(BaseModel):
@@ -158,7 +157,13 @@ def sheet_response(
     name = check_name(annotator) if annotator else ""
     view = sheet_view(explored, sheet, "")
     return page(
-        request, "sheet.html.j2", view=view, annotator=name, saved_at=saved_at, least=MIN_TRIGGERS
+        request,
+        "sheet.html.j2",
+        view=view,
+        annotator=name,
+        saved_at=saved_at,
+        least=MIN_TRIGGERS,
+        longest=LONGEST_DESCRIPTION,
     )
 
 
@@ -209,14 +214,18 @@ def answer_memory(explored: TheStudy, address: AddressText, given: AnswerInput) 
 def save_answer(explored: StudyContext, sheet: Sheet, given: AnswerInput) -> SaveResult:
     """Check an answer, and save it, with its sheet where that is new."""
     name = check_name(given.annotator)
-    said = check_answer(sheet, to_answers(given))
+    said = to_answers(given)
+    for fault in check(said, sheet):
+        raise FfmemError(f"pattern {fault.pattern}: {fault.message}")
     if sheet.by_choice:
         explored.annotations.add_sheets([sheet])
-    return SaveResult(sheet=sheet.name, new=explored.annotations.answer(sheet, name, said))
+    new = explored.annotations.answer(sheet, name, [normalise(each) for each in said])
+    return SaveResult(sheet=sheet.name, new=new)
 
 
 def to_answers(given: AnswerInput) -> list[PatternAnswer]:
-    """The patterns as records."""
+    """The patterns as they were sent."""
     return [
-        PatternAnswer(each.description, each.kind, tuple(each.ranks)) for each in given.patterns
+        PatternAnswer(each.description, cast(Kind, each.kind), tuple(each.ranks))
+        for each in given.patterns
     ]

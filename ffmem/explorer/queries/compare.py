@@ -113,7 +113,7 @@ def claim_number(verdict: Verdict) -> ClaimNumber:
 
 
 def control_of(control: Interval | None) -> float | None:
-    """What a claim is held against."""
+    """The control that a claim's number is compared with."""
     return None if control is None else finite_or_none(control.estimate)
 
 

@@ -118,7 +118,7 @@ class RunView:
     """One run of the model, as it is or changed."""
 
     steps: tuple[StepView, ...]
-    explanation: Explanation | None  # None where a logit is no sum, see `PromptAnswer.why_not`
+    explanation: Explanation | None  # None where a logit is not a sum, see `PromptAnswer.why_not`
     continuation: str
 
 

@@ -241,7 +241,7 @@ def as_csv(rows: Sequence[Any]) -> str:
     writer = csv.writer(text)  # lines end as the format wants, so that breaks in text are quoted
     for number, row in enumerate(rows):
         if not is_dataclass(row) or isinstance(row, type):
-            raise TypeError(f"{row!r} is no dataclass")
+            raise TypeError(f"{row!r} is not a dataclass")
         fields = asdict(row)
         if number == 0:
             writer.writerow(fields)

@@ -43,7 +43,7 @@ function add(from = { description: "", kind: "", ranks: [] }) {
 }
 
 function box(pattern) {
-  const description = element("input", { value: pattern.description, maxLength: 500, placeholder: "what they share", autocomplete: "off", ariaLabel: "Description" });
+  const description = element("input", { value: pattern.description, maxLength: Number(sheet.dataset.longest), placeholder: "what they share", autocomplete: "off", ariaLabel: "Description" });
   description.addEventListener("input", () => {
     pattern.description = description.value;
     changed();

@@ -1,4 +1,4 @@
-"""Finds, after a sweep, the few prefixes that may enter a layer's state."""
+"""Selects, after a pass, the few prefixes that may enter a layer's state."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Table:
-    """Candidates side by side, some cells a row each: [n, columns], and which cells: [n].
+    """Candidates side by side, one row for each of some cells: [n, columns], and which cells: [n].
 
     Free slots are blank: coefficient 0, place EMPTY, group 0.
     """

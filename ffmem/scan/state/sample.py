@@ -69,7 +69,7 @@ class Sample:
 
 
 def _smallest_priorities(ours: list[Tensor], theirs: list[Tensor]) -> Sample:
-    """Those of both sides with the smallest priorities, as many a row as our side has."""
+    """Those of both sides with the smallest priorities, as many per row as our side has."""
     both = [torch.cat(pair, dim=1) for pair in zip(ours, theirs, strict=True)]
     first = row_order(both[2], both[1])[:, : ours[0].shape[1]]
     return Sample(*(field.gather(1, first) for field in both))

@@ -1,4 +1,4 @@
-"""What a newcomer must beat to enter a layer's state."""
+"""Entry thresholds: what a candidate must beat to enter a layer's state."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Triggers:
 
 
 def _strongest(ours: list[Tensor], theirs: list[Tensor]) -> Triggers:
-    """The strongest of both sides, as many a row as our side has."""
+    """The strongest of both sides, as many per row as our side has."""
     k = ours[0].shape[1]
     both = [torch.cat(pair, dim=1) for pair in zip(ours, theirs, strict=True)]
     # The bits of floats not below 0 order as the floats do.

@@ -64,13 +64,17 @@ class PriceType(click.ParamType[Any]):
     show_default=True,
     help="Environment variable that holds the endpoint's key; never stored.",
 )
-@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
 @click.option(
-    "--controls", type=ANY, default=1, show_default=True, help="Control keys of each kind a layer."
+    "--controls",
+    type=ANY,
+    default=1,
+    show_default=True,
+    help="Control keys per layer, of each kind.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
-@click.option("--rate", type=POSITIVE, help="Most requests a minute; no limit by default.")
+@click.option("--rate", type=POSITIVE, help="Most requests per minute; no limit by default.")
 @click.option(
     "--at-once", type=SOME, default=1, show_default=True, help="Requests under way at a time."
 )
@@ -99,7 +103,7 @@ def llm(  # noqa: PLR0913 - one parameter an option
     r"""Let a language model answer the sheets of the scan in FOLDER, control keys among them.
 
     The sheets are those that `ffmem annotate sheets` draws with the same options. What it will cost
-    is said before it starts. Replies are checked, sent back to be mended, and kept on disk, so that
+    is said before it starts. Replies are checked, sent back to be fixed, and kept on disk, so that
     the same question is never asked twice and a stopped run goes on where it was.
 
     \b

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random prefixes.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
+)
 @database_option
 @embedding_options
 def score(

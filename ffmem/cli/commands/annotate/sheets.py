@@ -43,16 +43,20 @@ annotate.add_command(score)
 @annotate.command()
 @click.argument("folder", type=LOCATION)
 @click.argument("out", type=LOCATION)
-@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys a layer.")
+@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
 @click.option(
-    "--controls", type=ANY, default=1, show_default=True, help="Control keys of each kind a layer."
+    "--controls",
+    type=ANY,
+    default=1,
+    show_default=True,
+    help="Control keys per layer, of each kind.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the keys.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
 @database_option
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
 ) -> None:
-    r"""Write one Markdown sheet a key of the scan in FOLDER into the folder OUT.
+    r"""Write one Markdown sheet per key of the scan in FOLDER into the folder OUT.
 
     Control keys, made of random prefixes, are mixed in under names that do not tell. A sheet that
     is already in OUT is left as it is.
@@ -136,7 +140,9 @@ def read_text(path: Path) -> str:
 
 @annotate.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Draws the random prefixes.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
+)
 @database_option
 @embedding_options
 def rules(
