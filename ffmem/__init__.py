@@ -5,12 +5,22 @@ Public names load on first use, so that `import ffmem` and `ffmem --help` cost n
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ffmem.address import Address as Address
+    from ffmem.errors import AddressError as AddressError
+    from ffmem.errors import AnnotatorError as AnnotatorError
+    from ffmem.errors import CorpusError as CorpusError
+    from ffmem.errors import EditError as EditError
     from ffmem.errors import FfmemError as FfmemError
+    from ffmem.errors import ListenError as ListenError
+    from ffmem.errors import LiveError as LiveError
+    from ffmem.errors import ModelError as ModelError
+    from ffmem.errors import ScanError as ScanError
+    from ffmem.errors import StoreError as StoreError
     from ffmem.memories.attribution import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
@@ -19,41 +29,71 @@ if TYPE_CHECKING:
     from ffmem.memories.projection import token_probabilities as token_probabilities
     from ffmem.memories.projection import token_ranks as token_ranks
     from ffmem.memories.projection import top_tokens as top_tokens
+    from ffmem.memories.prompt_explanation import PromptExplanation as PromptExplanation
     from ffmem.memories.prompt_explanation import explain_prompt as explain_prompt
+    from ffmem.memories.recording import LayerRecord as LayerRecord
     from ffmem.memories.recording import record as record
     from ffmem.memories.value_vectors import value_tokens as value_tokens
     from ffmem.memories.value_vectors import value_vectors as value_vectors
     from ffmem.models.language_model import LanguageModel as LanguageModel
     from ffmem.models.loading import load as load
     from ffmem.models.wrapping import wrap as wrap
+    from ffmem.studies.study import Study as Study
     from ffmem.studies.study import open_study as open_study
+    from ffmem.workflows import run_scan as run_scan
+    from ffmem.workflows import run_study as run_study
 
 _HOME = {
     "Address": "address",
+    "AddressError": "errors",
+    "AnnotatorError": "errors",
+    "CorpusError": "errors",
     "Edit": "memories.edits",
+    "EditError": "errors",
     "FfmemError": "errors",
     "LanguageModel": "models.language_model",
+    "LayerRecord": "memories.recording",
     "Lens": "memories.projection",
+    "ListenError": "errors",
+    "LiveError": "errors",
+    "ModelError": "errors",
+    "PromptExplanation": "memories.prompt_explanation",
+    "ScanError": "errors",
+    "StoreError": "errors",
+    "Study": "studies.study",
     "contributions": "memories.attribution",
     "edited": "memories.edits",
+    "explain_prompt": "memories.prompt_explanation",
     "load": "models.loading",
     "logits": "memories.projection",
-    "explain_prompt": "memories.prompt_explanation",
     "open_study": "studies.study",
     "record": "memories.recording",
-    "wrap": "models.wrapping",
+    "run_scan": "workflows",
+    "run_study": "workflows",
     "token_probabilities": "memories.projection",
     "token_ranks": "memories.projection",
     "top_tokens": "memories.projection",
     "value_tokens": "memories.value_vectors",
     "value_vectors": "memories.value_vectors",
+    "wrap": "models.wrapping",
 }
+
+_OLD_NAMES = {"look": "explain_prompt", "read": "record", "see": "wrap"}  # until the next release
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the names are the keys above
 
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first used."""
+    if name in _OLD_NAMES:
+        new = _OLD_NAMES[name]
+        warnings.warn(f"ffmem.{name} is now ffmem.{new}", DeprecationWarning, stacklevel=2)
+        name = new
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What a notebook offers to complete."""
+    return __all__

@@ -1,21 +1,104 @@
-"""The whole paper on one page: scan a model, answer every question, draw and report."""
+"""The tool on one page: scan a model, answer every question of the paper, draw and report.
+
+`run_scan` and `run_study` are the calls for users; `run_study_plan` is for who has all settings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-from ffmem.corpus.sources import Source
-from ffmem.execution.run import Cluster, ScanPlan, Watch, run_scan
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source, TextsInMemory, source_of
+from ffmem.corpus.splitters import DEFAULT
+from ffmem.errors import FfmemError
+from ffmem.execution import run
+from ffmem.execution.run import Cluster, ScanPlan, Watch
+from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.studies.inputs import PAPER, Sizes, StudyInputs
-from ffmem.studies.registry import ANALYSES
+from ffmem.models.loading import load
+from ffmem.scan.settings import ScanSettings
+from ffmem.studies.inputs import PAPER, SIZES, Sizes, StudyInputs
+from ffmem.studies.registry import ANALYSES, parse_names
 from ffmem.studies.runner import AnalysisEvent, run_analyses
 from ffmem.studies.runner import Watch as AnalysisWatch
 from ffmem.studies.study import Study, open_study
 
 REPORT = "report"
+Texts = str | Path | Iterable[str] | Source  # a str is a path, never the text itself
+
+
+def run_scan(  # noqa: PLR0913 - a keyword for each setting
+    model: str | LanguageModel,
+    texts: Texts,
+    out: str | Path,
+    *,
+    top: int = 50,
+    sample: int = 32,
+    max_sentences: int | None = None,
+    splitter: str = DEFAULT,
+    layers: Sequence[int] | None = None,
+    column: str = "text",
+    seed: int = 0,
+    device: str = "auto",
+) -> Study:
+    """Find the texts that activate every memory most (max-activating examples); fill `out`.
+
+    `model` is a name, as for `load`, or a LanguageModel. `texts` is a file, folder, glob, URL or
+    dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
+    read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
+    says how documents become sentences: rule, line or none. `layers` count from 1; None means all.
+    `device` is for a model given by its name. The same call opens a scan that is finished and goes
+    on with one that was stopped; a folder with another scan is refused. Texts that were given
+    themselves are not stored, so analyses of such a scan need a validation text of their own.
+    """
+    subject = load(model, device=device) if isinstance(model, str) else model
+    plan = ScanPlan(
+        source=source_of(texts, column),
+        settings=ScanSettings(top=top, sample=sample, signed=subject.gated, seed=seed),
+        sentences=SentenceSettings(splitter),
+        layers=layers,
+        max_sentences=max_sentences,
+    )
+    return Study(run.run_scan(subject, plan, location(out)))
+
+
+def run_study(
+    model: str | LanguageModel,
+    texts: Texts,
+    out: str | Path,
+    *,
+    size: Literal["small", "paper"] = "small",
+    valid: Texts | None = None,
+    only: Sequence[str] | None = None,
+    **settings: Any,
+) -> Study:
+    """Scan, then run every analysis of the paper, draw the figures and write a report into `out`.
+
+    `size` says how much is measured: as in the paper, or what two CPU cores do in minutes. `valid`
+    is validation text, named as `texts` is; without it the scanned text serves (for the embedded
+    model, its own). `only` is a list of analyses, as in `only=["values", "refinement"]`; all other
+    settings are those of `run_scan`. Results that are there for the same settings are kept. An
+    analysis that fails leaves the others: a warning names it.
+    """
+    if size not in SIZES:
+        raise FfmemError(f"there is no size {size!r}; choose among {', '.join(SIZES)}")
+    names = parse_names(None if only is None else ",".join(only))
+    source = source_of(texts, settings.get("column", "text"))
+    text = None if valid is None else source_of(valid)
+    if isinstance(source, TextsInMemory):
+        text = text or source  # it cannot be read from the store
+    device = settings.pop("device", "auto")
+    subject = load(model, device=device) if isinstance(model, str) else model
+    store = run_scan(subject, source, out, **settings).store
+    inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
+    study, _ = analyse_and_report(inputs, names, location(out))
+    if study.failures:
+        warnings.warn(f"these analyses failed: {', '.join(study.failures)}", stacklevel=2)
+    return study
 
 
 @dataclass(frozen=True)
@@ -38,7 +121,7 @@ class Watches:
     analyses: AnalysisWatch = lambda _event: None
 
 
-def run_study(
+def run_study_plan(
     model: LanguageModel,
     plan: StudyPlan,
     out: Path,
@@ -50,9 +133,20 @@ def run_study(
     Results of other settings are moved beside the study's own (`store/result_places.py`).
     Returns the study and how each analysis ended: an analysis that failed leaves the others.
     """
-    store = run_scan(model, plan.scan, out, watches.scan, plan.cluster)
-    subject = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
-    events = run_analyses(subject, plan.only, out, again, watches.analyses, take_over=plan.only)
+    store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)
+    inputs = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
+    return analyse_and_report(inputs, plan.only, out, again, watches.analyses)
+
+
+def analyse_and_report(
+    inputs: StudyInputs,
+    names: Sequence[str],
+    out: Path,
+    again: Collection[str] = (),
+    watch: AnalysisWatch = lambda _event: None,
+) -> tuple[Study, list[AnalysisEvent]]:
+    """Everything after the scan."""
+    events = run_analyses(inputs, names, out, again, watch, take_over=names)
     found = open_study(out)
     from ffmem.report.report_writer import write_report  # Altair is slow, and a scan needs none
 
@@ -60,9 +154,9 @@ def run_study(
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:
-        watches.analyses(AnalysisEvent(REPORT, "begun"))
+        watch(AnalysisEvent(REPORT, "begun"))
         found.draw()
         write_report(found)
         events.append(AnalysisEvent(REPORT, "made"))
-    watches.analyses(events[-1])
+    watch(events[-1])
     return found, events

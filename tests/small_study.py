@@ -13,7 +13,7 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import Study, open_study
-from ffmem.workflows import StudyPlan, run_study
+from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 
 FEW = Sizes(
@@ -41,7 +41,7 @@ def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
 def small_study(kind: str, out: Path) -> Study:
     """Study a toy: scan, every analysis, figures and report."""
     model = load(f"tiny:{kind}")
-    found, events = run_study(model, small_plan(out, model), out)
+    found, events = run_study_plan(model, small_plan(out, model), out)
     assert {event.state for event in events} == {"made"}, events
     return found
 

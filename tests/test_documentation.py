@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.cli.main import ffmem
-from tools import cli_page
+from tools import cli_page, python_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -53,6 +53,14 @@ def test_the_page_of_commands_is_what_the_program_says() -> None:
     code = "from tools.cli_page import page; print(page(), end='')"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert said.stdout == cli_page.PAGE.read_text(encoding="utf-8"), said.stderr
+
+
+def test_the_page_of_python_names_is_what_the_docstrings_say() -> None:
+    import ffmem
+
+    text = python_page.PAGE.read_text(encoding="utf-8")
+    assert text == python_page.page(), "run `python -m tools.python_page`"
+    assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == ffmem.__all__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,18 +1,20 @@
 """Corpus sources, and the stream of their documents.
 
 A corpus is a file, a folder, a glob, each of them here or behind a URL, standard input (`-`) or a
-Hugging Face dataset. Nothing here holds more of it than one document and the reader's buffer.
+Hugging Face dataset. Nothing here holds more of it than one document and the reader's buffer;
+only from Python it may also be texts that a program holds itself.
 """
 
 import glob
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from ffmem import demo
 from ffmem.corpus.compression import COMPRESSED, Meter
 from ffmem.corpus.file_formats import (
     JSON_LINES,
@@ -22,9 +24,10 @@ from ffmem.corpus.file_formats import (
     row_text,
     text_lines,
 )
-from ffmem.errors import CorpusError, refusals, shorten
+from ffmem.errors import CorpusError, is_text, refusals, shorten
 from ffmem.locations import is_remote, is_url, location
 
+IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
@@ -46,6 +49,41 @@ class Source:
     split: str | None = None
     errors: Literal["strict", "replace"] = "strict"
 
+    def plain(self) -> dict[str, Any]:
+        """What says where the text is, as plain values."""
+        return {each.name: getattr(self, each.name) for each in fields(Source)}
+
+
+@dataclass(frozen=True)
+class TextsInMemory(Source):
+    """Documents that a program holds: known by their digest, and gone when the program ends."""
+
+    texts: Iterable[str] = field(default=(), repr=False)  # can be read again and again
+
+
+def source_of(texts: Any, column: str = "text") -> Source:
+    """A corpus as Python names it: a path, a dataset's id, a Dataset, or the texts themselves."""
+    if isinstance(texts, Source):
+        return texts
+    if isinstance(texts, str | Path):
+        return Source(demo.corpus(str(texts)), column)
+    columns = getattr(texts, "column_names", None)  # a Dataset of the library `datasets`
+    if isinstance(columns, dict):
+        raise CorpusError(
+            f"the dataset has the splits {', '.join(columns)}; choose one, as in dataset['train']"
+        )
+    if columns is not None and column not in columns:
+        raise CorpusError(
+            f"the dataset has no column {column!r} (there are: {', '.join(columns)}); pass column="
+        )
+    if columns is None and not isinstance(texts, Iterable):
+        raise CorpusError(
+            f"{type(texts).__name__} is not a text corpus; give a path, a list of strings or a "
+            "Dataset"
+        )
+    rows = list(texts) if columns is None else texts[column]
+    return TextsInMemory(IN_MEMORY, column, texts=rows)
+
 
 def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     """The documents of a corpus in their fixed order; none is blank.
@@ -53,6 +91,8 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     A wrong path is refused at once, bad content when it is reached. `meter` is told how much of
     the files has been read; other sources leave it as it is.
     """
+    if isinstance(source, TextsInMemory):
+        return _not_empty(source, _texts(source))
     if source.path == "-":
         return _not_empty(source, _standard_input(source))
     if _is_dataset(source):
@@ -75,11 +115,16 @@ def digest(source: Source) -> str:
     For files: their names inside the folder, their sizes, the first and last MiB of each, and the
     column if there are columns. A change in the middle of a file that keeps its size goes unseen.
     For a dataset: id, split, column and the hub's revision if it answers. Standard input and pipes
-    cannot be read twice: the answer is the word `stdin`, which says nothing about the text.
+    cannot be read twice: the answer is the word `stdin`, which says nothing about the text. Of
+    texts in memory every character counts.
     """
     if is_stream(source):
         return STREAM
     found = hashlib.sha256()
+    if isinstance(source, TextsInMemory):
+        for text in _texts(source):
+            found.update(f"{len(text)}\0{text}".encode())
+        return found.hexdigest()
     if _is_dataset(source):
         parts = [source.path, source.split or "train", source.column, _revision(source)]
         found.update("\0".join(parts).encode())
@@ -108,6 +153,22 @@ def _not_empty(source: Source, found: Iterator[str]) -> Iterator[str]:
         yield document
     if not count:
         raise CorpusError(f"the corpus {source.path!r} is empty; give one that holds some text")
+
+
+def _texts(source: TextsInMemory) -> Iterator[str]:
+    for number, text in enumerate(source.texts, 1):
+        if text is not None and not isinstance(text, str):
+            raise CorpusError(
+                f"text {number} of the corpus is of the type {type(text).__name__}; "
+                "give strings only"
+            )
+        if text and not is_text(text):
+            raise CorpusError(
+                f"text {number} of the corpus holds half a character, which is not Unicode text; "
+                "leave it out"
+            )
+        if text and not text.isspace():
+            yield text
 
 
 def _standard_input(source: Source) -> Iterator[str]:

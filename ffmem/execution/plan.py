@@ -56,7 +56,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
             "bos": model.bos,
         },
         corpus={
-            **asdict(plan.source),
+            **plan.source.plain(),
             "digest": corpus_digest or digest(plan.source),
             **sentence_key(sentence_settings(model, plan)),
             "max_sentences": plan.max_sentences,

@@ -99,7 +99,9 @@ def _check_amount(model: LanguageModel, edit: Edit) -> None:
 def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
     """Apply `edits` to every forward pass inside the `with`, in the order given.
 
-    Also inside `generate()`. All hooks are removed on exit, also after an exception.
+    An edit is an `Edit`, or text: `"L7.1034=0"` silences a memory (zero-ablation), `"L7.1034*2"`
+    doubles its coefficient. They hold inside `generate()` too. All hooks are
+    removed on exit, also after an exception.
     """
     parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
     for edit in parsed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ffmem.address import Address, Sign
-from ffmem.errors import FfmemError
+from ffmem.errors import FfmemError, shorten
 from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
 from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_vectors
@@ -20,13 +21,32 @@ from ffmem.models.language_model import LanguageModel
 
 @dataclass(frozen=True)
 class PromptExplanation:
-    """One place of a text: `position` tokens have been read, `distribution` is over the next."""
+    """What a model predicts at one place of a text, and each layer's step towards it.
+
+    `position` tokens have been read, `distribution` [token] is over the next one, `steps` has the
+    top token of residual, feed-forward layer and output in each layer (a logit lens), with the
+    strongest memories. A notebook shows it as a table.
+    """
 
     position: int
     prefix: str
     steps: tuple[Step, ...]
     distribution: Tensor = field(repr=False)  # [token], adds up to one
     readings: tuple[LayerRecord, ...] = field(repr=False)  # h, r, a, m, y, o here: [1, ...] each
+
+    def __repr__(self) -> str:
+        last = self.steps[-1].output if self.steps else ""
+        return (
+            f"<PromptExplanation after {self.position} tokens, {shorten(self.prefix)!r}: "
+            f"{last!r} next, {len(self.steps)} layers>"
+        )
+
+    def _repr_html_(self) -> str:
+        head = ["layer", "residual", "feed-forward", "output", "winner", "strongest"]
+        return (
+            f"after <b>{escape(self.prefix)}</b>"
+            f"<table>{_table_row(head, 'th')}{''.join(map(_step_row, self.steps))}</table>"
+        )
 
     def likeliest(self, count: int) -> list[int]:
         """The most probable next tokens, best first."""
@@ -39,12 +59,27 @@ class PromptExplanation:
         return float((mine * (mine / theirs).log()).sum())
 
 
+def _step_row(step: Step) -> str:
+    strongest = "; ".join(
+        f"{one.address} {one.coefficient:.2f} ({', '.join(one.tokens[:3])})"
+        for one in step.strongest
+    )
+    tokens = [step.residual, step.feedforward, step.output]
+    return _table_row([str(step.layer), *tokens, step.winner, strongest], "td")
+
+
+def _table_row(words: list[str], cell: str) -> str:
+    return f"<tr>{''.join(f'<{cell}>{escape(word)}</{cell}>' for word in words)}</tr>"
+
+
 def explain_prompt(
     model: LanguageModel, text: str, position: int | None = None, strongest: int = 3
 ) -> PromptExplanation:
-    """Read `model` after the first `position` tokens of `text`; None means after all of them.
+    """Explain the next token after the first `position` tokens of `text`, layer by layer.
 
-    Positions count from 1, negative ones from the end. Under `edited` this shows the edit.
+    None means after all of them; positions count from 1, negative ones from the end. Each step has
+    the top tokens of residual, feed-forward layer and output (a logit lens) and the `strongest`
+    memories. Under `edited` this shows the edit.
     """
     tokens = model.encode(text)
     lead = 0 if model.bos is None else 1

@@ -41,7 +41,12 @@ KINDS = {  # each has a letter and a name
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """One layer's quantities, each [batch, position, ...], or [batch, ...] at chosen positions."""
+    """What `record` has kept of one layer: tensors [batch, position, ...], or [batch, ...] with at.
+
+    Each has a name and the paper's letter: `coefficients` m (the activations of the neurons),
+    `residual` r, `ffn_output` y, `block_output` o, `block_input` h, `key_input` x,
+    `pre_activation` a. `kinds` lists those that are there.
+    """
 
     layer: FeedForward
     raw: dict[str, Tensor] = field(repr=False)

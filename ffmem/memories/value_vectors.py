@@ -39,7 +39,7 @@ def norm_after(layer: FeedForward) -> LinearNorm | None:
 def value_tokens(
     model: LanguageModel, address: Address | str, k: int = 10, lens: Lens = PAPER
 ) -> TopTokens:
-    """The k tokens that one memory's value promotes most; [1, k].
+    """The k tokens that one memory's value promotes most (a logit lens on the value); [1, k].
 
     The `-` cell of a gated memory pushes against its value.
     """

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ffmem.corpus.sentences import SentenceSettings
-from ffmem.corpus.sources import STREAM, Source
+from ffmem.corpus.sources import IN_MEMORY, STREAM, Source
 from ffmem.errors import CorpusError, StoreError
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
@@ -40,11 +40,16 @@ class ScanKey:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def source(self) -> Source:
-        """The text that was scanned; refuses text that came through a pipe."""
+        """The text that was scanned; refuses text that lies nowhere any more."""
         if self.corpus["digest"] == STREAM:
             raise CorpusError(
                 "the text of this scan came through a pipe and cannot be read again; name a text "
                 "with --valid"
+            )
+        if self.corpus["path"] == IN_MEMORY:
+            raise CorpusError(
+                "the texts of this scan came from the memory of a program and cannot be read "
+                "again; name a text with valid= (--valid)"
             )
         return Source(**{field.name: self.corpus[field.name] for field in fields(Source)})
 

@@ -50,6 +50,14 @@ class ScanStore:
     manifest: Manifest
     _arrays: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
+    def __repr__(self) -> str:
+        counts = self.manifest.counts
+        return (
+            f"<ScanStore {self.folder.root}: {self.manifest.key.model['name']}, "
+            f"{sum(self.memories.values()):,} memories in {len(self.memories)} layers, "
+            f"{counts['sentences']:,} sentences, {counts['tokens']:,} tokens>"
+        )
+
     @classmethod
     def open(cls, path: str | Path) -> ScanStore:
         """Open the scan in a folder; refuses one that is unfinished, damaged or newer.

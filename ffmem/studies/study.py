@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
+from ffmem.scan.state.tallies import UNIT
 from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import MemoryPage, MemoryPages, memory_pages
+from ffmem.store.parquet_tables import all_pushes
 from ffmem.store.result_files import ResultFile, read_result, restore
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.registry import ANALYSES
@@ -21,10 +23,19 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """A scan and the results beside it; everything is read when first asked for."""
+    """A scan and the results beside it; everything is read when first asked for.
+
+    Made by `run_scan`, `run_study` or `open_study`. `memory("L3.7")` is one memory's page,
+    `memories()` a data frame of all; `names` are the analyses that have a result, `result(name)`
+    is one of them, `chart(figure)` and `frame(figure)` are its figures and their numbers.
+    """
 
     def __init__(self, store: ScanStore) -> None:
         self.store = store
+
+    def __repr__(self) -> str:
+        failures = f"; failed: {', '.join(self.failures)}" if self.failures else ""
+        return f"<Study of {self.store!r}; results: {', '.join(self.names) or 'none'}{failures}>"
 
     @property
     def folder(self) -> Path:
@@ -102,10 +113,7 @@ class Study:
 
     def frame(self, figure: str) -> pandas.DataFrame:
         """The numbers behind one figure as a data frame."""
-        try:
-            import pandas
-        except ImportError:
-            raise FfmemError("data frames need pandas; run `pip install pandas`") from None
+        pandas = import_pandas()
         from ffmem.figures.saving import rows_of
 
         return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
@@ -124,6 +132,34 @@ class Study:
         pages = memory_pages(self.search, wanted)
         return pages[0] if len(pages) == 1 else pages
 
+    def memories(self, tokens: int = 5) -> pandas.DataFrame:
+        """All memories as a data frame, a row each; in a gated model a row for each sign.
+
+        Columns: address, layer, index, sign, fires (prefixes that fire it), mean (of its positive
+        coefficients), largest, and top_tokens: the first tokens that its value promotes.
+        """
+        pandas = import_pandas()
+        store, words = self.store, self.search.words
+        pushes = all_pushes(store, "promoted")
+        order = pushes.rows.argsort()
+        cells = store.cells.addresses(pushes.rows[order])
+        fires = store.array("fires").astype("int64")
+        return pandas.DataFrame(
+            {
+                "address": [str(cell) for cell in cells],
+                "layer": [cell.layer for cell in cells],
+                "index": [cell.index for cell in cells],
+                "sign": [cell.sign for cell in cells],
+                "fires": fires,
+                "mean": store.array("totals") * UNIT / fires.clip(min=1),
+                "largest": store.array("largest"),
+                "top_tokens": [
+                    [words[token] for token in row[:tokens]]
+                    for row in pushes.tokens[order].tolist()
+                ],
+            }
+        )
+
     def _repr_html_(self) -> str:
         counts = self.store.manifest.counts
         return (
@@ -131,6 +167,15 @@ class Study:
             f"memories, {counts['sentences']:,} sentences, {counts['tokens']:,} tokens; "
             f"results: {', '.join(self.names) or 'none yet'}"
         )
+
+
+def import_pandas() -> Any:
+    """The library of data frames, or one sentence how to have it."""
+    try:
+        import pandas
+    except ImportError:
+        raise FfmemError("data frames need pandas; run `pip install pandas`") from None
+    return pandas
 
 
 def charts_of(name: str, result: Any) -> dict[str, Any]:
@@ -155,5 +200,5 @@ def draw_other_settings(folder: Path, name: str) -> None:
 
 
 def open_study(folder: str | Path) -> Study:
-    """Open the study, or the bare scan, in a folder."""
+    """Open the study, or the bare scan, in a folder or at a URL; the model is not needed."""
     return Study(ScanStore.open(folder))

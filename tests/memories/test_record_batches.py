@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ffmem.errors import ModelError
+from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import KINDS, record
 from ffmem.models.language_model import LanguageModel
 
@@ -67,3 +68,14 @@ def test_nothing_to_read_is_refused(relu: LanguageModel, text: list[list[int]]) 
 def test_a_column_behind_the_row_is_refused(relu: LanguageModel) -> None:
     with pytest.raises(ModelError, match="no column 9"):
         record(relu, "ab", "m", at=9)
+
+
+def test_an_explanation_shows_itself(gated: LanguageModel) -> None:
+    found = explain_prompt(gated, "<b> & river")
+    assert repr(found).startswith(
+        f"<PromptExplanation after {found.position} tokens, '<b> & river'"
+    )
+    page = found._repr_html_()
+    assert "after <b>&lt;b&gt; &amp; river</b>" in page
+    assert page.count("<tr>") == 1 + len(gated.layers)
+    assert str(found.steps[0].strongest[0].address) in page

@@ -18,10 +18,11 @@ from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
+from ffmem.store.memory_page import MemoryPage
 from ffmem.studies.estimates import estimate
 from ffmem.studies.inputs import Sizes, scanned_model
-from ffmem.studies.study import open_study
-from ffmem.workflows import StudyPlan, run_study
+from ffmem.studies.study import Study, open_study
+from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 
 Capture = pytest.CaptureFixture[str]
@@ -71,9 +72,9 @@ def test_a_study_of_other_sizes_takes_over_and_the_earlier_results_stay_beside(
     lines_of = SentenceSettings(splitter="line", max_tokens=60)
     scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
     plan = StudyPlan(scanning, Sizes(sample=9), only=("refinement",))
-    run_study(relu, plan, tmp_path / "out")
+    run_study_plan(relu, plan, tmp_path / "out")
     first = (tmp_path / "out/analyses/refinement.json").read_bytes()
-    found, events = run_study(relu, replace(plan, sizes=Sizes(sample=8)), tmp_path / "out")
+    found, events = run_study_plan(relu, replace(plan, sizes=Sizes(sample=8)), tmp_path / "out")
     assert found.result("refinement").prefixes == 8
     earlier = events[0].earlier
     assert earlier is not None
@@ -143,3 +144,28 @@ def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, cor
     assert again.dtype == torch.float32
     for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(expected.float(), found.bfloat16().float())
+
+
+def test_all_memories_as_a_data_frame(toy_study: Study, gated_study: Study) -> None:
+    pytest.importorskip("pandas", reason="`pip install pandas`")
+    for study in (toy_study, gated_study):
+        frame = study.memories(tokens=3)
+        assert len(frame) == study.store.cells.count
+        for row in frame.iloc[[0, 7, len(frame) // 2, len(frame) - 1]].to_dict("records"):
+            page = study.memory(row["address"])
+            assert isinstance(page, MemoryPage)
+            cell = page.address
+            assert (row["layer"], row["index"], row["sign"]) == (cell.layer, cell.index, cell.sign)
+            assert row["fires"] == page.counts.fires
+            assert row["mean"] == pytest.approx(page.counts.mean)
+            assert row["largest"] == pytest.approx(page.counts.largest)
+            assert row["top_tokens"] == [push.text for push in page.promoted[:3]]
+
+
+def test_a_study_and_its_store_say_what_they_are(toy_study: Study) -> None:
+    memories = f"{sum(toy_study.store.memories.values()):,} memories in"
+    for one in (toy_study, toy_study.store):
+        assert memories in repr(one)
+        assert str(toy_study.folder) in repr(one)
+        assert len(repr(one)) < 500
+    assert "results: patterns, " in repr(toy_study)

@@ -73,7 +73,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     from ffmem.cli.progress import board, exit_code, print_failures, print_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
-    from ffmem.workflows import run_study as run
+    from ffmem.workflows import run_study_plan
 
     if corpus is None and model != "demo":
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
@@ -91,7 +91,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     what = f"{model}: {language_model.memories:,} memories in {layers} layers"
     print_plan(console, what, expected)
     with board(console, expected) as watches:
-        found, events = run(language_model, plan, folder, again, watches)
+        found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
     click.echo(f"\nreport: {found.store.folder.report_page}")
     print_failures(events, folder)
