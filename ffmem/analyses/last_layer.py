@@ -200,13 +200,13 @@ def edit_distance(one: str, other: str) -> int:
 
 def nearness(model: LanguageModel, one: Tensor, other: Tensor) -> Tensor:
     """Share of the vocabulary that is nearer to `one` than `other` is, by cosine of embeddings."""
-    embedding = model.head.embedding[: model.vocab_size]
-    a, b = (unit(embedding[tokens.to(embedding.device)]) for tokens in (one, other))
+    vectors = model.head.vectors().first(model.vocab_size)
+    a, b = (unit(vectors.of(tokens)) for tokens in (one, other))
     limit = (a * b).sum(dim=1)
-    nearer = torch.zeros(len(one), dtype=torch.long, device=embedding.device)
-    numbers = torch.arange(model.vocab_size, device=embedding.device)
-    rows = max(1, CHUNK_BYTES // (4 * max(len(one), embedding.shape[1])))
-    for some, part in zip(numbers.split(rows), embedding.split(rows), strict=True):
+    nearer = torch.zeros(len(one), dtype=torch.long, device=vectors.device)
+    rows = max(1, CHUNK_BYTES // (4 * max(len(one), vectors.width)))
+    for ids, part in vectors.chunks(rows):
+        some = torch.arange(ids.start, ids.stop, device=vectors.device)
         pair = (some == one.to(some.device)[:, None]) | (some == other.to(some.device)[:, None])
         nearer += ((a @ unit(part).T > limit[:, None]) & ~pair).sum(dim=1)
     return nearer.double().cpu() / model.vocab_size

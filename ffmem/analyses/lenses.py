@@ -20,7 +20,7 @@ from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
 from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
-from ffmem.memories.projection import Lens, best, in_chunks
+from ffmem.memories.projection import Lens, additive, best, in_chunks
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -60,8 +60,10 @@ def lenses_of(model: LanguageModel) -> dict[str, Lens]:
     found = {"raw": Lens(final_norm="none")}
     if model.head.norm is not None:
         found["norm-folded"] = Lens()
-    head = model.head
-    if not head.tied and head.input_embedding.shape[1] == head.embedding.shape[1]:
+    if model.head.classes is not None:
+        found["linear"] = additive(Lens())
+    read, said = model.head.vectors("input"), model.head.vectors()
+    if not said.equals(read) and said.width == read.width:
         found["input embedding"] = Lens(embed="input")
     return found
 

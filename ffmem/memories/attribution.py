@@ -52,12 +52,15 @@ class LayerContributions:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The terms of one token's logit; `logit` is the model's own, before any soft cap."""
+    """The terms of one token's logit; `logit` is the model's own, before any soft cap.
+
+    An adaptive head's logits are log-probabilities.
+    """
 
     token: int
     logit: float
     start: float  # the embedding
-    constant: float  # the head's bias and the final norm's shift
+    constant: float  # bias, final norm's shift, and what an adaptive head's sums take away
     layers: tuple[LayerContributions, ...] = field(repr=False)
 
     @property
@@ -151,8 +154,8 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
             f"the way from the last state of {model.name} to the logits is not linear, so a logit "
             "is not a sum over memories"
         )
-    towards = head.embedding[token].cpu().double() * head.before * head.scale
-    constant = 0.0 if head.bias is None else float(head.bias[token]) * head.scale
+    towards, constant = token_direction(model, state, token)
+    towards, constant = towards * head.before * head.scale, constant * head.scale
     for module in reversed(head.rest):
         part = LinearPart(module)
         weight, bias = part.weight, part.bias
@@ -163,6 +166,29 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
         return towards, constant
     towards, shift = through_norm(head.norm, towards, state, head.chain[0](state.to(model.dtype)))
     return towards, constant + shift
+
+
+def token_direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, float]:
+    """(d, c) with a token's score = d . h + c for the h that the embedding reads, at this state.
+
+    In an adaptive head d is the token's vector plus that of its band, and c the two sums over
+    exponentials that make log-probabilities: a number of the state, which no memory has a term of.
+    """
+    head = model.head
+    vectors = head.vectors()
+    towards = vectors.of(torch.tensor([token]))[0].cpu().double()
+    if head.classes is None:
+        return towards, 0.0 if head.bias is None else float(head.bias[token])
+    h = state.to(head.device, model.dtype)
+    for module in head.chain:
+        h = module(h)
+    h = h.float() * head.before
+    offsets = head.band_offsets(vectors.scores(h), h)
+    band = next(number for number, ids in enumerate(vectors.spans) if token < ids.stop)
+    if not band:
+        return towards, float(offsets[0])
+    own = head.classes[band - 1].float()
+    return towards + own.cpu().double(), float(offsets[band] - h @ own)
 
 
 def through_norm(

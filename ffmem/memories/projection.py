@@ -9,7 +9,7 @@ only, because a piece has no scale of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.unembedding import Head
+from ffmem.models.unembedding import Embed, Head
 
 Kind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
@@ -32,11 +32,18 @@ class Lens:
     the size that the norm divided the state by, so that probabilities of pieces mean something.
     head_bias: where the constant logits (head bias and norm shift) count: in states only, in
     `all`, or in `none`.
+    bands: how an adaptive head is read: `adaptive` as the model does (log-probabilities; the
+    paper's numbers), or `linear`, by inner products with the tokens' vectors alone.
     """
 
     final_norm: Literal["auto", "none", "apply", "fold", "frozen"] = "auto"
     head_bias: Literal["r_o_only", "all", "none"] = "r_o_only"
-    embed: Literal["output", "input"] = "output"
+    embed: Embed = "output"
+    bands: Literal["adaptive", "linear"] = "adaptive"
+
+    def is_adaptive(self, head: Head) -> bool:
+        """Whether this lens reads log-probabilities by band, which are not linear in a piece."""
+        return head.classes is not None and (self.embed, self.bands) == ("output", "adaptive")
 
     def norm_for(self, kind: Kind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
         """What happens to one kind of vector under this lens."""
@@ -77,15 +84,20 @@ def logits(
         embedded = _through(head.chain, h.to(model.dtype))
     else:
         embedded = _through(_linear(head.rest), _fold(head, h, how, size).to(model.dtype))
-    scores = _scores(
-        embedded.to(head.device) * head.before, _embedding(head, lens), model.vocab_size
-    )
-    constant = _constant(head, lens, model.vocab_size)
+    state = embedded.to(head.device) * head.before
+    adaptive = lens.is_adaptive(head)  # then every token counts, for the sums over a band
+    vectors = head.vectors(lens.embed)
+    vectors = vectors if adaptive else vectors.first(model.vocab_size)
+    scores = vectors.scores(state)
     already = how == "apply" and head.norm is not None  # the chain has added the norm's shift
     wanted = lens.head_bias == "all" or (lens.head_bias == "r_o_only" and kind == "state")
-    if constant is not None:
-        shift, bias = constant
-        scores = scores + (bias if wanted else 0) + shift * (int(wanted) - int(already))
+    if head.norm is not None and wanted != already:
+        shift = _shift(head) * (int(wanted) - int(already))
+        state, scores = state + shift, scores + vectors.scores(shift)
+    if head.bias is not None and wanted:
+        scores = scores + head.bias[: len(vectors)].float()
+    if adaptive:
+        scores = head.log_probabilities(scores, state)[..., : model.vocab_size]
     return head.finish(scores)
 
 
@@ -111,30 +123,16 @@ def _through(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
     return h
 
 
-def _embedding(head: Head, lens: Lens) -> Tensor:
-    return head.embedding if lens.embed == "output" else head.input_embedding
+def _shift(head: Head) -> Tensor:
+    """[width]: what the norm's shift is in front of the embedding; every state gets it."""
+    assert head.norm is not None
+    kind = head.vectors().bands[0].rows.dtype
+    return _through(_linear(head.rest), head.norm.shift.to(kind)).to(head.device) * head.before
 
 
-def _scores(h: Tensor, embedding: Tensor, words: int) -> Tensor:
-    """Inner products in float32, whatever the weights' type, without a second embedding."""
-    h = h.float()
-    if embedding.dtype == torch.float32:
-        return h @ embedding[:words].T
-    pieces = [h @ rows.float().T for rows in embedding[:words].split(16384)]
-    return torch.cat(pieces, dim=-1)
-
-
-def _constant(head: Head, lens: Lens, words: int) -> tuple[Tensor, Tensor] | None:
-    """(logits of the norm's shift, head bias): what every state gets whatever it says."""
-    if head.norm is None and head.bias is None:
-        return None
-    embedding = _embedding(head, lens)
-    shift = torch.zeros(words, device=head.device)
-    if head.norm is not None:
-        moved = _through(_linear(head.rest), head.norm.shift.to(embedding.dtype)).to(head.device)
-        shift = _scores(moved * head.before, embedding, words)
-    bias = torch.zeros_like(shift) if head.bias is None else head.bias[:words].float()
-    return shift, bias
+def additive(lens: Lens) -> Lens:
+    """The same lens, under which the logits of a sum are the sum of logits, also by bands."""
+    return replace(lens, bands="linear")
 
 
 def in_chunks(

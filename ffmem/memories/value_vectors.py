@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.memories.projection import PAPER, Lens, TopTokens, in_chunks, top_tokens
+from ffmem.memories.projection import PAPER, Lens, TopTokens, in_chunks, logits, top_tokens
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm, linear_norm
@@ -68,12 +68,15 @@ class ValueEnds:
 def value_ends(model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER) -> ValueEnds:
     """The k tokens that each value of a layer promotes, and suppresses, most; on the CPU."""
     found: list[tuple[Tensor, ...]] = []
-    for _, scores in in_chunks(model, value_vectors(layer), "piece", lens):
-        high, low = scores.topk(k), scores.topk(k, largest=False)
+    values = value_vectors(layer)
+    for part, scores in in_chunks(model, values, "piece", lens):
+        odd = not lens.is_adaptive(model.head)  # the opposite value has the opposite scores
+        opposite = -scores if odd else logits(model, -values[part], "piece", lens)
+        high, low = scores.topk(k), opposite.topk(k)
         promoted, suppressed = high.indices, low.indices
-        promoted[:, 0], suppressed[:, 0] = scores.argmax(dim=1), scores.argmin(dim=1)
+        promoted[:, 0], suppressed[:, 0] = scores.argmax(dim=1), opposite.argmax(dim=1)
         certain = (high.values[:, 0] - scores.logsumexp(dim=1)).exp()
-        certain_low = (-low.values[:, 0] - (-scores).logsumexp(dim=1)).exp()
-        parts = (promoted, high.values, certain, suppressed, low.values, certain_low)
-        found.append(tuple(part.cpu() for part in parts))
+        certain_low = (low.values[:, 0] - opposite.logsumexp(dim=1)).exp()
+        ends = (promoted, high.values, certain, suppressed, -low.values, certain_low)
+        found.append(tuple(each.cpu() for each in ends))
     return ValueEnds(*(torch.cat(parts) for parts in zip(*found, strict=True)))

@@ -93,6 +93,8 @@ def state_logits(head: Head, state: Tensor) -> Tensor:
     """Logits of a state, step by step as the model makes them, in float32 at the end."""
     for module in head.chain:
         state = module(state)
-    state = state.to(head.device)
-    logits = torch.nn.functional.linear(state * head.before, head.embedding, head.bias)
+    state = state.to(head.device) * head.before
+    if head.classes is not None:
+        return head.finish(head.log_probabilities(head.vectors().scores(state), state))
+    logits = torch.nn.functional.linear(state, head.embedding, head.bias)
     return head.finish(logits.float())

@@ -86,6 +86,7 @@ FAMILIES: dict[str, Family] = {
     "ernie": replace(BERT, blocks="ernie.encoder.layer"),
     "ernie4_5": LLAMA,
     "exaone4": NORM_AFTER,
+    "fairseq_lm": FAIRSEQ,
     "falcon": BLOOM,
     "gemma": LLAMA,
     "gemma2": SANDWICH,

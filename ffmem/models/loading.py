@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import redirect_stderr
 from io import StringIO
@@ -13,6 +14,7 @@ import torch
 from ffmem import demo
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
+from ffmem.models.fairseq import introduce
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.pypi_models import WHEELS, cache_path
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -131,7 +133,16 @@ def model_folder(path: Path) -> tuple[str, dict[str, Any]]:
             f"the folder {path} has no config.json; give the folder of a saved transformers model, "
             "or a .gguf file"
         )
+    introduce(architecture_of(path / "config.json"))
     return str(path), {}
+
+
+def architecture_of(config: Path) -> object:
+    """The architecture that a config names, or None; what is wrong in it transformers says."""
+    try:
+        return json.loads(config.read_bytes())["model_type"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ffmem.errors import ModelError
+from ffmem.models.fairseq import KIND, introduce
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -65,6 +66,12 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "cohere_compass_text": {"rope_parameters": ROPES},
     "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "fairseq_lm": {
+        "activation_function": "relu",
+        "final_norm": False,
+        "input_bands": [[64, 32], [100, 16], [100, 8]],
+        "output_bands": [[64, 32], [100, 16], [100, 8]],
+    },
     "falcon_h1": {"mlp_multipliers": [0.5, 0.75], "lm_head_multiplier": 0.5},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "got_ocr2": {"vision_config": {"output_channels": 8, "global_attn_indexes": [0]}},
@@ -110,7 +117,8 @@ def tiny_model(kind: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    introduce(kind)
+    if kind not in {KIND, *MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}:
         raise ModelError(
             f"transformers knows no causal language model of type {kind!r}; "
             "`ffmem models` lists the types"

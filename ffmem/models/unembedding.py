@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LOGIT_CAP = re.compile(r"^(?!attn|attention).*logits?_soft_?cap")
 LONGEST_CHAIN = 6  # steps between the last block and the output embedding
+CAST_ROWS = 16_384  # rows of an embedding in 16 bits that are made float32 at a time
+
+Embed = Literal["output", "input"]
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,140 @@ class LinearNorm:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Tokens of consecutive ids: a row for each, and the map to the states' width, if there is one.
+
+    A token's vector is its row, or `projection` times its row where rows are narrower than states.
+    """
+
+    rows: Tensor  # [token, width of the row]
+    projection: Tensor | None = None  # [width, width of the row]
+
+    def vectors(self, which: slice | Tensor) -> Tensor:
+        """Some of its vectors: [token, width]."""
+        rows = self.rows[which]
+        return rows if self.projection is None else rows.float() @ self.projection.float().T
+
+    def scores(self, h: Tensor) -> Tensor:
+        """Inner products of states [..., width] with every vector, in float32.
+
+        Neither a second embedding nor the vectors of a narrow band are ever built.
+        """
+        if self.projection is not None:
+            h = h @ self.projection.float()
+        if self.rows.dtype == torch.float32:
+            return h @ self.rows.T
+        return torch.cat([h @ rows.float().T for rows in self.rows.split(CAST_ROWS)], dim=-1)
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """A vector for every token, in bands; an embedding matrix is one band without a projection."""
+
+    bands: tuple[Band, ...]
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+        return sum(len(band.rows) for band in self.bands)
+
+    @property
+    def width(self) -> int:
+        """Numbers in one vector."""
+        first = self.bands[0]
+        return (first.rows if first.projection is None else first.projection.T).shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.bands[0].rows.device
+
+    @property
+    def spans(self) -> list[slice]:
+        """The ids of each band."""
+        ends = torch.tensor([0, *(len(band.rows) for band in self.bands)]).cumsum(0).tolist()
+        return [slice(start, end) for start, end in zip(ends, ends[1:], strict=False)]
+
+    def first(self, count: int) -> TokenVectors:
+        """Those of the first tokens only."""
+        return TokenVectors(
+            tuple(
+                replace(band, rows=band.rows[: max(0, count - span.start)])
+                for band, span in zip(self.bands, self.spans, strict=True)
+            )
+        )
+
+    def scores(self, h: Tensor) -> Tensor:
+        """Inner products [..., token] with states or pieces [..., width], in float32."""
+        h = h.float()
+        parts = [band.scores(h) for band in self.bands]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """The vectors of some tokens: [token, width]."""
+        tokens = tokens.to(self.device)
+        if len(self.bands) == 1:
+            return self.bands[0].vectors(tokens)
+        found = torch.empty(len(tokens), self.width, device=self.device)
+        for band, span in zip(self.bands, self.spans, strict=True):
+            mine = (tokens >= span.start) & (tokens < span.stop)
+            found[mine] = band.vectors(tokens[mine] - span.start).float()
+        return found
+
+    def chunks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """All vectors in order, at most `size` at a time, with their ids."""
+        for band, span in zip(self.bands, self.spans, strict=True):
+            for start in range(span.start, span.stop, size):
+                ids = slice(start, min(start + size, span.stop))
+                yield ids, band.vectors(slice(start - span.start, ids.stop - span.start))
+
+    def same_rows(self, other: TokenVectors) -> bool:
+        """Whether both have the same rows, whatever maps are behind them."""
+        pairs = [
+            (band.rows, mine.rows) for band, mine in zip(self.bands, other.bands, strict=False)
+        ]
+        return len(self.bands) == len(other.bands) and all(_same(*pair) for pair in pairs)
+
+    def equals(self, other: TokenVectors) -> bool:
+        """Whether every token has the same vector in both."""
+        maps = zip(self.bands, other.bands, strict=False)
+        return self.same_rows(other) and all(
+            _same(band.projection, mine.projection) for band, mine in maps
+        )
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one is other or (one.shape == other.shape and torch.equal(one, other))
+
+
+def token_vectors(module: nn.Module) -> TokenVectors:
+    """The vectors that a module holds: its `weight`, or `rows_0`, `projection_0`, `rows_1` ..."""
+    names = [name for name, _ in module.named_parameters(recurse=False)]
+    count = sum(name.startswith("rows_") for name in names)
+    if not count:
+        return TokenVectors((Band(_tensor(module, "weight")),))
+    return TokenVectors(
+        tuple(
+            Band(_tensor(module, f"rows_{number}"), tensor_of(module, f"projection_{number}"))
+            for number in range(count)
+        )
+    )
+
+
+def token_count(module: nn.Module) -> int:
+    """How many tokens a module has vectors for; needs no numbers."""
+    rows = [p for name, p in module.named_parameters(recurse=False) if name.startswith("rows_")]
+    return sum(len(each) for each in rows) or shape_of(module)[0]
+
+
+@dataclass(frozen=True)
 class Head:
     """Turns a state of the residual stream into logits, exactly as the model does.
 
     `chain` holds the modules between the last block and the embedding, in order: usually one
-    norm, or none. `norm` is its linear part where the chain begins with a norm.
+    norm, or none. `norm` is its linear part where the chain begins with a norm. An adaptive head
+    has `classes` too: its logits are log-probabilities, of the band and of the token inside it.
     """
 
     chain: tuple[nn.Module, ...]
@@ -68,15 +200,28 @@ class Head:
         """Where states are brought to the vocabulary."""
         return device_of(self.output)
 
+    def vectors(self, embed: Embed = "output") -> TokenVectors:
+        """The vector of every token, by which scores are inner products; where the head is."""
+        if embed == "output":
+            return token_vectors(self.output)
+        bands = token_vectors(self.input).bands
+        maps = [band.projection for band in bands]
+        return TokenVectors(
+            tuple(
+                Band(band.rows.to(self.device), None if each is None else each.to(self.device))
+                for band, each in zip(bands, maps, strict=True)
+            )
+        )
+
     @property
     def embedding(self) -> Tensor:
         """[token, width of the embedding]: the output embedding; a view unless it is offloaded."""
-        return _embedding(self.output)
+        return _tensor(self.output, "weight")
 
     @property
     def input_embedding(self) -> Tensor:
         """[token, width]: the input embedding, where the output embedding is."""
-        return _embedding(self.input).to(self.device)
+        return _tensor(self.input, "weight").to(self.device)
 
     @property
     def bias(self) -> Tensor | None:
@@ -84,12 +229,17 @@ class Head:
         return tensor_of(self.output, "bias")
 
     @property
+    def classes(self) -> Tensor | None:
+        """[band after the first, width]: the bands' own vectors in an adaptive head, else None."""
+        return tensor_of(self.output, "classes")
+
+    @property
     def tied(self) -> bool:
-        """Whether input and output embedding are one matrix, or two equal ones."""
-        if self.output.weight is self.input.weight:
+        """Whether input and output embedding are one matrix (or rows), or two equal ones."""
+        mine = getattr(self.output, "weight", None)
+        if mine is not None and mine is getattr(self.input, "weight", None):
             return True
-        same = shape_of(self.output) == shape_of(self.input)
-        return same and torch.equal(self.embedding, self.input_embedding)
+        return self.vectors().same_rows(self.vectors("input"))
 
     @property
     def rest(self) -> tuple[nn.Module, ...]:
@@ -99,23 +249,48 @@ class Head:
     @property
     def vocabulary(self) -> int:
         """Rows of the output embedding, unused ones included."""
-        return shape_of(self.output)[0]
+        return token_count(self.output)
 
-    def at_hand(self, embed: Literal["output", "input"] = "output") -> Head:
+    @property
+    def read(self) -> int:
+        """Rows of the input embedding, unused ones included."""
+        return token_count(self.input)
+
+    def at_hand(self, embed: Embed = "output") -> Head:
         """The same head with one embedding fetched to its device, for many projections."""
         if embed == "input":
             return replace(self, input=at_hand(self.input, self.device))
         return replace(self, output=at_hand(self.output, self.device))
+
+    def band_offsets(self, scores: Tensor, h: Tensor) -> Tensor:
+        """[..., band]: what makes the scores of an adaptive head log-probabilities.
+
+        `scores` [..., token] are those of `h` [..., width]. A band's share is one choice among the
+        first band's tokens and the other bands, a token's share of its band one among its tokens.
+        """
+        assert self.classes is not None
+        first, *others = self.vectors().spans
+        chosen = h.float() @ self.classes.float().T
+        every = torch.cat([scores[..., first], chosen], dim=-1).logsumexp(dim=-1, keepdim=True)
+        within = [scores[..., span].logsumexp(dim=-1, keepdim=True) for span in others]
+        return torch.cat([-every, chosen - every - torch.cat(within, dim=-1)], dim=-1)
+
+    def log_probabilities(self, scores: Tensor, h: Tensor) -> Tensor:
+        """Scores [..., token] of an adaptive head turned, in place, into log-probabilities."""
+        offsets = self.band_offsets(scores, h)
+        for number, span in enumerate(self.vectors().spans):
+            scores[..., span] += offsets[..., number, None]
+        return scores
 
     def finish(self, logits: Tensor) -> Tensor:
         """The model's own monotone last steps: scale, soft cap."""
         return apply_softcap(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
 
 
-def _embedding(module: nn.Module) -> Tensor:
-    weight = tensor_of(module, "weight")
-    assert weight is not None
-    return weight
+def _tensor(module: nn.Module, name: str) -> Tensor:
+    tensor = tensor_of(module, name)
+    assert tensor is not None
+    return tensor
 
 
 def apply_softcap(logits: Tensor, cap: float | None) -> Tensor:

@@ -15,7 +15,7 @@ from ffmem.models.discovery import family_by_structure
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel, evaluation_mode
 from ffmem.models.trace import Trace, probe_tokens, trace
-from ffmem.models.unembedding import head_of
+from ffmem.models.unembedding import head_of, token_count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -51,7 +51,7 @@ def wrap_in_evaluation(
     kind = model.config.model_type
     name = name or getattr(model.config, "name_or_path", "") or kind
     embedding = model.get_input_embeddings()
-    tokens = probe_tokens(embedding.weight.shape[0], device_of(embedding))
+    tokens = probe_tokens(token_count(embedding), device_of(embedding))
     run = run_on_text(model, tokens, name)
     refuse_non_causal(run, name)
     family, known_by = family_for(model, kind, run, name)

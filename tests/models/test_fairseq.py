@@ -1,0 +1,290 @@
+"""fairseq checkpoints: what is converted computes what the tensors say, and nothing else is run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ffmem
+from ffmem.cli.main import run
+from ffmem.errors import ModelError
+from ffmem.models.fairseq.adaptive_model import AdaptiveHead
+from ffmem.models.fairseq.conversion import convert
+from ffmem.models.fairseq.pickle_reader import read_pickle
+from ffmem.models.fairseq.word_list import read_words
+from tests.models.fairseq_files import (
+    BANDS,
+    WIDTH,
+    WORDS,
+    Variant,
+    expected_logits,
+    toy_tensors,
+    write_toy,
+    write_words,
+)
+
+IDS = torch.tensor([2, 5, 25, 59, 49, 50, 19, 20, 3])  # words of every band, and its ends
+VARIANTS = {
+    "the paper's": Variant(),
+    "old names": Variant(old_names=True),
+    "cfg": Variant(settings="cfg"),
+    "untied projections": Variant(tied_projections=False),
+    "untied": Variant(tied=False, tied_projections=False),
+    "untied rows only": Variant(tied=False),
+    "adaptive with a final norm": Variant(final_norm=True),
+    "plain": Variant(adaptive=False, final_norm=True),
+    "plain, untied, cfg": Variant(adaptive=False, final_norm=True, tied=False, settings="cfg"),
+    "plain without final norm, old names": Variant(adaptive=False, old_names=True),
+    "learned positions": Variant(learned_positions=True),
+    "gelu, not scaled": Variant(changes={"activation_fn": "gelu", "no_scale_embedding": True}),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_converted_model_computes_what_the_tensors_say(
+    name: str, zipped: bool, tmp_path: Path
+) -> None:
+    variant = VARIANTS[name]
+    tensors = write_toy(tmp_path / "toy", variant, zipped)
+    model = ffmem.load(str(convert(tmp_path / "toy", tmp_path / "out")), device="cpu")
+    expected = expected_logits(tensors, variant, IDS)
+    with torch.no_grad():
+        found = model.model(IDS[None]).logits[0]
+    torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)
+    through_head = ffmem.logits(model, ffmem.record(model, IDS, "o")[-1].o[0], "state")
+    torch.testing.assert_close(through_head.double(), expected, atol=2e-5, rtol=1e-5)
+    assert model.head.tied == variant.tied
+    assert len(model.layers) == 2
+    assert model.layers[0].form == "sequential"
+
+
+def test_the_head_is_torchs_adaptive_softmax() -> None:
+    torch.manual_seed(0)
+    head = AdaptiveHead(BANDS, WIDTH)
+    for weights in head.parameters():
+        nn.init.normal_(weights)
+    theirs = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, WORDS, [20, 50], div_value=2.0, head_bias=False)
+    with torch.no_grad():
+        theirs.head.weight.copy_(torch.cat([head.rows_0, head.classes]))
+        for number, tail in enumerate(theirs.tail, 1):
+            tail[0].weight.copy_(head.projection(number).T)
+            tail[1].weight.copy_(head.rows(number))
+        h = torch.randn(7, WIDTH)
+        found = head(h)
+        torch.testing.assert_close(found, theirs.log_prob(h), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(7))
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> ffmem.LanguageModel:
+    folder = tmp_path_factory.mktemp("fairseq")
+    write_toy(folder / "toy")
+    return ffmem.load(str(convert(folder / "toy", folder / "out")), device="cpu")
+
+
+def test_a_batch_is_its_rows_and_a_prefix_a_part_of_its_text(toy: ffmem.LanguageModel) -> None:
+    rows = [IDS.tolist(), IDS[:4].tolist(), IDS[2:7].tolist()]
+    for whole, *alone in zip(
+        ffmem.record(toy, rows, "mo"), *(ffmem.record(toy, row, "mo") for row in rows), strict=True
+    ):
+        for number, single in enumerate(alone):
+            count = len(rows[number])
+            torch.testing.assert_close(whole.m[number, :count], single.m[0])
+            torch.testing.assert_close(whole.o[number, :count], single.o[0])
+    prefix = ffmem.record(toy, IDS[:4], "o")[-1].o[0]
+    torch.testing.assert_close(ffmem.record(toy, IDS, "o")[-1].o[0, :4], prefix)
+
+
+def test_no_embedding_of_full_width_is_ever_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_toy(tmp_path / "toy")
+    built: list[tuple[int, ...]] = []
+    make = nn.Embedding.__init__
+
+    def watch(self: nn.Embedding, words: int, width: int, *rest: Any, **more: Any) -> None:
+        built.append((words, width))
+        make(self, words, width, *rest, **more)
+
+    monkeypatch.setattr(nn.Embedding, "__init__", watch)
+    ffmem.load(str(convert(tmp_path / "toy", tmp_path / "out")), device="cpu")
+    assert all(words < WORDS for words, _ in built)
+
+
+class Trap:
+    """Writes a file when it is unpickled as pickles are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("place", ["args", "extra_state", "optimizer_history"])
+def test_nothing_in_a_pickle_is_run(place: str, zipped: bool, tmp_path: Path) -> None:
+    tensors = {f"decoder.{name}": t for name, t in toy_tensors(Variant()).items()}
+    trap = tmp_path / "sprung"
+    whole = {"args": None, "model": tensors, place: Trap(trap)}
+    path = tmp_path / "model.pt"
+    torch.save(whole, path, _use_new_zipfile_serialization=zipped)
+    torch.load(path, weights_only=False)  # the trap works
+    trap.rmdir()
+    found = read_pickle(path)
+    assert found["model"].keys() == tensors.keys()
+    write_words(tmp_path, WORDS - 4)
+    with pytest.raises(ModelError, match="attention heads"):
+        convert(path, tmp_path / "out")
+    assert not trap.exists()
+    assert not (tmp_path / "out").exists()
+
+
+class AnyNode:
+    """Like omegaconf's leaf: its value is in its state."""
+
+    def __init__(self, value: Any) -> None:
+        self._val = value
+
+
+class DictConfig:
+    """Like omegaconf's dictionary: its entries are in its state."""
+
+    def __init__(self, **entries: Any) -> None:
+        self._content = {
+            name: one if isinstance(one, DictConfig) else AnyNode(one)
+            for name, one in entries.items()
+        }
+
+
+def test_settings_of_omegaconf_are_read_without_it(tmp_path: Path) -> None:
+    tensors = write_toy(tmp_path)
+    whole = {
+        "cfg": DictConfig(model=DictConfig(decoder_attention_heads=2, tokens_per_sample=17)),
+        "model": {f"decoder.{name}": t for name, t in tensors.items()},
+    }
+    torch.save(whole, tmp_path / "model.pt")
+    model = ffmem.load(str(convert(tmp_path, tmp_path / "out")), device="cpu")
+    assert model.context_length == 17
+    found = model.model(IDS[None]).logits[0].detach().double()
+    torch.testing.assert_close(
+        found, expected_logits(tensors, Variant(), IDS), atol=2e-5, rtol=1e-5
+    )
+
+
+def damage(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    whole = torch.load(folder / "model.pt", weights_only=False)
+    change(whole["model"])
+    torch.save(whole, folder / "model.pt")
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "truncated": (
+        lambda folder: os.truncate(folder / "model.pt", 3000),
+        "not a whole checkpoint",
+    ),
+    "no dict.txt": (lambda folder: (folder / "dict.txt").unlink(), "there is no dict.txt"),
+    "another dict.txt": (lambda folder: write_words(folder, 50), "50 words"),
+    "a dict.txt of another kind": (
+        lambda folder: (folder / "dict.txt").write_text("a 1\nb\n"),
+        "line 2",
+    ),
+    "a tensor too many": (
+        lambda folder: damage(
+            folder, lambda model: model.update({"decoder.project_in_dim.weight": torch.ones(2)})
+        ),
+        "decoder.project_in_dim.weight",
+    ),
+    "an encoder": (
+        lambda folder: damage(
+            folder, lambda model: model.update({"encoder.version": torch.ones(1)})
+        ),
+        "encoder.version",
+    ),
+    "a tensor too few": (
+        lambda folder: damage(folder, lambda model: model.pop("decoder.layers.1.fc2.weight")),
+        "layers.1.fc2.weight is not there",
+    ),
+    "another shape": (
+        lambda folder: damage(
+            folder, lambda model: model.update({"decoder.layers.1.fc2.bias": torch.ones(3)})
+        ),
+        "layers.1.fc2.bias has the shape",
+    ),
+    "rows that differ": (
+        lambda folder: damage(folder, lambda model: _spoil(model, "head.word_proj.weight")),
+        "tie_adaptive_weights, but rows 0",
+    ),
+    "maps that differ": (
+        lambda folder: damage(folder, lambda model: _spoil(model, "tail.1.0.weight")),
+        "tie_adaptive_proj, but projection 2",
+    ),
+    "not a checkpoint": (
+        lambda folder: (folder / "model.pt").write_bytes(pickle.dumps([1, 2])),
+        "not a whole checkpoint",
+    ),
+    "no weights": (
+        lambda folder: torch.save({"args": None}, folder / "model.pt"),
+        "no weights under `model`",
+    ),
+}
+
+
+def _spoil(model: dict[str, torch.Tensor], name: str) -> None:
+    whole = f"decoder.adaptive_softmax.{name}"
+    model[whole] = model[whole].clone()
+    model[whole][0, 0] += 1
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_file_that_does_not_fit_is_refused_in_one_sentence(what: str, tmp_path: Path) -> None:
+    write_toy(tmp_path / "toy")
+    spoil, words = DAMAGE[what]
+    spoil(tmp_path / "toy")
+    with pytest.raises(ModelError, match=re.escape(words)) as refusal:  # exit code 2
+        run(["models", "convert", str(tmp_path / "toy"), "-o", str(tmp_path / "out")])
+    assert "\n" not in str(refusal.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    write_toy(tmp_path / "toy")
+    with pytest.raises(ModelError, match="is there already"):
+        convert(tmp_path / "toy", tmp_path / "toy")
+    assert sorted(path.name for path in (tmp_path / "toy").iterdir()) == ["dict.txt", "model.pt"]
+
+
+def test_the_command_converts_and_says_what_is_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_toy(tmp_path / "toy")
+    assert run(["models", "convert", str(tmp_path / "toy"), "-o", str(tmp_path / "out")]) == 0
+    assert "ffmem inspect" in capsys.readouterr().out
+    assert run(["inspect", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "fairseq_lm" in said
+    assert "tied" in said
+
+
+def test_words_have_the_ids_of_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "dict.txt").write_text("the 9\na b 8\n<unk> 7 #fairseq:overwrite\nend 1\n")
+    words = read_words(tmp_path / "dict.txt")
+    assert words == ["<s>", "<pad>", "</s>", "<unk>#3", "the", "a b", "<unk>", "end"]
+
+
+def test_text_is_split_at_spaces(toy: ffmem.LanguageModel) -> None:
+    assert toy.tokenizer is not None
+    assert toy.bos == 2
+    assert toy.unk == 3
+    assert toy.encode("word0 word7\n nothing word55 <unk>")[0].tolist() == [2, 4, 11, 3, 59, 3]
+    assert toy.tokenizer.decode([4, 11, 59]) == "word0 word7 word55"
+    assert toy.vocab_size == WORDS
