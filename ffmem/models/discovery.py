@@ -123,9 +123,7 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
     return [_Maps(experts[0], mixture, None, experts=True)]
 
 
-def fit_mixture(
-    model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace
-) -> LayerFit:
+def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace) -> LayerFit:
     """One block's mixture of experts with its form; its memories are measured when it is read."""
     name = f"{family.blocks}.{place.block_index}"
     form, form_error = block_form(name, family, run, place)
@@ -222,7 +220,9 @@ def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
     mixture, routed = reading.mixture, reading.routed
     weights = routed.weights[:, None].to(routed.scores.dtype)
     c, a = routed.coefficients, mixture.half(routed.scores, "gate")
-    beside = weights * mixture.half(routed.scores, "keys") if mixture.gated else weights.expand_as(a)
+    beside = (
+        weights * mixture.half(routed.scores, "keys") if mixture.gated else weights.expand_as(a)
+    )
     name, error = activation_name(c, a, beside, run, "")
     if error < rounding(c.dtype) or not mixture.gated:
         return name, error
@@ -336,8 +336,16 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
         for scale, number in scales(model, module).items():
             for after, given in residual_additions(fits, y.reshape(shape)):
                 row = Family(
-                    "", maps.keys, maps.values, None, None, maps.gate, after, scale, output,
-                    maps.experts
+                    "",
+                    maps.keys,
+                    maps.values,
+                    None,
+                    None,
+                    maps.gate,
+                    after,
+                    scale,
+                    output,
+                    maps.experts,
                 )
                 around = _Around(
                     before=run.inputs[block],

@@ -64,7 +64,9 @@ def wrap_in_evaluation(
     families, known_by = families_for(model, kind, run, name)
     try:
         seen = [
-            fit_mixture(model, place, family, run) if family.experts else fit_layer(place, family, run)
+            fit_mixture(model, place, family, run)
+            if family.experts
+            else fit_layer(place, family, run)
             for place, family in block_places(model, families)
         ]
         seen = read_mixtures(model, tokens, run, seen)
