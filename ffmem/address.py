@@ -4,36 +4,152 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property, total_ordering
 from typing import Literal
 
 from ffmem.errors import AddressError, shorten
 
 Sign = Literal["", "+", "-"]
+WHOLE = -1  # the index in the name of a whole expert
+PART = r"E[0-9]{1,9}|S(?:[1-9][0-9]{0,8})?"  # an expert, counted from 0, or a shared one
 
 
-@dataclass(frozen=True, order=True)
+@total_ordering
+@dataclass(frozen=True)
 class Address:
     """One memory: the `index`-th key/value pair of feed-forward layer `layer`.
 
     Layers are counted from 1, as in the paper; memories from 0. A gated layer's coefficient can
     have either sign, so there `sign` names the cell: `+` pushes along the value, `-` against it.
+    In a mixture of experts memories are counted within their `part`: expert `E3`, or a shared
+    expert `S` (`S1`, `S2` where there are several), as in L7.E3.1034.
     """
 
     layer: int
     index: int
     sign: Sign = ""
+    part: str = ""
 
     def __str__(self) -> str:
-        return f"L{self.layer}.{self.index}{self.sign}"
+        part = f".{self.part}" if self.part else ""
+        index = "" if self.index == WHOLE else f".{self.index}"
+        return f"L{self.layer}{part}{index}{self.sign}"
+
+    def __lt__(self, other: Address) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[int, str, int, int, str]:
+        return self.layer, self.part[:1], int(self.part[1:] or 0), self.index, self.sign
 
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read what `str` writes; spaces around it are allowed."""
-        match = re.fullmatch(r"L([1-9]\d{,17})\.(\d{1,18})([+-]?)", text.strip(), flags=re.ASCII)
+        match = re.fullmatch(
+            rf"L([1-9]\d{{,17}})\.(?:({PART})\.)?(\d{{1,18}})([+-]?)", text.strip(), flags=re.ASCII
+        )
         if match is None:
             raise AddressError(
                 f"{shorten(text)!r} is not a memory address; write layer (from 1) and memory "
-                "(from 0), as in L7.1034, with + or - behind it for one sign of a gated memory"
+                "(from 0), as in L7.1034, with + or - behind it for one sign of a gated memory, "
+                "and the expert between them in a mixture of experts, as in L7.E3.1034"
             )
-        sign: Sign = "+" if match[3] == "+" else "-" if match[3] == "-" else ""
-        return cls(int(match[1]), int(match[2]), sign)
+        sign: Sign = "+" if match[4] == "+" else "-" if match[4] == "-" else ""
+        return cls(int(match[1]), int(match[3]), sign, _number(match[2] or ""))
+
+
+def _number(part: str) -> str:
+    """The name of a part without zeros in front of its number."""
+    return f"{part[0]}{int(part[1:])}" if part[1:] else part
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How the memories of one layer are divided, and their places in the layer's arrays.
+
+    `experts` of `size` memories each come first, one behind the other, then those `beside` them:
+    the shared experts. A dense layer has no experts and one part beside them, without a name.
+    """
+
+    experts: int
+    size: int
+    beside: tuple[int, ...]
+
+    @classmethod
+    def dense(cls, memories: int) -> Parts:
+        """The one part of a layer without experts."""
+        return cls(0, 0, (memories,))
+
+    @property
+    def memories(self) -> int:
+        """Memories in all parts."""
+        return self.experts * self.size + sum(self.beside)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Memories of every part by its name, in the order of the layer's arrays."""
+        experts = {f"E{expert}": self.size for expert in range(self.experts)}
+        if not self.experts:
+            return {"": self.beside[0]}
+        if len(self.beside) == 1:
+            return experts | {"S": self.beside[0]}
+        return experts | {f"S{number}": size for number, size in enumerate(self.beside, start=1)}
+
+    def index(self, address: Address, owner: str = "the model") -> int:
+        """The place of a memory in its layer's arrays; refuses one that `owner` does not have."""
+        within = self.within(address, owner)
+        if not 0 <= address.index < within.stop - within.start:
+            place = f"L{address.layer}.{address.part}" if address.part else f"layer {address.layer}"
+            raise AddressError(
+                f"{owner} has no memory {address}; {place} has memories 0 to "
+                f"{within.stop - within.start - 1}"
+            )
+        return within.start + address.index
+
+    def within(self, address: Address, owner: str = "the model") -> slice:
+        """The places of an address's whole part in the layer's arrays."""
+        sizes = self.sizes
+        if address.part not in sizes:
+            raise AddressError(f"{owner} has no memory {address}; {self._advice(address)}")
+        if address.part.startswith("E"):
+            start = int(address.part[1:]) * self.size
+        else:
+            before = list(sizes).index(address.part) - self.experts
+            start = self.experts * self.size + sum(self.beside[:before])
+        return slice(start, start + sizes[address.part])
+
+    def columns(self, address: Address, owner: str = "the model") -> slice | int:
+        """The place of a memory, or the places of a whole expert."""
+        if address.index == WHOLE:
+            return self.within(address, owner)
+        return self.index(address, owner)
+
+    def part(self, index: int) -> tuple[str, int]:
+        """The part that a place of the layer's arrays lies in, and the memory's index there."""
+        if not self.experts:
+            return "", index
+        expert, inside = divmod(index, self.size)
+        if expert < self.experts:
+            return f"E{expert}", inside
+        inside = index - self.experts * self.size
+        for name, size in zip(list(self.sizes)[self.experts :], self.beside, strict=True):
+            if inside < size:
+                return name, inside
+            inside -= size
+        raise IndexError(index)
+
+    def address(self, layer: int, index: int, sign: Sign = "") -> Address:
+        """The name of the memory at a place of the layer's arrays."""
+        part, inside = self.part(index)
+        return Address(layer, inside, sign, part)
+
+    def _advice(self, address: Address) -> str:
+        """What to write instead of an address of another part."""
+        layer, index = address.layer, max(address.index, 0)
+        if not self.experts:
+            return f"layer {layer} has no experts, so write L{layer}.{index}"
+        beside = "".join(f" and {name}" for name in list(self.sizes)[self.experts :])
+        return (
+            f"layer {layer} is a mixture of experts with the parts E0 to E{self.experts - 1}"
+            f"{beside}, so name one of them, as in L{layer}.E0.{index}"
+        )

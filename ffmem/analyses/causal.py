@@ -195,7 +195,7 @@ def quiet_places(
     for place, owner in enumerate(like.owners.tolist()):
         cell = cells[owner]
         tries = slice(place * TRIES, (place + 1) * TRIES)
-        quiet = (m[tries, cell.index] * sign_factor(cell) <= 0).nonzero().flatten()
+        quiet = (m[tries, model.index_of(cell)] * sign_factor(cell) <= 0).nonzero().flatten()
         if len(quiet):
             prefix, next_token = drawn[place * TRIES + int(quiet[0])]
             prefixes.append(prefix)
@@ -238,13 +238,13 @@ def other_memories(
     m = last_coefficients(model, cells[0].layer, places.prefixes)
     edits = []
     for row, owner in enumerate(places.owners.tolist()):
-        fires = (m[row] != 0) if cells[owner].sign else (m[row] > 0)
-        fires[cells[owner].index] = False
+        fires, own = (m[row] != 0) if cells[owner].sign else (m[row] > 0), cells[owner]
+        fires[model.index_of(own)] = False
         able = fires.nonzero().flatten()
         if not len(able):
-            able = (torch.arange(len(fires)) != cells[owner].index).nonzero().flatten()
+            able = (torch.arange(len(fires)) != model.index_of(own)).nonzero().flatten()
         index = int(able[torch.randint(len(able), (1,), generator=generator)])
-        edits.append(Edit(Address(cells[owner].layer, index), "set", 0.0))
+        edits.append(Edit(model.layer(own.layer).parts.address(own.layer, index), "set", 0.0))
     return edits
 
 

@@ -59,6 +59,11 @@ def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) 
         seconds=round(found.progress.seconds, 3),
         versions=versions(),
         files=files,
+        mixtures={
+            number: model.layer(number).parts
+            for number in sorted(state)
+            if model.layer(number).mixture is not None
+        },
     )
     manifest.write(folder)
 

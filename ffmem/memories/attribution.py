@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from ffmem.address import Address
+from ffmem.address import Address, Parts
 from ffmem.errors import ModelError
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerRecord
-from ffmem.memories.value_vectors import norm_after
+from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm
@@ -48,6 +48,7 @@ class LayerContributions:
     rest: float
     strongest: tuple[MemoryContribution, ...]  # by size, of either sign
     terms: Tensor = field(repr=False)  # [memory], on the CPU: every memory's term
+    parts: Parts  # the experts that the terms belong to, in a mixture
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Contributions:
     def of(self, address: Address) -> float:
         """One memory's term, whichever sign its coefficient has."""
         (part,) = (part for part in self.layers if part.layer == address.layer)
-        return float(part.terms[address.index])
+        return float(part.terms[part.parts.index(address)])
 
     def strongest(self, count: int) -> list[MemoryContribution]:
         """The memories with the largest terms of either sign, over all layers."""
@@ -116,10 +117,11 @@ def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> La
     layer, m = reading.layer, reading.m[0].float()
     of_sum, constant = before_norm(reading, towards * layer.scale)
     along = of_sum.to(device=m.device, dtype=torch.float32)
-    terms = m * (layer.values.float() @ along)
+    terms = m * value_measures(layer, m, lambda values: values @ along)
     total = float(terms.double().cpu().sum()) if terms.device.type != "mps" else float(terms.sum())
-    if layer.value_bias is not None:
-        constant += float(layer.value_bias.cpu().double() @ of_sum)
+    bias = reading.value_bias
+    if bias is not None:
+        constant += float(bias.cpu().double() @ of_sum)
     whole = float(reading.y[0].cpu().double() @ towards)
     chosen = terms.abs().topk(min(count, layer.memories)).indices.tolist()
     return LayerContributions(
@@ -135,6 +137,7 @@ def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> La
             for index in chosen
         ),
         terms=terms.cpu(),
+        parts=layer.parts,
     )
 
 

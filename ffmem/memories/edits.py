@@ -6,18 +6,19 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ffmem.address import Address
+from ffmem.address import PART, WHOLE, Address, Parts
 from ffmem.errors import AddressError, EditError, shorten
 from ffmem.models.language_model import LanguageModel
 
-ADDRESS = r"\s*L[1-9][0-9]*\.[0-9]+[+-]?\s*"
+EXPERT = rf"L[1-9][0-9]*\.(?:{PART})"  # a whole one
+ADDRESS = rf"\s*(?:{EXPERT}|L[1-9][0-9]*\.(?:(?:{PART})\.)?[0-9]+[+-]?)\s*"
 NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"
 EDIT_PATTERN = f"^{ADDRESS}[=*]{NUMBER}$"  # what `Edit.parse` reads, for descriptions of it
 
@@ -29,6 +30,8 @@ class Edit:
     `positions` are columns of the whole input, the BOS being column 0 where there is one, and
     hold inside `generate()` too; None means every position. An address with a sign changes that
     cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of the negative one.
+    In a mixture of experts a memory can be held at a number where its expert is not chosen, too;
+    `L7.E3=0` silences all memories of an expert, and the router's choice stays as it is.
     """
 
     address: Address
@@ -64,6 +67,8 @@ class Edit:
 
 
 def _address(name: str, text: str) -> Address:
+    if re.fullmatch(EXPERT, name.strip()):
+        return replace(Address.parse(f"{name.strip()}.0"), index=WHOLE)
     try:
         return Address.parse(name)
     except AddressError as error:
@@ -105,7 +110,9 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
     """
     parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
     for edit in parsed:
-        model.layer_of(edit.address)
+        if edit.address.index != WHOLE:
+            model.index_of(edit.address)
+        model.layer(edit.address.layer).parts.columns(edit.address, model.name)
         _check_amount(model, edit)
     seen = _ColumnTracker()
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
@@ -114,8 +121,9 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
             model.block_stack.register_forward_pre_hook(seen.note, with_kwargs=True).remove
         )
         for number, group in groupby(ordered, key=lambda edit: edit.address.layer):
-            values = model.layer(number).value_map.module
-            hooks.callback(values.register_forward_pre_hook(_changing(list(group), seen)).remove)
+            layer = model.layer(number)
+            hook = _changing(list(group), layer.parts, seen)
+            hooks.callback(layer.value_map.module.register_forward_pre_hook(hook).remove)
         yield
 
 
@@ -134,12 +142,14 @@ class _ColumnTracker:
         self.length = int(tokens.shape[1]) if tokens is not None else 0
 
 
-def _changing(edits: list[Edit], seen: _ColumnTracker) -> Callable[..., tuple[Tensor, ...]]:
+def _changing(
+    edits: list[Edit], parts: Parts, seen: _ColumnTracker
+) -> Callable[..., tuple[Tensor, ...]]:
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         changed = inputs[0].clone()
         by_column = changed.view(-1, seen.length, changed.shape[-1])
         for edit in edits:
-            cell = by_column[..., edit.address.index]
+            cell = by_column[..., parts.columns(edit.address)]
             if edit.positions is None:
                 cell.copy_(edit.apply(cell))
                 continue

@@ -13,7 +13,7 @@ from ffmem.address import Address, Sign
 from ffmem.errors import FfmemError, shorten
 from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
 from ffmem.memories.recording import LayerRecord, record
-from ffmem.memories.value_vectors import value_vectors
+from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.generation import continuation
 from ffmem.models.language_model import LanguageModel
@@ -185,7 +185,7 @@ def strong_memories(
 ) -> tuple[StrongMemory, ...]:
     """The memories of one layer that add most for coefficients m [memory], strongest first."""
     layer = reading.layer
-    lengths = layer.values.float().norm(dim=1)
+    lengths = value_measures(layer, m, lambda values: values.norm(dim=1))
     strength = m.float().abs() * lengths
     chosen = strength.topk(min(count, layer.memories)).indices.tolist()
     if not chosen:
@@ -206,4 +206,4 @@ def strong_memories(
 def cell_address(layer: FeedForward, index: int, coefficient: float) -> Address:
     """The cell that a coefficient belongs to: in a gated layer its sign is part of the address."""
     sign: Sign = "" if not layer.gated else "-" if coefficient < 0 else "+"
-    return Address(layer.number, index, sign)
+    return layer.parts.address(layer.number, index, sign)

@@ -10,6 +10,7 @@
 | m        | the coefficients: what each value is multiplied by             | memory    |
 | y        | what the layer adds to the residual                            | width     |
 | o        | what leaves the block                                          | width     |
+| w        | the router's weights in a mixture of experts                   | part      |
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ KINDS = {  # each has a letter and a name
     "ffn_output": "y",
     "block_output": "o",
 }
+OF_MIXTURES = {"router_weights": "w"}  # what dense layers do not have
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,28 @@ class LayerRecord:
         return added if self.layer.scale == 1.0 else added * self.layer.scale
 
     @property
+    def value_bias(self) -> Tensor | None:
+        """[width], what the layer adds beside its values at a place: [1, ...] was recorded."""
+        mixture = self.layer.mixture
+        biases = None if mixture is None else mixture.biases
+        if biases is None:
+            return self.layer.value_bias
+        return self.raw["router out"][0].float() @ biases.float()
+
+    @property
+    def w(self) -> Tensor:
+        """The router's weight of every part of a mixture of experts, 0 where it is not chosen."""
+        if self.layer.mixture is None:
+            raise ModelError(f"layer {self.layer.number} is not a mixture of experts")
+        return self.raw["router out"]
+
+    @property
     def o(self) -> Tensor:
         """What leaves the block; in a post-norm block that is the normed sum."""
         return self.raw["block out"]
 
     block_input, residual, key_input, pre_activation = h, r, x, a  # the same by name
-    coefficients, ffn_output, block_output = m, y, o
+    coefficients, ffn_output, block_output, router_weights = m, y, o, w
 
     def __repr__(self) -> str:
         return f"<LayerRecord of layer {self.layer.number}: {', '.join(self.kinds)}>"
@@ -112,8 +130,8 @@ class LayerRecord:
         """The names of what was recorded."""
         return tuple(
             name
-            for name, letter in KINDS.items()
-            if places_for(self.layer, letter).keys() <= self.raw.keys()
+            for name, letter in (KINDS | OF_MIXTURES).items()
+            if (places := places_for(self.layer, letter)) and places.keys() <= self.raw.keys()
         )
 
 
@@ -121,6 +139,8 @@ def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
     """Where to look in one layer for the quantities named by their letters."""
     keys, values = layer.key_map.module, layer.value_map.module
     gate = layer.gate_map.module if layer.gate_map is not None else keys
+    mixture = layer.mixture
+    router: Place | None = None if mixture is None else (mixture.router, "out")
     places: dict[str, dict[str, Place | None]] = {
         "h": {"block in": (layer.block, "in")},
         "x": {"keys in": (keys, "in")},
@@ -131,7 +151,9 @@ def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
         "y": {
             "values out": (values, "out"),
             "after out": (layer.after, "out") if layer.after is not None else None,
+            "router out": router if mixture is not None and mixture.biases is not None else None,
         },
+        "w": {"router out": router},
         "r": {
             "keys in": (keys, "in"),
             "block in": (layer.block, "in") if layer.form == "parallel" else None,
@@ -222,7 +244,7 @@ def record(
     taken as they are. A prompt gets the BOS in front, in column 0, where the model has one.
     `kinds` are names, as in `("coefficients", "residual")`, or letters, as in `"mr"`:
     block_input h, residual r, key_input x, pre_activation a, coefficients m (the activations of
-    the neurons), ffn_output y, block_output o. The tensors are copies, [batch, position, ...], on
+    the neurons), ffn_output y, block_output o, and in mixtures of experts router_weights w. The tensors are copies, [batch, position, ...], on
     each layer's device; where a row is shorter than the longest they hold NaN. `at` keeps one
     column of each row, so that a large batch needs little memory: a number for all rows, or one
     for each; -1 is the last token.
@@ -249,9 +271,10 @@ def record(
 
 def kind_letters(kinds: str | Sequence[str]) -> str:
     """Kinds of activations as letters; refuses one that there is not."""
-    names = [kinds] if isinstance(kinds, str) and kinds in KINDS else list(kinds)
-    letters = [KINDS.get(name, name) for name in names]
-    unknown = [name for name in letters if name not in {"u", *KINDS.values()}]
+    known = KINDS | OF_MIXTURES
+    names = [kinds] if isinstance(kinds, str) and kinds in known else list(kinds)
+    letters = [known.get(name, name) for name in names]
+    unknown = [name for name in letters if name not in {"u", *known.values()}]
     if unknown or not letters:
         raise ModelError(
             f"there is no kind of activation {''.join(unknown[:1])!r}; choose among "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +23,23 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
     (its positive division changes no ranking); a residual multiplier is folded in too. Where
     neither is there this is a view of the weights. It lies on the layer's device.
     """
-    values, norm = layer.values[indices], norm_after(layer)
+    values, norm = layer.values_at(indices), norm_after(layer)
     values = values if norm is None else norm.fold(values)
     return values if layer.scale == 1.0 else values * layer.scale
+
+
+def value_measures(layer: FeedForward, m: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
+    """A number for every value of a layer: `measure` of the rows [memory, width], in float32.
+
+    In a mixture of experts only those with a coefficient in m [memory] are looked at, the others
+    have 0: most of its experts are not chosen.
+    """
+    if layer.mixture is None:
+        return measure(layer.values.float())
+    active = m.nonzero()[:, 0]
+    found = torch.zeros(layer.memories, device=m.device)
+    found[active] = measure(layer.mixture.values_at(active).float())
+    return found
 
 
 def norm_after(layer: FeedForward) -> LinearNorm | None:
@@ -44,7 +59,7 @@ def value_tokens(
     The `-` cell of a gated memory pushes against its value.
     """
     address = Address.parse(address) if isinstance(address, str) else address
-    value = value_vectors(model.layer_of(address), [address.index])
+    value = value_vectors(model.layer(address.layer), [model.index_of(address)])
     return top_tokens(model, -value if address.sign == "-" else value, "piece", k, lens)
 
 

@@ -6,7 +6,7 @@ traced run, and the activation the one that turns pre-activations into coefficie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,9 @@ class LayerFit:
     """One layer's quantities on the traced run, and how well they fit together."""
 
     layer: FeedForward
-    form_error: float
-    activation_error: float
+    form_error: float  # r + y = o
+    activation_error: float  # activation of the keys' scores = coefficients
+    memory_error: float  # coefficients x values + bias = what the value map gives
 
 
 def part_at(block: nn.Module, path: str) -> LinearPart:
@@ -76,24 +77,28 @@ def has_feedforward(block: str, family: Family, run: Trace) -> bool:
     return all(f"{block}.{path.partition('[')[0]}" in run.outputs for path in paths)
 
 
-def layers_of(model: PreTrainedModel, family: Family, run: Trace) -> list[LayerFit]:
-    """Every feed-forward layer that `family` describes in `model`, numbered from 1."""
+def families_of(model: PreTrainedModel, family: Family, run: Trace) -> dict[int, Family]:
+    """The row of every block that has a feed-forward layer, by the block's index."""
     try:
         blocks = model.get_submodule(family.blocks)
     except AttributeError:
         raise ModelError(f"the model has no blocks at {family.blocks!r}") from None
-    numbered = [
-        (index, block)
-        for index, block in enumerate(blocks.children())
+    return {
+        index: family
+        for index, _ in enumerate(blocks.children())
         if has_feedforward(f"{family.blocks}.{index}", family, run)
-    ]
-    seen = []
-    for number, (index, block) in enumerate(numbered, start=1):
+    }
+
+
+def block_places(
+    model: PreTrainedModel, families: Mapping[int, Family]
+) -> Iterator[tuple[BlockPlace, Family]]:
+    """Every block that has a feed-forward layer, numbered from 1, and its row."""
+    for number, (index, family) in enumerate(families.items(), start=1):
+        block = model.get_submodule(f"{family.blocks}.{index}")
         scale = number_of(model, block, family.scale)
         output_scale = number_of(model, block, family.output)
-        place = BlockPlace(number, index, block, scale, output_scale)
-        seen.append(fit_layer(place, family, run))
-    return seen
+        yield BlockPlace(number, index, block, scale, output_scale), family
 
 
 def number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> float:
@@ -132,7 +137,16 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
         activation=activation,
         output_scale=place.output_scale,
     )
-    return LayerFit(layer, form_error, activation_error)
+    y = run.outputs[f"{name}.{family.values}"]
+    return LayerFit(layer, form_error, activation_error, memory_error(layer, m, y))
+
+
+def memory_error(layer: FeedForward, m: Tensor, y: Tensor) -> float:
+    """How far coefficients x values + bias lies from what the value map gave."""
+    total = m.to(layer.device).float() @ layer.values.float()
+    if layer.value_bias is not None:
+        total = total + layer.value_bias.float()
+    return relative_error(total, y)
 
 
 def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tensor:

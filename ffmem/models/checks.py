@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ffmem.errors import ModelError
 from ffmem.models.block_forms import LayerFit
-from ffmem.models.families import Family
-from ffmem.models.feedforward import FeedForward
 from ffmem.models.trace import Trace, relative_error
 from ffmem.models.unembedding import Head
 
@@ -62,24 +60,15 @@ def causal_error(run: Trace) -> float:
     return relative_error(run.logits[1, :-1], run.logits[0, :-1])
 
 
-def measure_identity(run: Trace, seen: Sequence[LayerFit], family: Family, head: Head) -> Identity:
+def measure_identity(run: Trace, seen: Sequence[LayerFit], blocks: str, head: Head) -> Identity:
     """Measure all five equations on a traced run."""
     return Identity(
-        memories=max(memory_error(run, sighting.layer, family) for sighting in seen),
+        memories=max(sighting.memory_error for sighting in seen),
         activation=max(sighting.activation_error for sighting in seen),
         residual=max(sighting.form_error for sighting in seen),
-        head=relative_error(state_logits(head, last_state(run, family.blocks)), run.logits.float()),
+        head=relative_error(state_logits(head, last_state(run, blocks)), run.logits.float()),
         causal=causal_error(run),
     )
-
-
-def memory_error(run: Trace, layer: FeedForward, family: Family) -> float:
-    """How far coefficients x values + bias lies from what the value map gave."""
-    name = f"{family.blocks}.{layer.block_index}.{family.values}"
-    total = run.inputs[name].to(layer.device).float() @ layer.values.float()
-    if layer.value_bias is not None:
-        total = total + layer.value_bias.float()
-    return relative_error(total, run.outputs[name])
 
 
 def last_state(run: Trace, blocks: str) -> Tensor:

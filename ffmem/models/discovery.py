@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError
-from ffmem.models.block_forms import activation_name
+from ffmem.models.block_forms import (
+    BlockPlace,
+    LayerFit,
+    activation_name,
+    block_form,
+    module_at,
+    part_at,
+)
 from ffmem.models.device_placement import tensor_of
+from ffmem.models.experts import is_experts, switch_of
 from ffmem.models.families import Family
+from ffmem.models.feedforward import FeedForward
+from ffmem.models.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
 
 if TYPE_CHECKING:
@@ -31,6 +42,7 @@ class _Maps:
     keys: str
     values: str
     gate: str | None
+    experts: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,153 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
         f"{name}: no table row for {kind!r}, and none of its maps reads an activation of another's "
         "output, as values do; if one does, add a row as docs/how-to/add-a-family.md says"
     )
+
+
+def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int, Family]:
+    """A row for every block of a model with experts, each found by itself: some may be dense.
+
+    A block without any feed-forward layer, such as one of attention alone, has none.
+    """
+    blocks = block_list(model, run)
+    if blocks is None:
+        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    found: dict[int, Family] = {}
+    for index, child in enumerate(model.get_submodule(blocks).children()):
+        block = f"{blocks}.{index}"
+        if block not in run.outputs:
+            continue
+        maps = block_maps(model, run, block, name)
+        rows = [surroundings(model, run, block, one) for one in maps]
+        if maps and not any(rows):
+            raise ModelError(
+                f"{name}: what {block}.{maps[0].values} ({type(child).__name__}) adds to the "
+                "residual follows no known form; use a dense model of the same family"
+            )
+        found |= {index: replace(row, blocks=blocks) for row in rows[:1] if row is not None}
+    return found
+
+
+def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
+    """The maps of a block: its experts with what adds them up, else those of a dense layer."""
+    module = model.get_submodule(block)
+    experts = [path for path, inside in module.named_modules() if is_experts(inside)]
+    if not experts:
+        refuse_experts(module, name)
+        return largest(candidate_maps(model, run, block), tensors_inside(run, block))
+    mixture = experts[0].rpartition(".")[0]
+    if len(experts) > 1 or not mixture:
+        raise ModelError(
+            f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
+            "known form; use a dense model of the same family"
+        )
+    return [_Maps(experts[0], mixture, None, experts=True)]
+
+
+def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace) -> LayerFit:
+    """One block's mixture of experts with its form; its memories are measured when it is read."""
+    name = f"{family.blocks}.{place.block_index}"
+    form, form_error = block_form(name, family, run, place)
+    experts = place.block.get_submodule(family.keys)
+    if experts.has_post_expert_norm:
+        raise ModelError(f"{name}.{family.keys} norms each expert's sum; use another model")
+    shared, factor = shared_experts(model, run, f"{name}.{family.values}", f"{name}.{family.keys}")
+    mixture = Mixture(
+        place.block.get_submodule(family.values), experts, shared, factor, switch_of(model)
+    )
+    layer = FeedForward(
+        number=place.number,
+        block_index=place.block_index,
+        block=place.block,
+        key_map=MixtureMap(mixture, "keys"),
+        value_map=MixtureMap(mixture, "values"),
+        gate_map=MixtureMap(mixture, "gate") if mixture.gated else None,
+        norm=module_at(place.block, family.norm),
+        attention=module_at(place.block, family.attention),
+        after=module_at(place.block, family.after),
+        scale=place.scale,
+        form=form,
+        activation="",
+        output_scale=place.output_scale,
+        mixture=mixture,
+    )
+    return LayerFit(layer, form_error, float("inf"), float("inf"))
+
+
+def shared_experts(
+    model: PreTrainedModel, run: Trace, mixture: str, experts: str
+) -> tuple[list[SharedExpert], float]:
+    """The shared experts beside the routed ones, and the number that multiplies these."""
+    module = model.get_submodule(mixture)
+    y = run.outputs[mixture]
+    routed = run.outputs[experts].reshape(y.shape)
+    maps = list({maps.values: maps for maps in candidate_maps(model, run, mixture)}.values())
+    sums = [run.outputs[f"{mixture}.{one.values}"].reshape(y.shape) for one in maps]
+    inside = tensors_inside(run, mixture)
+    places = y.numel() // y.shape[-1]
+    weighers = [path for path, (_, out) in inside.items() if out.numel() == places]
+    for factor in scales(model, module).values():
+        for weigher in (None, *weighers):
+            s = 1.0 if weigher is None else inside[weigher][1].sigmoid().reshape(*y.shape[:-1], 1)
+            total = sum((s * one for one in sums), factor * routed)
+            if relative_error(total, y) < rounding(y.dtype):
+                by = None if weigher is None else module.get_submodule(weigher)
+                return [shared_expert(module, one, by) for one in maps], factor
+    raise ModelError(
+        f"what {mixture} adds is not the sum of its experts and its shared experts; "
+        "use a dense model of the same family"
+    )
+
+
+def shared_expert(module: nn.Module, maps: _Maps, weigher: nn.Module | None) -> SharedExpert:
+    """A shared expert by the paths of its maps."""
+    gate = None if maps.gate is None else part_at(module, maps.gate)
+    return SharedExpert(part_at(module, maps.keys), part_at(module, maps.values), gate, weigher)
+
+
+def read_mixtures(
+    model: PreTrainedModel, tokens: Tensor, run: Trace, seen: list[LayerFit]
+) -> list[LayerFit]:
+    """The same layers, with what a run that reads the experts shows of every mixture's memories.
+
+    `run` went through the model's own loop over experts, so it is what the reading must equal.
+    """
+    names = {module: name for name, module in model.named_modules()}
+    readings: dict[Mixture, tuple[float, tuple[str, float]]] = {}
+
+    def note(reading: MixtureReading) -> None:
+        y = run.outputs[names[reading.mixture.module]].flatten(0, -2)
+        errors = relative_error(reading.sum_by_expert(), y), relative_error(reading.y, y)
+        readings[reading.mixture] = max(errors), expert_activation(reading, run)
+
+    mixtures = [fit.layer.mixture for fit in seen if fit.layer.mixture is not None]
+    if mixtures:
+        with ExitStack() as listening:
+            for mixture in mixtures:
+                listening.callback(mixture.listen(note))
+            model(input_ids=tokens, use_cache=False)
+    found = []
+    for fit in seen:
+        if fit.layer.mixture is not None:
+            error, (activation, activation_error) = readings[fit.layer.mixture]
+            layer = replace(fit.layer, activation=activation)
+            fit = LayerFit(layer, fit.form_error, activation_error, error)
+        found.append(fit)
+    return found
+
+
+def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
+    """The activation of the experts, or `own gate` for a gate that is not activation x keys."""
+    mixture, routed = reading.mixture, reading.routed
+    weights = routed.weights[:, None].to(routed.scores.dtype)
+    c, a = routed.coefficients, mixture.half(routed.scores, "gate")
+    beside = (
+        weights * mixture.half(routed.scores, "keys") if mixture.gated else weights.expand_as(a)
+    )
+    name, error = activation_name(c, a, beside, run, "")
+    if error < rounding(c.dtype) or not mixture.gated:
+        return name, error
+    own = mixture.experts._apply_gate(routed.scores)  # type: ignore[operator]
+    return "own gate", relative_error(own * weights, c)
 
 
 def block_list(model: nn.Module, run: Trace) -> str | None:
@@ -177,7 +336,16 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
         for scale, number in scales(model, module).items():
             for after, given in residual_additions(fits, y.reshape(shape)):
                 row = Family(
-                    "", maps.keys, maps.values, None, None, maps.gate, after, scale, output
+                    "",
+                    maps.keys,
+                    maps.values,
+                    None,
+                    None,
+                    maps.gate,
+                    after,
+                    scale,
+                    output,
+                    maps.experts,
                 )
                 around = _Around(
                     before=run.inputs[block],

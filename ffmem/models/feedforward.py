@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
+
+if TYPE_CHECKING:
+    from ffmem.models.mixtures import Mixture, MixtureMap
 
 Form = Literal["sequential", "parallel", "post-norm", "normed-residual"]
 
@@ -66,15 +70,16 @@ class FeedForward:
     """One feed-forward layer of a model, seen as memories.
 
     Memory i has the key `keys[i]` (with `gate_keys[i]` in a gated layer) and the value
-    `values[i]`; its coefficient is entry i of what enters the value map.
+    `values[i]`; its coefficient is entry i of what enters the value map. In a mixture of experts
+    memories are counted through its `parts`, and the maps are those of `mixture`, copies.
     """
 
     number: int  # counted from 1 over feed-forward layers, as in the paper
     block_index: int  # counted from 0 over the model's blocks
     block: nn.Module
-    key_map: LinearPart
-    value_map: LinearPart
-    gate_map: LinearPart | None
+    key_map: LinearPart | MixtureMap
+    value_map: LinearPart | MixtureMap
+    gate_map: LinearPart | MixtureMap | None
     norm: nn.Module | None
     attention: nn.Module | None
     after: nn.Module | None
@@ -82,6 +87,7 @@ class FeedForward:
     form: Form
     activation: str
     output_scale: float = 1.0  # o = this x (r + y), in the few families where it is not 1
+    mixture: Mixture | None = None  # the experts, in a mixture of them
 
     @property
     def keys(self) -> Tensor:
@@ -98,10 +104,21 @@ class FeedForward:
         """[memory, width]: what each memory adds, before any norm after it. A view."""
         return self.value_map.weight.T
 
+    def values_at(self, indices: slice | list[int]) -> Tensor:
+        """[some memories, width]: rows of `values`."""
+        if self.mixture is None or isinstance(indices, slice):
+            return self.values[indices]
+        return self.mixture.values_at(torch.tensor(indices))
+
     @property
     def value_bias(self) -> Tensor | None:
-        """[width], added whatever fires, or None."""
+        """[width], added whatever fires, or None; in a mixture it depends on the place."""
         return self.value_map.bias
+
+    @property
+    def parts(self) -> Parts:
+        """The experts of a mixture; one part without a name in a dense layer."""
+        return Parts.dense(self.memories) if self.mixture is None else self.mixture.parts
 
     @property
     def memories(self) -> int:
@@ -116,12 +133,14 @@ class FeedForward:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the weights."""
+        if self.mixture is not None:
+            return self.mixture.dtype
         return self.value_map.module.weight.dtype  # type: ignore[return-value]
 
     @property
     def device(self) -> torch.device:
         """Where the layer runs: its readings are there, and its weights when asked for."""
-        return device_of(self.value_map.module)
+        return device_of(self.value_map.module) if self.mixture is None else self.mixture.device
 
     @property
     def gated(self) -> bool:
@@ -131,6 +150,8 @@ class FeedForward:
     @property
     def parameters(self) -> int:
         """Numbers stored in this layer's keys, values and biases."""
+        if self.mixture is not None:
+            return self.mixture.parameters
         parts = [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
         biases = [part.bias for part in parts]
         return sum(part.shape.numel() for part in parts) + sum(

@@ -129,18 +129,19 @@ class LanguageModel:
 
     def layer_of(self, address: Address) -> FeedForward:
         """The layer an address lies in; refuses an address outside the model."""
+        self.index_of(address)
+        return self.layer(address.layer)
+
+    def index_of(self, address: Address) -> int:
+        """The place of a memory in its layer's arrays; refuses an address outside the model."""
         layer = self.layer(address.layer)
-        if address.index >= layer.memories:
-            raise AddressError(
-                f"{self.name} has no memory {address}; "
-                f"layer {address.layer} has memories 0 to {layer.memories - 1}"
-            )
+        index = layer.parts.index(address, self.name)
         if address.sign and not layer.gated:
             raise AddressError(
                 f"{address} names one sign, but the layers of {self.name} are not gated; "
-                f"write L{address.layer}.{address.index}"
+                f"write {replace(address, sign='')}"
             )
-        return layer
+        return index
 
     def run_blocks(self, tokens: Tensor) -> None:
         """One forward pass over token ids without the head, for hooks to see; dropout is off."""

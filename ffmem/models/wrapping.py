@@ -8,10 +8,16 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError
-from ffmem.models.block_forms import layers_of
+from ffmem.models.block_forms import block_places, families_of, fit_layer
 from ffmem.models.checks import last_state, measure_identity, refuse_non_causal
 from ffmem.models.device_placement import device_of
-from ffmem.models.discovery import family_by_structure
+from ffmem.models.discovery import (
+    families_by_block,
+    family_by_structure,
+    fit_mixture,
+    read_mixtures,
+)
+from ffmem.models.experts import experts_function, experts_in
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel, evaluation_mode
 from ffmem.models.trace import Trace, probe_tokens, trace
@@ -52,17 +58,23 @@ def wrap_in_evaluation(
     name = name or getattr(model.config, "name_or_path", "") or kind
     embedding = model.get_input_embeddings()
     tokens = probe_tokens(token_count(embedding), device_of(embedding))
-    run = run_on_text(model, tokens, name)
+    with experts_function(experts_in(model), "eager"):
+        run = run_on_text(model, tokens, name)
     refuse_non_causal(run, name)
-    family, known_by = family_for(model, kind, run, name)
+    families, known_by = families_for(model, kind, run, name)
     try:
-        seen = layers_of(model, family, run)
+        seen = [
+            fit_mixture(model, place, family, run)
+            if family.experts
+            else fit_layer(place, family, run)
+            for place, family in block_places(model, families)
+        ]
+        seen = read_mixtures(model, tokens, run, seen)
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from None
-    if not seen:
-        raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
-    head = head_of(model, name, run, last_state(run, family.blocks))
-    identity = measure_identity(run, seen, family, head)
+    blocks = families[seen[0].layer.block_index].blocks
+    head = head_of(model, name, run, last_state(run, blocks))
+    identity = measure_identity(run, seen, blocks, head)
     identity.check(name, seen[0].layer.dtype)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
@@ -98,10 +110,18 @@ def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
         ) from error
 
 
-def family_for(
+def families_for(
     model: PreTrainedModel, kind: str, run: Trace, name: str
-) -> tuple[Family, Literal["row", "structure"]]:
-    """The table's row for this architecture, or one made from its structure."""
-    if kind in FAMILIES:
-        return FAMILIES[kind], "row"
-    return family_by_structure(model, run, name), "structure"
+) -> tuple[dict[int, Family], Literal["row", "structure"]]:
+    """By each block's index the table's row for this architecture, or one made from structure."""
+    if kind not in FAMILIES and experts_in(model):
+        return families_by_block(model, run, name), "structure"
+    known = kind in FAMILIES
+    family = FAMILIES[kind] if known else family_by_structure(model, run, name)
+    try:
+        found = families_of(model, family, run)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}") from None
+    if not found:
+        raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
+    return found, "row" if known else "structure"

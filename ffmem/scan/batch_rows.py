@@ -37,12 +37,26 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True)
+class Routing:
+    """Where the prefixes of rows are that do not stand in columns, but in lines of a mixture.
+
+    A row is an expert's share of a sentence: lines from `starts` [row] on, as many as it counts.
+    """
+
+    starts: Tensor  # [row]
+    experts: Tensor  # [row]
+    places: Tensor  # [line]
+    groups: Tensor | None  # [line]
+
+
+@dataclass(frozen=True)
 class Rows:
     """The admissible prefixes of each row: `counts[r]` columns from column `first` on.
 
     `places` [b] are those of the first of them, so the i-th has places + i; `priorities` [b]
     (int32) the smallest that anything of the row has in the sample; `groups` [b, most] what each
-    prefix counts as the same with, where there is a dedupe. All on one device.
+    prefix counts as the same with, where there is a dedupe. All on one device. Rows of experts
+    have a `routing` that says where their prefixes are and what they count as the same with.
     """
 
     first: int
@@ -50,6 +64,7 @@ class Rows:
     places: Tensor
     priorities: Tensor
     groups: Tensor | None
+    routing: Routing | None = None
 
     @classmethod
     def of(cls, batch: Batch, settings: ScanSettings) -> Rows:
@@ -95,6 +110,12 @@ class Rows:
     def small_sentences(self) -> Tensor:
         """Each row's sentence number as int32, cut off at the largest: [b]."""
         return small_sentences(self.places)
+
+    def starts(self, width: int) -> Tensor:
+        """The line of each row's first admissible prefix, where a row has `width` lines: [b]."""
+        if self.routing is not None:
+            return self.routing.starts
+        return torch.arange(len(self), device=self.counts.device) * width + self.first
 
     def chunks(self, most: int) -> list[tuple[int, int, int]]:
         """Runs of rows (start, stop, widest) with at most so many columns in all, or one row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -10,9 +11,11 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
+from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan.batch_rows import Batch, Rows
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.passes.selection import PassResult, candidates
+from ffmem.scan.routed_rows import routed_rows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Candidates, tables
 from ffmem.scan.state.sample import Sample
@@ -22,6 +25,9 @@ from ffmem.scan.state.triggers import Triggers
 
 if TYPE_CHECKING:
     from ffmem.scan.passes.triton_pass import TritonPass
+
+
+_Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,27 @@ class LayerScan:
         if self._kernel is not None and self._sentences:
             self._see_by_kernel(self._kernel, m, rows)
         else:
-            self._see_plainly(m, rows)
+            self._see_plainly(m, rows, (0, self.memories, self.memories))
+        self._prefixes += rows.prefixes
+        self._sentences += rows.sentences
+
+    def take_in_mixture(
+        self, routed: RoutedCoefficients, beside: Sequence[Tensor], batch: Batch
+    ) -> None:
+        """The same for a mixture: its experts' lines, and the coefficients of shared experts."""
+        rows = self._shared.rows(batch, self.device)
+        if not rows.prefixes:
+            return
+        width = batch.tokens.shape[1]
+        lines = routed_rows(rows, routed, width)
+        size = routed.coefficients.shape[1]
+        first = self.memories - sum(m.shape[-1] for m in beside)
+        if len(lines):
+            self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
+        for m in beside:
+            size = m.shape[-1]
+            self._see_plainly(m.detach().view(len(rows), -1, size), rows, (first, size, size))
+            first += size
         self._prefixes += rows.prefixes
         self._sentences += rows.sentences
 
@@ -135,32 +161,33 @@ class LayerScan:
         """How many candidates are worth a fold: about what as many sentences again bring."""
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
 
-    def _see_plainly(self, m: Tensor, rows: Rows) -> None:
+    def _see_plainly(self, m: Tensor, rows: Rows, span: _Span) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):
-            swept = self._swept(m, rows, sign)
+            swept = self._swept(m, rows, sign, span)
             if not isfinite(swept.found.sums.sum().item()):
                 raise not_finite()
-            cells = self._cells(sign)
+            cells = self._cells(sign, span)
             self._fires[cells] += swept.found.fires
             self._totals[cells] += (swept.found.sums / UNIT).round_().long()
-            self._collect(swept)
+            self._collect(swept, span)
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
-    def _swept(self, m: Tensor, rows: Rows, sign: int) -> PassResult:
-        cells = self._cells(sign)
+    def _swept(self, m: Tensor, rows: Rows, sign: int, span: _Span) -> PassResult:
+        cells = self._cells(sign, span)
         bars = self._bars.at(cells)
-        sweep = self._shared.sweeper(self.memories, self.device).run(m, rows, sign, bars)
+        sweep = self._shared.sweeper(span[2], self.device).run(m, rows, sign, bars)
         return PassResult(m, rows, sweep, sign, bars, cells.start)
 
-    def _collect(self, swept: PassResult) -> None:
-        sweeper = self._shared.sweeper(self.memories, self.device)
+    def _collect(self, swept: PassResult, span: _Span) -> None:
+        sweeper = self._shared.sweeper(span[2], self.device)
         found = candidates(swept, self.settings, sweeper)
         if found is not None:
             self._loose.append(found)
 
-    def _cells(self, sign: int) -> slice:
-        return slice(0, self.memories) if sign > 0 else slice(self.memories, 2 * self.memories)
+    def _cells(self, sign: int, span: _Span) -> slice:
+        first = span[0] if sign > 0 else self.memories + span[0]
+        return slice(first, first + span[1])
 
     def _see_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
         kernel.settle()
@@ -172,7 +199,8 @@ class LayerScan:
     def _redo(self, m: Tensor, rows: Rows) -> None:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
         for sign in (1, -1) if self.settings.signed else (1,):
-            self._collect(self._swept(m, rows, sign))
+            span = (0, self.memories, self.memories)
+            self._collect(self._swept(m, rows, sign, span), span)
 
     def _fold(self) -> None:
         """Put all candidates into the state and raise the bars."""

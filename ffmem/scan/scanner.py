@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from types import TracebackType
 
 import torch
@@ -13,6 +14,7 @@ from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.mixtures import MixtureReading
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
@@ -40,7 +42,9 @@ class Scanner:
         self._layers = [model.layer(number) for number in chosen]
         self._shared = LaunchQueue(settings)
         self._scans = {
-            layer.number: LayerScan(layer.memories, settings, layer.device, self._shared)
+            layer.number: LayerScan(
+                layer.memories, settings, layer.device, self._shared, layer.mixture is None
+            )
             for layer in self._layers
         }
         self._hooks = ExitStack()
@@ -50,6 +54,9 @@ class Scanner:
     def __enter__(self) -> Scanner:
         self._hooks.enter_context(attention_for_any_shape())
         for layer in self._layers:
+            if layer.mixture is not None:
+                self._hooks.callback(layer.mixture.listen(self._mixture_hook(layer)))
+                continue
             handle = layer.value_map.module.register_forward_pre_hook(self._hook(layer))
             self._hooks.callback(handle.remove)
         return self
@@ -108,18 +115,34 @@ class Scanner:
 
         def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if self._batch is not None and number not in self._done:
-                self._see(scan, inputs[0].to(scan.device))
+                m = inputs[0].to(scan.device)
+                self._see(m, partial(scan.take_in, m, self._batch))
                 self._done.add(number)
             if self._batch is not None and last:
                 raise _LastKeyRead
 
         return hook
 
-    def _see(self, scan: LayerScan, m: Tensor) -> None:
-        assert self._batch is not None
+    def _mixture_hook(self, layer: FeedForward) -> Callable[[MixtureReading], None]:
+        scan, number, last = self._scans[layer.number], layer.number, layer is self._layers[-1]
+
+        def hook(reading: MixtureReading) -> None:
+            if self._batch is not None and number not in self._done:
+                routed = reading.routed
+                shared = range(len(reading.mixture.shared))
+                beside = [reading.shared_coefficients(one).to(scan.device) for one in shared]
+                take_in = partial(scan.take_in_mixture, routed, beside, self._batch)
+                self._see(routed.coefficients, take_in)
+                self._done.add(number)
+            if self._batch is not None and last:
+                raise _LastKeyRead
+
+        return hook
+
+    def _see(self, m: Tensor, take_in: Callable[[], None]) -> None:
         try:
             with torch.cuda.device_of(m):  # kernels run on the device at hand; no-op on a CPU
-                scan.take_in(m, self._batch)
+                take_in()
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise

@@ -6,15 +6,15 @@ cells before all `-` cells. No other module knows this order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.address import Address, Sign
+from ffmem.address import Address, Parts, Sign
 from ffmem.errors import AddressError
 
 Rows = NDArray[np.int64]
@@ -28,10 +28,16 @@ def sign_factor(cell: Address) -> int:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of some layers, each given as (number, memories)."""
+    """The cells of some layers, each given as (number, memories); those of experts with parts."""
 
     layers: tuple[tuple[int, int], ...]
     signed: bool
+    mixtures: Mapping[int, Parts] = field(default_factory=dict)
+
+    def parts(self, layer: int) -> Parts:
+        """The parts of a layer: its experts, or the one of a dense layer."""
+        found = self.mixtures.get(layer)
+        return Parts.dense(self.memories[layer]) if found is None else found
 
     @cached_property
     def signs(self) -> tuple[Sign, ...]:
@@ -66,24 +72,25 @@ class Cells:
         if address.layer not in self.memories:
             known = ", ".join(map(str, self.memories))
             raise AddressError(f"the scan has no layer {address.layer}; its layers are {known}")
-        if address.index >= self.memories[address.layer]:
-            raise AddressError(
-                f"the scan has no memory {address}; layer {address.layer} has memories "
-                f"0 to {self.memories[address.layer] - 1}"
-            )
+        self.parts(address.layer).index(address, "the scan")
         if address.sign and not self.signed:
             raise AddressError(
                 f"{address} names one sign, but the scan's layers are not gated; "
-                f"write L{address.layer}.{address.index}"
+                f"write {replace(address, sign='')}"
             )
         if address.sign in self.signs:
             return (address,)
-        return tuple(Address(address.layer, address.index, sign) for sign in self.signs)
+        return tuple(replace(address, sign=sign) for sign in self.signs)
 
     def row(self, cell: Address) -> int:
         """The row of one cell in every array."""
         second_half = self.memories[cell.layer] if cell.sign == "-" else 0
-        return len(self.signs) * self._first_memories[cell.layer] + second_half + cell.index
+        first = len(self.signs) * self._first_memories[cell.layer]
+        return first + second_half + self._index(cell)
+
+    def _index(self, cell: Address) -> int:
+        """The place of a cell's memory in its layer."""
+        return self.parts(cell.layer).index(cell, "the scan") if cell.part else cell.index
 
     def address(self, row: int) -> Address:
         """The cell of one row."""
@@ -95,7 +102,10 @@ class Cells:
         layer = np.searchsorted(first_rows, rows, side="right") - 1
         sign, index = np.divmod(np.asarray(rows) - first_rows[layer], sizes[layer])
         columns = (numbers[layer].tolist(), index.tolist(), sign.tolist())
-        return [Address(n, i, self.signs[s]) for n, i, s in zip(*columns, strict=True)]
+        if not self.mixtures:
+            return [Address(n, i, self.signs[s]) for n, i, s in zip(*columns, strict=True)]
+        parts = {number: self.parts(number) for number in self.memories}
+        return [parts[n].address(n, i, self.signs[s]) for n, i, s in zip(*columns, strict=True)]
 
     def rows_of(self, layer: int) -> slice:
         """The rows of a layer's cells."""
@@ -128,11 +138,11 @@ class Cells:
 
     def opposite(self, cell: Address) -> Address | None:
         """The other sign of a gated memory; None where memories have one cell."""
-        return Address(cell.layer, cell.index, OPPOSITE[cell.sign]) if cell.sign else None
+        return replace(cell, sign=OPPOSITE[cell.sign]) if cell.sign else None
 
     def memory(self, cell: Address) -> int:
         """A cell's memory, counted over all layers."""
-        return self._first_memories[cell.layer] + cell.index
+        return self._first_memories[cell.layer] + self._index(cell)
 
     def memories_of(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_]]:
         """The memories of some rows, counted over all layers, and which rows are `-` cells."""

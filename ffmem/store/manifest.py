@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ffmem.address import Parts
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import IN_MEMORY, STREAM, Source
 from ffmem.errors import CorpusError, StoreError
@@ -14,7 +15,8 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
 from ffmem.store.folder import StudyFolder, write_whole
 
-FORMAT = 2  # raised when an older reader would misread the files
+FORMAT = 3  # raised when an older reader would misread the files
+WITHOUT_EXPERTS = 2  # the format that all scans of dense models still have
 WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
 
 
@@ -88,11 +90,18 @@ class Manifest:
     seconds: float
     versions: dict[str, str]
     files: Files = field(default_factory=dict)
-    format: int = field(default=FORMAT)
+    format: int = field(default=WITHOUT_EXPERTS)
+    mixtures: dict[int, Parts] = field(default_factory=dict)  # experts of layers that have any
 
     def write(self, folder: StudyFolder) -> None:
         """Put the manifest in place; from then on the folder is complete."""
-        text = json.dumps(seal(asdict(self)), indent=2, ensure_ascii=False) + "\n"
+        data = asdict(self)
+        if self.mixtures:
+            data["format"] = FORMAT
+            data["mixtures"] = {str(layer): parts for layer, parts in data["mixtures"].items()}
+        else:
+            del data["mixtures"]  # as it was written before there were any
+        text = json.dumps(seal(data), indent=2, ensure_ascii=False) + "\n"
         write_whole(folder.manifest, lambda part: part.write_text(text, encoding="utf-8"))
 
 
@@ -119,6 +128,11 @@ def manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:
         )
     data["key"] = ScanKey(**data["key"])
     data["layers"] = [(int(number), int(memories)) for number, memories in data["layers"]]
+    mixtures = data.get("mixtures", {}).items()
+    data["mixtures"] = {
+        int(layer): Parts(one["experts"], one["size"], tuple(one["beside"]))
+        for layer, one in mixtures
+    }
     data["files"] = {name: FileDigest(**one) for name, one in data.get("files", {}).items()}
     return Manifest(**data)
 

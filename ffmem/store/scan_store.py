@@ -89,7 +89,7 @@ class ScanStore:
     @cached_property
     def cells(self) -> Cells:
         """The cells of the scan and their rows."""
-        return Cells(tuple(self.manifest.layers), self.manifest.signed)
+        return Cells(tuple(self.manifest.layers), self.manifest.signed, self.manifest.mixtures)
 
     @property
     def memories(self) -> dict[int, int]:

@@ -56,7 +56,7 @@ def test_a_number_on_the_way_out_of_a_block_is_found() -> None:
 
 def test_a_mixture_of_experts_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match="mixtures of experts"):
-        wrap(tiny_model("mixtral"))
+        wrap(tiny_model("dbrx"))
 
 
 def test_dense_layers_beside_experts_are_refused_too() -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from ffmem.address import Parts
 from ffmem.analyses.inputs.layer_readings import logit_rows
 from ffmem.analyses.inputs.prefix_sample import BUDGET, prefix_batches
 from ffmem.memories.edits import Edit
@@ -57,7 +58,9 @@ def edit_each_row(
     layer: FeedForward, edits: Sequence[Edit], columns: Tensor | None
 ) -> Iterator[None]:
     """Change another memory of the layer in every row of a batch; all is restored on exit."""
-    handle = layer.value_map.module.register_forward_pre_hook(_changing(edits, columns))
+    handle = layer.value_map.module.register_forward_pre_hook(
+        _changing(edits, layer.parts, columns)
+    )
     try:
         yield
     finally:
@@ -65,15 +68,16 @@ def edit_each_row(
 
 
 def _changing(
-    edits: Sequence[Edit], columns: Tensor | None
+    edits: Sequence[Edit], parts: Parts, columns: Tensor | None
 ) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         changed = inputs[0].clone()
         by_row = changed.view(len(edits), -1, changed.shape[-1])
         for row, edit in enumerate(edits):
             where = slice(None) if columns is None else int(columns[row])
-            cell = by_row[row, where, edit.address.index]
-            by_row[row, where, edit.address.index] = edit.apply(cell)
+            memory = parts.columns(edit.address)
+            cell = by_row[row, where, memory]
+            by_row[row, where, memory] = edit.apply(cell)
         return (changed, *inputs[1:])
 
     return hook

@@ -129,7 +129,7 @@ def _read(model: LanguageModel, batch: list[_Row], values: Tensor) -> None:
         ids = torch.tensor(bos + row.tokens.tolist())
         tokens[number, : len(ids)] = ids
         for question, left, key in row.asked:
-            places[key.layer].append((question, number, left - 1 + len(bos), key.index))
+            places[key.layer].append((question, number, left - 1 + len(bos), model.index_of(key)))
             signs[question] = sign_factor(key)
     with ExitStack() as taps:
         readings = {

@@ -83,9 +83,9 @@ def nearest(model: LanguageModel, store: ScanStore, cell: Address, count: int = 
 
     A gated memory's key has two halves; the cosine of keys is the mean over both.
     """
-    home = model.layer_of(cell)
-    own, value = home.keys[cell.index], value_vectors(home, [cell.index])[0]
-    own_gate = None if home.gate_keys is None else home.gate_keys[cell.index]
+    home, index = model.layer_of(cell), model.index_of(cell)
+    own, value = home.keys[index], value_vectors(home, [index])[0]
+    own_gate = None if home.gate_keys is None else home.gate_keys[index]
     keys, values = [], []
     for number in store.memories:
         layer = model.layer(number)
@@ -107,12 +107,11 @@ def nearest_rows(
     store: ScanStore, by_layer: list[Tensor], cell: Address, count: int
 ) -> tuple[Near, ...]:
     """The largest cosines of all layers."""
-    places = [Address(layer, 0, cell.sign) for layer in store.memories]
     found = []
-    for first, cosine in zip(places, by_layer, strict=True):
+    for layer, cosine in zip(store.memories, by_layer, strict=True):
         top = cosine.topk(min(count + 1, len(cosine)))
         for value, index in zip(top.values.tolist(), top.indices.tolist(), strict=True):
-            found.append((value, Address(first.layer, index, cell.sign)))
+            found.append((value, store.cells.parts(layer).address(layer, index, cell.sign)))
     found.sort(key=lambda pair: (-pair[0], pair[1]))
     others = [(value, address) for value, address in found if address != cell]
     return tuple(Near(str(address), round(value, 4)) for value, address in others[:count])

@@ -150,13 +150,13 @@ def distribution(coefficients: NDArray[np.float32]) -> tuple[Bar, ...]:
 
 def neighbour(explored: StudyContext, cell: Address, step: int) -> str | None:
     """The memory before or after, over all layers; None at either end."""
-    index = cell.index + step
-    layers = list(explored.store.memories)
+    cells, layers = explored.store.cells, list(explored.store.memories)
+    index = cells.parts(cell.layer).index(cell) + step
     if 0 <= index < explored.store.memories[cell.layer]:
-        return str(Address(cell.layer, index, cell.sign))
+        return str(cells.parts(cell.layer).address(cell.layer, index, cell.sign))
     place = layers.index(cell.layer) + step
     if not 0 <= place < len(layers):
         return None
     layer = layers[place]
     last = explored.store.memories[layer] - 1
-    return str(Address(layer, 0 if step > 0 else last, cell.sign))
+    return str(cells.parts(layer).address(layer, 0 if step > 0 else last, cell.sign))

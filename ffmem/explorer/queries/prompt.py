@@ -252,7 +252,8 @@ def explanation(
     found = contributions(model, view.readings, token, EXPLAINED)
     strongest = []
     for memory in found.strongest(EXPLAINED):
-        value = value_vectors(model.layer(memory.address.layer), [memory.address.index]).float()
+        layer = model.layer_of(memory.address)
+        value = value_vectors(layer, [model.index_of(memory.address)]).float()
         added = value if memory.coefficient >= 0 else -value
         ids = top_tokens(model, added, "piece", PROMOTED).tokens[0].tolist()
         promoted = tuple(map(model.token_text, ids))

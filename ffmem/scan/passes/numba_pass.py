@@ -77,10 +77,11 @@ def _mark(best: Any, below: Any, priority: Any, drawn: Any, passes: Any) -> None
 @compile_loop
 def numba_pass(
     m: NDArray[np.float32],
-    first: int,
     sign: np.float32,
+    starts: NDArray[np.int64],
     counts: NDArray[np.int64],
     priorities: NDArray[np.int32],
+    experts: NDArray[np.int64],
     below: NDArray[np.float32],
     drawn: NDArray[np.int32],
     maxima: NDArray[np.float32],
@@ -89,22 +90,24 @@ def numba_pass(
     sums: NDArray[np.float32],
     fires: NDArray[np.int32],
 ) -> None:
-    """Fill maxima, steps and passes [rows, memories], add to sums and fires [memories].
+    """Fill maxima, steps and passes [rows, memories], add to sums and fires [experts, memories].
 
-    Of `m` [rows, columns, memories] a row's admissible columns are as many from `first` on as
-    `counts` says. A step is how many columns after the first of them the maximum first occurs, if
+    Of `m` [lines, memories] a row's admissible prefixes are as many lines from its start on as
+    `counts` says. A step is how many lines after the first of them the maximum first occurs, if
     it is above 0.
-    A maximum passes above `below`, or if its row's priority is up to `drawn` [memories].
+    A maximum passes above `below`, or if its row's priority is up to `drawn`, both [experts,
+    memories] at the row's expert; a dense layer is one expert.
     """
     for row in range(len(counts)):
-        column, last = first, first + counts[row]
+        first, expert = starts[row], experts[row]
+        line, last = first, first + counts[row]
         best, at = maxima[row], steps[row]
+        sum_, count = sums[expert], fires[expert]
         best[:] = ZERO
-        while column + 4 <= last:
-            lines = m[row, column : column + 4]
-            _four(lines, sign, np.int32(column - first), best, at, sums, fires)
-            column += 4
-        while column < last:
-            _one(m[row, column], sign, np.int32(column - first), best, at, sums, fires)
-            column += 1
-        _mark(best, below, priorities[row], drawn, passes[row])
+        while line + 4 <= last:
+            _four(m[line : line + 4], sign, np.int32(line - first), best, at, sum_, count)
+            line += 4
+        while line < last:
+            _one(m[line], sign, np.int32(line - first), best, at, sum_, count)
+            line += 1
+        _mark(best, below[expert], priorities[row], drawn[expert], passes[row])

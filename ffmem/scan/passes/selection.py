@@ -38,26 +38,41 @@ def candidates(swept: PassResult, settings: ScanSettings, sweeper: CpuPass) -> C
     passes = swept.found.passes
     if passes is None:
         passes = _passing(maxima, rows, bars)
-    simple = settings.dedupe == "none" and settings.per_sentence == "max"
+    simple = settings.dedupe == "none" and settings.per_sentence == "max" and rows.routing is None
     if simple and count_set(passes) > maxima.shape[1] * settings.top:
         bars = _raise_thresholds(bars, maxima, rows, settings)  # so there are more rows than slots
         passes = _passing(maxima, rows, bars)
     row, memory = indices_set(passes)
     coefficients = elements_at(maxima, row * maxima.shape[1] + memory)
-    tied = coefficients == elements_at(bars.coefficients, memory)
+    cell = _cells(swept, row, memory)
+    tied = coefficients == elements_at(bars.coefficients, cell)
     if count_set(tied):
-        late = tied & (elements_at(rows.places, row) >= elements_at(bars.places, memory))
-        kept = ~late | (elements_at(rows.priorities, row) <= elements_at(bars.priorities, memory))
+        late = tied & (elements_at(rows.places, row) >= elements_at(bars.places, cell))
+        kept = ~late | (elements_at(rows.priorities, row) <= elements_at(bars.priorities, cell))
         row, memory, coefficients = row[kept], memory[kept], coefficients[kept]
     if not len(row):
         return None
     if settings.per_sentence == "all":
-        return _all_prefixes(swept, (row, memory, bars.at(memory)), settings)
+        return _all_prefixes(swept, (row, memory, bars.at(_cells(swept, row, memory))), settings)
     return _with_places(swept, row, _steps(swept, row, memory, sweeper), memory, coefficients)
+
+
+def _cells(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
+    """The cells of some memories, counted from the first one of the pass: experts follow another."""
+    routing = swept.rows.routing
+    if routing is None:
+        return memory
+    return elements_at(routing.experts, row) * swept.found.maxima.shape[1] + memory
 
 
 def _passing(maxima: Tensor, rows: Rows, bars: Thresholds) -> Tensor:
     """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
+    if rows.routing is not None:
+        below, limits = (
+            bar.view(-1, maxima.shape[1])[rows.routing.experts]
+            for bar in (bars.below, bars.priorities)
+        )
+        return (maxima > below) | ((maxima > 0) & (rows.priorities[:, None] <= limits))
     passes = greater(maxima, bars.below)
     drawn = (rows.priorities <= bars.priorities.amax()).nonzero()[:, 0]
     if len(drawn):
@@ -70,7 +85,7 @@ def _steps(swept: PassResult, row: Tensor, memory: Tensor, sweeper: CpuPass) -> 
     found = swept.found
     if found.steps is not None:
         return elements_at(found.steps, row * found.steps.shape[1] + memory).long()
-    if len(row) > CROWDED * found.maxima.numel():
+    if len(row) > CROWDED * found.maxima.numel() and swept.rows.routing is None:
         return sweeper.positions(swept.m, swept.rows, swept.sign, found.maxima)[row, memory]
     return _prefix_steps(swept, row, memory)
 
@@ -98,10 +113,10 @@ def _prefix_coefficients(swept: PassResult, row: Tensor, memory: Tensor) -> Tens
     still where it was.
     """
     rows = swept.rows
-    width, memories = swept.m.shape[1:]
+    width, memories = swept.m.shape[-2:]
     steps = torch.arange(max(rows.columns), device=row.device)
     columns = torch.minimum(steps, rows.counts[row, None] - 1)
-    starts = (row * width + rows.first) * memories + memory
+    starts = elements_at(rows.starts(width), row) * memories + memory
     picked = torch.add(starts[:, None], columns, alpha=memories).flatten()
     found = swept.m.reshape(-1).index_select(0, picked).view_as(columns).float()
     return found if swept.sign > 0 else -found
@@ -124,8 +139,9 @@ def _all_prefixes(
         r, c, bar = row[part], memory[part], bars.at(part)
         values = _prefix_coefficients(swept, r, c)
         steps = torch.arange(values.shape[1], device=row.device)
-        priority = place_priorities(swept.rows.places[r, None] + steps, settings)
         inside = steps < swept.rows.counts[r, None]
+        there = torch.minimum(steps, swept.rows.counts[r, None] - 1)
+        priority = place_priorities(_places(swept.rows, r[:, None], there), settings)
         enters = (values >= bar.coefficients[:, None]) | (priority <= bar.priorities[:, None])
         which, step = (inside & enters & (values > 0)).nonzero(as_tuple=True)
         found.append(_with_places(swept, r[which], step, c[which], values[which, step]))
@@ -135,13 +151,19 @@ def _all_prefixes(
 def _with_places(
     swept: PassResult, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
 ) -> Candidates:
-    groups = swept.rows.groups
-    return Candidates(
-        (memory + swept.offset).to(torch.int32),
-        coefficients,
-        elements_at(swept.rows.places, row) + steps,
-        None if groups is None else groups[row, steps],
-    )
+    rows = swept.rows
+    groups = None if rows.groups is None else rows.groups[row, steps]
+    if rows.routing is not None and rows.routing.groups is not None:
+        groups = elements_at(rows.routing.groups, elements_at(rows.routing.starts, row) + steps)
+    cells = (_cells(swept, row, memory) + swept.offset).to(torch.int32)
+    return Candidates(cells, coefficients, _places(rows, row, steps), groups)
+
+
+def _places(rows: Rows, row: Tensor, steps: Tensor) -> Tensor:
+    """The places of some prefixes, by their rows and the steps from the first of each."""
+    if rows.routing is None:
+        return elements_at(rows.places, row) + steps
+    return elements_at(rows.routing.places, elements_at(rows.routing.starts, row) + steps)
 
 
 def greater(numbers: Tensor, than: Tensor | float) -> Tensor:

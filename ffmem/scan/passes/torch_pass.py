@@ -31,7 +31,7 @@ class LayerPass:
     """
 
     maxima: Tensor  # [b, memories], float32
-    fires: Tensor  # [memories], int64
+    fires: Tensor  # [memories], int64; those of experts one behind the other
     sums: Tensor  # [memories], float64
     steps: Tensor | None = None  # [b, memories], int32
     passes: Tensor | None = None  # [b, memories], flags
@@ -56,6 +56,8 @@ class CpuPass:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         if self._walk is not None and m.dtype == torch.float32:
             return self._run_compiled(m, rows, sign, bars)
+        if rows.routing is not None:
+            return self._run_lines(m, rows, sign, bars)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
         sums = torch.zeros(1, self.memories, device=self.device)
@@ -73,22 +75,24 @@ class CpuPass:
         """The same, steps and passes too, in one read, some rows for each thread."""
         assert self._pool is not None
         threads, memories = torch.get_num_threads(), self.memories
+        experts = len(bars.places) // memories
         if len(self._found.maxima) < len(rows):
             self._found = _LoopOutput.of(len(rows), memories)
         found = self._found.first(len(rows))
-        sums = np.zeros((threads, memories), np.float32)
-        fires = np.zeros((threads, memories), np.int32)
-        source, counts = m.contiguous().numpy(), rows.counts.numpy()
-        priorities = rows.priorities.numpy()
-        limits = bars.below.numpy(), bars.priorities.numpy()
+        sums = np.zeros((threads, experts, memories), np.float32)
+        fires = np.zeros((threads, experts, memories), np.int32)
+        source, counts = m.contiguous().numpy().reshape(-1, memories), rows.counts.numpy()
+        starts, priorities = rows.starts(m.shape[1]).numpy(), rows.priorities.numpy()
+        own_expert = np.zeros_like(starts) if rows.routing is None else rows.routing.experts.numpy()
+        limits = [bar.numpy().reshape(experts, -1) for bar in (bars.below, bars.priorities)]
         edges = [len(rows) * thread // threads for thread in range(threads + 1)]
 
         def walk(thread: int) -> None:
             assert self._walk is not None
             own = slice(edges[thread], edges[thread + 1])
-            about = rows.first, np.float32(sign), counts[own], priorities[own], *limits
+            about = starts[own], counts[own], priorities[own], own_expert[own], *limits
             results = found.maxima[own], found.steps[own], found.passes[own]
-            self._walk(source[own], *about, *results, sums[thread], fires[thread])
+            self._walk(source, np.float32(sign), *about, *results, sums[thread], fires[thread])
 
         others = [self._pool.submit(walk, thread) for thread in range(1, threads)]
         walk(0)  # here: a thread that sleeps takes long to wake up
@@ -96,11 +100,26 @@ class CpuPass:
             other.result()
         return LayerPass(
             torch.from_numpy(found.maxima),
-            torch.from_numpy(fires.sum(0, dtype=np.int64)),
-            torch.from_numpy(sums.sum(0, dtype=np.float64)),
+            torch.from_numpy(fires.sum(0, dtype=np.int64)).flatten(),
+            torch.from_numpy(sums.sum(0, dtype=np.float64)).flatten(),
             torch.from_numpy(found.steps),
             torch.from_numpy(found.passes),
         )
+
+    def _run_lines(self, m: Tensor, rows: Rows, sign: int, bars: Thresholds) -> LayerPass:
+        """The same for the lines of experts: a matrix of which line belongs to which adds up."""
+        assert rows.routing is not None
+        row = torch.arange(len(rows), device=self.device).repeat_interleave(rows.counts)
+        first = (rows.counts.cumsum(0) - rows.counts)[row]
+        line = rows.routing.starts[row] + torch.arange(len(row), device=self.device) - first
+        piece = (sign * m[line].float()).clamp_min_(0)
+        maxima = torch.zeros(len(rows), self.memories, device=self.device)
+        maxima.scatter_reduce_(0, row[:, None].expand_as(piece), piece, "amax")
+        experts = len(bars.places) // self.memories
+        own = torch.zeros(experts, len(row), device=self.device)
+        own[rows.routing.experts[row], torch.arange(len(row), device=self.device)] = 1
+        fires = own @ (piece > 0).float()  # whole numbers below 2**24: exact
+        return LayerPass(maxima, fires.flatten().long(), (own @ piece).flatten().double())
 
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""

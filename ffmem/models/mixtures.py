@@ -1,0 +1,401 @@
+"""A mixture of experts as one layer of memories: what hooks on its maps would see, if it had them.
+
+Memories stand one behind the other: expert by expert, then those of the shared experts. A mixture
+has no single key or value map, so a stand-in is called in its place whenever the mixture has run:
+hooks on it get tensors with an entry for every memory of the layer, 0 where its expert was not
+chosen, and may change coefficients as they may in a dense layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ffmem.address import Parts
+from ffmem.models.device_placement import device_of
+from ffmem.models.experts import ExpertsSwitch, RoutedCoefficients, expert_rows
+from ffmem.models.feedforward import LinearPart
+from ffmem.models.trace import first_tensor
+
+Role = Literal["keys", "gate", "values"]
+
+
+@dataclass(frozen=True)
+class SharedExpert:
+    """An expert that reads every place, beside those that are chosen.
+
+    Its sum is added as it is, or times the sigmoid of what `weigher` gives.
+    """
+
+    key_map: LinearPart
+    value_map: LinearPart
+    gate_map: LinearPart | None
+    weigher: nn.Module | None = None
+
+    @property
+    def memories(self) -> int:
+        """Number of its memories."""
+        return self.value_map.shape[1]
+
+    def map(self, role: Role) -> LinearPart:
+        """One of its maps; in a layer without gates the keys are what is asked for as the gate."""
+        maps = {"keys": self.key_map, "gate": self.gate_map, "values": self.value_map}
+        return maps[role] or self.key_map
+
+
+@dataclass
+class MixtureReading:
+    """What a mixture did in one forward pass; tensors have the places of all rows first."""
+
+    mixture: Mixture
+    x: Tensor
+    y: Tensor
+    routed: RoutedCoefficients
+    tensors: dict[tuple[int, str], Tensor] = field(repr=False)  # of shared experts, by number
+
+    def shared_weights(self, number: int) -> Tensor:
+        """What a shared expert's sum is multiplied by: [place, 1]."""
+        logit = self.tensors.get((number, "weigher"))
+        if logit is None:
+            return torch.ones(len(self.x), 1, dtype=self.x.dtype, device=self.x.device)
+        return logit.sigmoid()
+
+    def shared_coefficients(self, number: int) -> Tensor:
+        """A shared expert's coefficients: [place, memory]."""
+        m = self.tensors[number, "values"]
+        return m if (number, "weigher") not in self.tensors else m * self.shared_weights(number)
+
+    @cached_property
+    def coefficients(self) -> Tensor:
+        """Coefficients of every memory: [place, memory]."""
+        beside = [self.shared_coefficients(one) for one in range(len(self.mixture.shared))]
+        return torch.cat([self._spread(self.routed.coefficients), *beside], dim=1)
+
+    def scores(self, role: Role) -> Tensor:
+        """What the keys, or the gate's keys, gave for every memory: [place, memory]."""
+        own = self.mixture.half(self.routed.scores, role)
+        beside = [
+            one.map(role).of(self.tensors[number, role], dim=-1)
+            for number, one in enumerate(self.mixture.shared)
+        ]
+        return torch.cat([self._spread(own), *beside], dim=1)
+
+    @cached_property
+    def part_weights(self) -> Tensor:
+        """The weight of every part at every place, 0 where an expert was not chosen."""
+        beside = [self.shared_weights(one) for one in range(len(self.mixture.shared))]
+        return torch.cat([self._spread(self.routed.weights[:, None]), *beside], dim=1)
+
+    def sum_by_expert(self) -> Tensor:
+        """Coefficients x values + biases, added up expert by expert: what y must be."""
+        down = expert_rows(self.mixture.experts, "down_proj")
+        total = torch.zeros_like(self.y, dtype=torch.float32)
+        for expert in self.routed.experts.unique().tolist():
+            lines = self.routed.experts == expert
+            added = self.routed.coefficients[lines].float() @ down[expert].T.float()
+            total.index_add_(0, self.routed.places[lines], added)
+        for number, one in enumerate(self.mixture.shared):
+            values = one.value_map.weight.T.float()
+            total += self.shared_coefficients(number).float() @ values
+        biases = self.mixture.biases
+        return total if biases is None else total + self.part_weights.float() @ biases.float()
+
+    def _spread(self, lines: Tensor) -> Tensor:
+        """[place, expert x size] from what is there of each place at each of its experts."""
+        shape = (len(self.x), self.mixture.parts.experts, lines.shape[-1])
+        table = torch.zeros(shape, dtype=lines.dtype, device=lines.device)
+        where = (self.routed.places, self.routed.experts)
+        return table.index_put_(where, lines, accumulate=True).flatten(1)
+
+
+Listener = Callable[[MixtureReading], Tensor | None]  # a tensor takes the place of y
+
+
+class Mixture:
+    """The experts of one layer, those shared included, and how to read them as they run.
+
+    `factor` is a number that the routed sum is multiplied by outside the experts; it counts as a
+    part of the coefficients.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        experts: nn.Module,
+        shared: Sequence[SharedExpert],
+        factor: float,
+        switch: ExpertsSwitch,
+    ) -> None:
+        self.module = module
+        self.experts = experts
+        self.shared = tuple(shared)
+        self.factor = factor
+        self._switch = switch
+        self._listeners: list[Listener] = []
+        self._hooks = ExitStack()
+        self._x: Tensor | None = None
+        self._routed: RoutedCoefficients | None = None
+        self._tensors: dict[tuple[int, str], Tensor] = {}
+        self.keys, self.gate, self.router = StandIn(self), StandIn(self), StandIn(self)
+        self.values = ValueStandIn(self)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Experts and shared experts with their sizes."""
+        down = self.experts.down_proj
+        size = down.shape[1] if self.experts.is_transposed else down.shape[2]  # type: ignore[union-attr]
+        return Parts(len(down), size, tuple(one.memories for one in self.shared))  # type: ignore[arg-type]
+
+    @property
+    def width(self) -> int:
+        """Numbers in one value."""
+        down = self.experts.down_proj
+        return down.shape[2] if self.experts.is_transposed else down.shape[1]  # type: ignore[union-attr,return-value]
+
+    @property
+    def gated(self) -> bool:
+        """Whether the experts are gated."""
+        return bool(self.experts.has_gate)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the experts run."""
+        return device_of(self.experts)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the experts' weights."""
+        return self.experts.down_proj.dtype  # type: ignore[union-attr,return-value]
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in keys, values and biases; the router's are not among them."""
+        modules = [part.module for one in self.shared for part in one_maps(one)]
+        return sum(
+            parameter.numel()
+            for module in {self.experts, *modules}
+            for parameter in module.parameters(recurse=False)
+        )
+
+    def half(self, scores: Tensor, role: Role) -> Tensor:
+        """The gate's or the keys' part of what the experts' first map gives, along the last axis."""
+        if not self.gated:
+            return scores
+        if not getattr(self.experts, "is_concatenated", True):
+            return scores[..., ::2] if role == "gate" else scores[..., 1::2]
+        first, second = scores.chunk(2, dim=-1)
+        return first if role == "gate" else second
+
+    def rows(self, role: Role) -> Tensor:
+        """[memory, width]: keys, gate keys or values of all parts; a copy."""
+        beside = [one.map(role).weight for one in self.shared]
+        if role == "values":
+            own = expert_rows(self.experts, "down_proj").transpose(1, 2)
+            beside = [weight.T for weight in beside]
+        else:
+            stack = expert_rows(self.experts, "gate_up_proj" if self.gated else "up_proj")
+            own = self.half(stack.transpose(1, 2), role).transpose(1, 2)
+        return torch.cat([own.reshape(-1, own.shape[-1]), *beside])
+
+    def values_at(self, indices: Tensor) -> Tensor:
+        """[memory, width]: the values of some memories, without a copy of all."""
+        indices = indices.to(self.device)
+        parts = self.parts
+        down = expert_rows(self.experts, "down_proj")
+        found = down.new_empty(len(indices), down.shape[1])
+        routed = indices < parts.experts * parts.size
+        own = indices[routed]
+        found[routed] = down[own // parts.size, :, own % parts.size]
+        start = parts.experts * parts.size
+        for one in self.shared:
+            here = (indices >= start) & (indices < start + one.memories)
+            found[here] = one.value_map.weight.T[indices[here] - start].to(found)
+            start += one.memories
+        return found
+
+    @property
+    def biases(self) -> Tensor | None:
+        """[part, width]: what each part adds beside its values, times its weight; or None."""
+        own = self.experts.down_proj_bias if self.experts.has_bias else None
+        if own is None and all(one.value_map.bias is None for one in self.shared):
+            return None
+        nothing = torch.zeros(1, self.width, dtype=self.dtype, device=self.device)
+        first = nothing.expand(self.parts.experts, -1) if own is None else own
+        beside = [nothing if (b := one.value_map.bias) is None else b[None] for one in self.shared]
+        return torch.cat([first, *beside])  # type: ignore[list-item]
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call a listener after every forward pass of the mixture, until what is returned is."""
+        if not self._listeners:
+            self._attach()
+        self._listeners.append(listener)
+
+        def leave() -> None:
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._hooks.close()
+
+        return leave
+
+    def present(self, handle: RemovableHandle) -> RemovableHandle:
+        """Call the stand-ins as long as a hook on one of them is there."""
+        remove, leave = handle.remove, self.listen(self._show)
+
+        def remove_and_leave() -> None:
+            remove()
+            leave()
+
+        handle.remove = remove_and_leave  # type: ignore[method-assign]
+        return handle
+
+    def _show(self, reading: MixtureReading) -> Tensor | None:
+        for role, stand_in in (("keys", self.keys), ("gate", self.gate)):
+            if stand_in.hooked:
+                stand_in(reading.x, reading.scores(role))  # type: ignore[arg-type]
+        if self.router.hooked:
+            self.router(reading.x, reading.part_weights)
+        return self.values(reading.coefficients, reading) if self.values.hooked else None
+
+    def _attach(self) -> None:
+        self._switch.listen(self.experts, self._note_routed)
+        self._hooks.callback(self._switch.leave, self.experts, self._note_routed)
+        before = self.module.register_forward_pre_hook(self._begin, with_kwargs=True)
+        self._hooks.callback(before.remove)
+        self._hooks.callback(self.module.register_forward_hook(self._end).remove)
+        for number, one in enumerate(self.shared):
+            values = one.value_map.module
+            self._hooks.callback(values.register_forward_pre_hook(self._input(number)).remove)
+            watched = {"keys": one.key_map.module, "weigher": one.weigher}
+            watched["gate"] = None if one.gate_map is None else one.gate_map.module
+            for name, module in watched.items():
+                if module is not None:
+                    hook = module.register_forward_hook(self._output(number, name))
+                    self._hooks.callback(hook.remove)
+
+    def _input(self, number: int) -> Callable[..., None]:
+        def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            self._tensors[number, "values"] = args[0].detach().flatten(0, -2)
+
+        return hook
+
+    def _output(self, number: int, name: str) -> Callable[..., None]:
+        def hook(_module: nn.Module, _args: Any, output: Tensor) -> None:
+            self._tensors[number, name] = output.detach().flatten(0, -2)
+
+        return hook
+
+    def _note_routed(self, routed: RoutedCoefficients) -> None:
+        if self.factor != 1.0:
+            routed = replace(
+                routed,
+                coefficients=routed.coefficients * self.factor,
+                weights=routed.weights * self.factor,
+            )
+        self._routed = routed
+
+    def _begin(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._x = first_tensor(args or (kwargs.get("hidden_states"),))
+        self._tensors, self._routed = {}, None
+
+    def _end(self, _module: nn.Module, _args: Any, output: Any) -> Any:
+        y = first_tensor(output)
+        assert y is not None
+        assert self._x is not None
+        assert self._routed is not None
+        reading = MixtureReading(
+            self, self._x.flatten(0, -2), y.flatten(0, -2), self._routed, self._tensors
+        )
+        self._tensors, self._routed, self._x = {}, None, None
+        for listener in dict.fromkeys(self._listeners):  # several hooks, one call
+            changed = listener(reading)
+            if changed is not None:
+                reading.y = changed
+        if reading.y.data_ptr() == y.data_ptr():
+            return None
+        new = reading.y.view_as(y)
+        return new if isinstance(output, Tensor) else (new, *output[1:])
+
+
+def one_maps(one: SharedExpert) -> list[LinearPart]:
+    """The maps of a shared expert."""
+    return [one.key_map, one.value_map] + ([one.gate_map] if one.gate_map else [])
+
+
+class StandIn(nn.Module):
+    """Stands for a map that a mixture spreads over its experts; not a part of the model."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        super().__init__()
+        self.mixture = mixture
+
+    @property
+    def hooked(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self._forward_hooks or self._forward_pre_hooks)
+
+    def forward(self, _given: Tensor, result: Tensor) -> Tensor:
+        """What the experts made of it."""
+        return result
+
+    def register_forward_pre_hook(self, *args: Any, **options: Any) -> RemovableHandle:
+        """As in any module; the mixture is read until the hook is removed."""
+        return self.mixture.present(super().register_forward_pre_hook(*args, **options))
+
+    def register_forward_hook(self, *args: Any, **options: Any) -> RemovableHandle:
+        """As in any module; the mixture is read until the hook is removed."""
+        return self.mixture.present(super().register_forward_hook(*args, **options))
+
+
+class ValueStandIn(StandIn):
+    """Stands for the value map: coefficients in, their values' sum out."""
+
+    def forward(self, coefficients: Tensor, reading: MixtureReading) -> Tensor:  # type: ignore[override]
+        """The mixture's own sum, with what a hook has changed added."""
+        change = coefficients - reading.coefficients
+        columns = change.any(dim=0).nonzero()[:, 0]
+        if not len(columns):
+            return reading.y
+        values = self.mixture.values_at(columns)
+        return reading.y + (change[:, columns].float() @ values.float()).to(reading.y.dtype)
+
+
+@dataclass(frozen=True)
+class MixtureMap:
+    """The keys, gate keys or values of a mixture where a dense layer has a linear map."""
+
+    mixture: Mixture
+    role: Role
+
+    @property
+    def module(self) -> nn.Module:
+        """What to put hooks on."""
+        return getattr(self.mixture, self.role)  # type: ignore[no-any-return]
+
+    @property
+    def weight(self) -> Tensor:
+        """[out, in]; a copy."""
+        rows = self.mixture.rows(self.role)
+        return rows.T if self.role == "values" else rows
+
+    @property
+    def shape(self) -> torch.Size:
+        """The weight's shape, without its numbers."""
+        memories, width = self.mixture.parts.memories, self.mixture.width
+        return torch.Size((width, memories) if self.role == "values" else (memories, width))
+
+    @property
+    def bias(self) -> None:
+        """None: what the parts add depends on the router; `Mixture.biases` has it."""
+        return
+
+    def of(self, rows: Tensor, dim: int = 0) -> Tensor:
+        """All of it: no part of a mixture is fused with another."""
+        del dim
+        return rows

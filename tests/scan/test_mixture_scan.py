@@ -1,0 +1,98 @@
+"""A layer of experts: each sees only what is routed to it, and nothing else about it is new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ffmem.models.experts import RoutedCoefficients
+from ffmem.scan.layer_scan import LayerScan, LayerState
+from ffmem.scan.passes import torch_pass as sweep
+from ffmem.scan.settings import ScanSettings
+from tests.scan.brute_force import FakeBatch, Reading, assert_same, batched, brute_force, readings
+from tests.scan.test_layer_scan import scan_settings, split
+
+EXPERTS, SIZE = 4, 3
+
+
+def route(sentences: list[Reading], chosen: int, generator: torch.Generator) -> list[Reading]:
+    """Every place with a few experts of its own, so that the others' coefficients are 0."""
+    made = []
+    for sentence in sentences:
+        picked = torch.rand(len(sentence.m), EXPERTS, generator=generator).argsort(1)[:, :chosen]
+        on = torch.zeros(len(sentence.m), EXPERTS).scatter(1, picked, 1.0)
+        on = torch.cat([on.repeat_interleave(SIZE, 1), torch.ones(len(on), 1)], 1)
+        width = sentence.m.shape[1]
+        made.append(replace(sentence, m=sentence.m * on[:, :width]))
+    return made
+
+
+def take_in(layer: LayerScan, m: Tensor, batch: FakeBatch, shared: int) -> None:
+    """Feed a dense table of coefficients as a mixture: lines of those that are not all 0."""
+    table = m[..., : EXPERTS * SIZE].unflatten(-1, (EXPERTS, SIZE)).flatten(0, 1)
+    expert, place = table.any(-1).T.nonzero(as_tuple=True)
+    lines = table[place, expert]
+    routed = RoutedCoefficients(lines, torch.ones(len(lines)), lines, expert, place)
+    layer.take_in_mixture(routed, [m[..., EXPERTS * SIZE :]] if shared else [], batch)
+
+
+def scan(
+    sentences: list[Reading], chosen: ScanSettings, shape: tuple[int, int], pieces: int, shared: int
+) -> LayerState:
+    layer = LayerScan(EXPERTS * SIZE + shared, chosen, use_kernel=False)
+    for number, piece in enumerate(split(sentences, pieces, True)):
+        take_in(layer, *batched(piece, *shape), shared)
+        if number % 2:
+            layer.state()  # raises the bars
+    return layer.state()
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    chosen=scan_settings,
+    seed=st.integers(0, 1000),
+    pieces=st.integers(1, 12),
+    shape=st.tuples(st.integers(0, 1), st.integers(0, 2)),
+    routing=st.tuples(st.integers(0, EXPERTS), st.integers(0, 1)),
+    compiled=st.booleans(),
+)
+def test_experts_keep_what_brute_force_keeps_of_a_table_with_zeros(
+    chosen: ScanSettings,
+    seed: int,
+    pieces: int,
+    shape: tuple[int, int],
+    routing: tuple[int, int],
+    compiled: bool,
+) -> None:
+    experts, shared = routing
+    generator = torch.Generator().manual_seed(seed)
+    sentences = route(readings(generator, 20, EXPERTS * SIZE + shared), experts, generator)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(sweep, "compiled_loop", lambda: None)
+        found = scan(sentences, chosen, shape, pieces, shared)
+    assert_same(found, brute_force(sentences, chosen, shape[0]))
+
+
+def test_states_of_two_halves_merge_into_that_of_the_whole() -> None:
+    chosen = ScanSettings(top=4, sample=3, signed=True)
+    generator = torch.Generator().manual_seed(3)
+    sentences = route(readings(generator, 60, EXPERTS * SIZE + 1), 2, generator)
+    one, other = (scan(half, chosen, (1, 0), 7, 1) for half in (sentences[:25], sentences[25:]))
+    assert_same(one.merge(other), scan(sentences, chosen, (1, 0), 9, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_gives_what_brute_force_gives(dtype: torch.dtype) -> None:
+    chosen = ScanSettings(top=4, sample=3, signed=True)
+    generator = torch.Generator().manual_seed(5)
+    sentences = route(readings(generator, 50, EXPERTS * SIZE), 2, generator)
+    layer = LayerScan(EXPERTS * SIZE, chosen, use_kernel=False)
+    for piece in split(sentences, 20, True):
+        take_in(layer, *batched(piece, 1, 1, dtype), 0)
+    assert_same(layer.state(), brute_force(sentences, chosen, 1))
