@@ -3,7 +3,8 @@
 A *state* is a whole residual (r or o); a *piece* is something that is added to it (y or a value).
 The paper's model has no final norm, so everything goes straight through the output embedding.
 Where there is one, a state passes through it as in the model, and a piece through its linear part
-only, because a piece has no scale of its own.
+only, because a piece has no scale of its own. For the same reason the soft cap that some models put
+on their logits is left out for a piece: far above the cap all logits would become the cap itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import Head
 
@@ -76,7 +78,7 @@ def logits(
     if how == "apply":
         embedded = _through(head.chain, h.to(model.dtype))
     else:
-        embedded = _through(_linear(head.rest), _fold(head, h, how, size).to(model.dtype))
+        embedded = _through_linear(head.rest, _fold(head, h, how, size))
     scores = _scores(
         embedded.to(head.device) * head.before, _embedding(head, lens), model.vocab_size
     )
@@ -86,12 +88,13 @@ def logits(
     if constant is not None:
         shift, bias = constant
         scores = scores + (bias if wanted else 0) + shift * (int(wanted) - int(already))
-    return head.finish(scores)
+    of_its_size = how in ("apply", "frozen") or not head.chain
+    return head.finish(scores) if kind == "state" and of_its_size else head.rescale(scores)
 
 
 def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
     if head.norm is None or how == "none":
-        return h
+        return h.float()
     folded = head.norm.fold(h)
     if how == "fold":
         return folded
@@ -100,9 +103,17 @@ def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
     return folded / size.to(folded.device)
 
 
-def _linear(modules: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
-    """Only linear maps act on a piece; a head with a non-linear part is skipped whole."""
-    return modules if all(isinstance(module, nn.Linear) for module in modules) else ()
+def _through_linear(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
+    """Through linear maps in float32, whatever their type; a head with another part is skipped."""
+    if not all(isinstance(module, nn.Linear) for module in modules):
+        return h
+    for module in modules:
+        weight, bias = tensor_of(module, "weight"), tensor_of(module, "bias")
+        assert weight is not None
+        h = nn.functional.linear(
+            h.to(weight.device).float(), weight.float(), None if bias is None else bias.float()
+        )
+    return h
 
 
 def _through(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
@@ -131,7 +142,7 @@ def _constant(head: Head, lens: Lens, words: int) -> tuple[Tensor, Tensor] | Non
     embedding = _embedding(head, lens)
     shift = torch.zeros(words, device=head.device)
     if head.norm is not None:
-        moved = _through(_linear(head.rest), head.norm.shift.to(embedding.dtype)).to(head.device)
+        moved = _through_linear(head.rest, head.norm.shift.to(head.device)).to(head.device)
         shift = _scores(moved * head.before, embedding, words)
     bias = torch.zeros_like(shift) if head.bias is None else head.bias[:words].float()
     return shift, bias
