@@ -90,9 +90,9 @@ def stop_word_ids(
     commonest word tokens of `text`.
     """
     words = model.token_texts
-    spaced = any(len(word) > 1 and word[0] == " " for word in words)
     if stopwords == "function_words":
-        return torch.tensor([_is_function_word(word, spaced) for word in words])
+        listed = torch.tensor([word.strip().lower() in FUNCTION_WORDS for word in words])
+        return listed & word_starts(model)
     counts = torch.bincount(text, minlength=model.vocab_size)[: model.vocab_size]
     whole = torch.tensor([any(letter.isalnum() for letter in word) for word in words])
     found = torch.zeros(model.vocab_size, dtype=torch.bool)
@@ -108,6 +108,31 @@ def punctuation_ids(model: LanguageModel) -> Tensor:
     )
 
 
-def _is_function_word(word: str, spaced: bool) -> bool:
-    begins = not spaced or word[:1] == " "
-    return begins and word.strip().lower() in FUNCTION_WORDS
+# How vocabularies mark a token that begins a word: SentencePiece, byte-level BPE, plain spaces.
+BEGIN_MARKS = ("\u2581", "\u0120", " ")
+CONTINUE_MARK = "##"  # WordPiece marks the tokens that go on with a word instead
+
+
+def word_starts(model: LanguageModel) -> Tensor:
+    """[token], true for tokens that begin a word, by the tokenizer's own marks.
+
+    The text of a single token does not tell: SentencePiece tokenizers leave the space out. The mark
+    that most tokens carry is the vocabulary's; where none has one, every token begins a word.
+    """
+    names = _vocabulary(model)
+    carriers = {
+        mark: torch.tensor([len(name) > len(mark) and name.startswith(mark) for name in names])
+        for mark in (*BEGIN_MARKS, CONTINUE_MARK)
+    }
+    mark = max(carriers, key=lambda one: int(carriers[one].sum()))
+    found = carriers[mark]
+    return ~found if mark == CONTINUE_MARK or not found.any() else found
+
+
+def _vocabulary(model: LanguageModel) -> list[str]:
+    """Every token as its vocabulary writes it, marks included."""
+    if model.tokenizer is None:
+        return list(model.token_texts)
+    names = model.tokenizer.convert_ids_to_tokens(list(range(model.vocab_size)))
+    plain = (name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in names)
+    return [name or "" for name in plain]

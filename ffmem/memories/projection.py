@@ -3,7 +3,8 @@
 A *state* is a whole residual (r or o); a *piece* is something that is added to it (y or a value).
 The paper's model has no final norm, so everything goes straight through the output embedding.
 Where there is one, a state passes through it as in the model, and a piece through its linear part
-only, because a piece has no scale of its own.
+only, because a piece has no scale of its own. For the same reason the soft cap that some models put
+on their logits is left out for a piece: far above the cap all logits would become the cap itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import Embed, Head
 
@@ -83,7 +85,7 @@ def logits(
     if how == "apply":
         embedded = _through(head.chain, h.to(model.dtype))
     else:
-        embedded = _through(_linear(head.rest), _fold(head, h, how, size).to(model.dtype))
+        embedded = _through_linear(head.rest, _fold(head, h, how, size))
     state = embedded.to(head.device) * head.before
     adaptive = lens.is_adaptive(head)  # then every token counts, for the sums over a band
     vectors = head.vectors(lens.embed)
@@ -98,12 +100,13 @@ def logits(
         scores = scores + head.bias[: len(vectors)].float()
     if adaptive:
         scores = head.log_probabilities(scores, state)[..., : model.vocab_size]
-    return head.finish(scores)
+    of_its_size = how in ("apply", "frozen") or not head.chain
+    return head.finish(scores) if kind == "state" and of_its_size else head.rescale(scores)
 
 
 def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
     if head.norm is None or how == "none":
-        return h
+        return h.float()
     folded = head.norm.fold(h)
     if how == "fold":
         return folded
@@ -112,9 +115,17 @@ def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
     return folded / size.to(folded.device)
 
 
-def _linear(modules: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
-    """Only linear maps act on a piece; a head with a non-linear part is skipped whole."""
-    return modules if all(isinstance(module, nn.Linear) for module in modules) else ()
+def _through_linear(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
+    """Through linear maps in float32, whatever their type; a head with another part is skipped."""
+    if not all(isinstance(module, nn.Linear) for module in modules):
+        return h
+    for module in modules:
+        weight, bias = tensor_of(module, "weight"), tensor_of(module, "bias")
+        assert weight is not None
+        h = nn.functional.linear(
+            h.to(weight.device).float(), weight.float(), None if bias is None else bias.float()
+        )
+    return h
 
 
 def _through(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
@@ -126,8 +137,8 @@ def _through(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
 def _shift(head: Head) -> Tensor:
     """[width]: what the norm's shift is in front of the embedding; every state gets it."""
     assert head.norm is not None
-    kind = head.vectors().bands[0].rows.dtype
-    return _through(_linear(head.rest), head.norm.shift.to(kind)).to(head.device) * head.before
+    shift = _through_linear(head.rest, head.norm.shift.to(head.device))
+    return shift.to(head.device) * head.before
 
 
 def additive(lens: Lens) -> Lens:

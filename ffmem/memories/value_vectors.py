@@ -25,7 +25,7 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
     """
     values, norm = layer.values_at(indices), norm_after(layer)
     values = values if norm is None else norm.fold(values)
-    return values if layer.scale == 1.0 else values * layer.scale
+    return values if layer.scale == 1.0 else values.float() * layer.scale
 
 
 def value_measures(layer: FeedForward, m: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:

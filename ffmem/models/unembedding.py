@@ -284,7 +284,11 @@ class Head:
 
     def finish(self, logits: Tensor) -> Tensor:
         """The model's own monotone last steps: scale, soft cap."""
-        return apply_softcap(logits if self.scale == 1.0 else logits * self.scale, self.softcap)
+        return apply_softcap(self.rescale(logits), self.softcap)
+
+    def rescale(self, logits: Tensor) -> Tensor:
+        """The last steps without the cap, which is only for logits of the model's own size."""
+        return logits if self.scale == 1.0 else logits * self.scale
 
 
 def _tensor(module: nn.Module, name: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from ffmem.errors import ModelError
 from ffmem.models.block_forms import block_places, families_of, fit_layer
 from ffmem.models.checks import last_state, measure_identity, refuse_non_causal
-from ffmem.models.device_placement import device_of
+from ffmem.models.device_placement import device_of, own_parameters
 from ffmem.models.discovery import (
     families_by_block,
     family_by_structure,
@@ -25,6 +26,8 @@ from ffmem.models.unembedding import head_of, token_count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+ROOM = 4 * 2**30  # bytes of a GPU that stay for what is computed
 
 
 @torch.no_grad()
@@ -45,6 +48,28 @@ def wrap(
     model = without_peft(model)
     with evaluation_mode(model):
         return wrap_in_evaluation(model, tokenizer, name, revision)
+
+
+def float32_copy(model: LanguageModel) -> LanguageModel:
+    """The same weights and device with 32 bits a number, where the biggest logit must be exact.
+
+    A model of 32 bits is given as it is, and so is one that is spread over devices or whose copy
+    would not fit beside it on its GPU.
+    """
+    if model.dtype not in (torch.bfloat16, torch.float16) or not _has_room_for_copy(model):
+        return model
+    whole = copy.deepcopy(model.model).float()
+    return wrap(whole, model.tokenizer, model.name, model.revision)
+
+
+def _has_room_for_copy(model: LanguageModel) -> bool:
+    """Whether weights of twice the size fit beside the model, by the size of its device."""
+    if len(model.devices) > 1 or len(set(getattr(model.model, "hf_device_map", {}).values())) > 1:
+        return False
+    if model.device.type != "cuda":
+        return True
+    held = sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
+    return 3 * held + ROOM <= torch.cuda.get_device_properties(model.device).total_memory
 
 
 def wrap_in_evaluation(

@@ -23,6 +23,7 @@ from ffmem.execution.run import ScanPlan, run_scan, sentence_settings
 from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import DTYPES, load, resolve_device
+from ffmem.models.wrapping import float32_copy
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
 
@@ -84,8 +85,8 @@ class StudyInputs:
 
     @cached_property
     def reading(self) -> SampleRecord:
-        """All layers at the validation prefixes."""
-        return record_sample(self.model, self.sample)
+        """All layers at the validation prefixes; in 32 bits, because 16 change some top tokens."""
+        return record_sample(float32_copy(self.model), self.sample)
 
     def _sentences(self) -> Iterator[Sentences]:
         key = self.store.manifest.key

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from ffmem.analyses.composition import composition
-from ffmem.analyses.english import punctuation_ids, stop_word_ids
+from ffmem.analyses.english import punctuation_ids, stop_word_ids, word_starts
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.test_prefix_sample import sample_for
 
@@ -73,6 +77,7 @@ class Words:
     """A tokenizer of four tokens, enough to ask which are stop words."""
 
     vocab_size = 6
+    tokenizer = None
     token_texts = (" the", "the", " river", ".", " Of", " 'n")
 
 
@@ -82,3 +87,39 @@ def test_stop_words_begin_a_word_and_ignore_capitals() -> None:
     commonest = stop_word_ids(Words(), text, "top100")  # type: ignore[arg-type]
     assert commonest.tolist() == [True, False, True, False, False, False]
     assert punctuation_ids(Words()).tolist() == [False, False, False, True, False, False]  # type: ignore[arg-type]
+
+
+PIECES = {  # the same five pieces as each kind of vocabulary writes them
+    "sentencepiece": ["<unk>", "\u2581the", "the", "\u2581river", "re", "\u2581Of"],
+    "byte-level": ["<unk>", "\u0120the", "the", "\u0120river", "re", "\u0120Of"],
+    "wordpiece": ["[UNK]", "the", "##the", "river", "##re", "Of"],
+}
+
+
+def tokenizer_of(style: str) -> PreTrainedTokenizerFast:
+    """A real tokenizer of that kind, whose decoder treats spaces as such tokenizers do."""
+    words = {piece: number for number, piece in enumerate(PIECES[style])}
+    kinds = {
+        "sentencepiece": (models.BPE(words, []), decoders.Metaspace()),
+        "byte-level": (models.BPE(words, []), decoders.ByteLevel()),
+        "wordpiece": (models.WordPiece(words, unk_token="[UNK]"), decoders.WordPiece()),
+    }
+    inner = Tokenizer(kinds[style][0])
+    inner.decoder = kinds[style][1]
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token=PIECES[style][0])
+
+
+@pytest.mark.parametrize("style", PIECES)
+def test_word_starts_are_the_marks_of_the_vocabulary(style: str) -> None:
+    """A piece inside a word ('the' in 'bathed', 're' in 'hundred') is not a stop word."""
+    model = wrap(tiny_model("opt"), tokenizer_of(style))
+    assert model.vocab_size == 6
+    found = stop_word_ids(model, torch.zeros(0, dtype=torch.long)).tolist()
+    assert found == [False, True, False, False, False, True]
+    starts = word_starts(model).tolist()
+    assert starts[1:] == [True, False, True, False, True]
+
+
+def test_where_no_token_has_a_mark_every_token_begins_a_word() -> None:
+    model = wrap(tiny_model("opt"), tiny_tokenizer())  # one token a byte
+    assert word_starts(model).all()

@@ -149,3 +149,37 @@ def test_a_residual_multiplier_is_folded_into_the_values() -> None:
     torch.testing.assert_close(
         reading.m @ value_vectors(reading.layer), reading.y, rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("size", [1.0, 290.0, 870.0])
+def test_a_soft_cap_does_not_decide_the_ranking_of_pieces(size: float) -> None:
+    """Far above the cap every capped logit is the cap itself, and the lowest id would win."""
+    model = wrap(tiny_model("gemma2", final_logit_softcapping=30.0), tiny_tokenizer())
+    assert (model.head.softcap, model.head.norm is not None) == (30.0, True)
+    pieces = torch.randn(200, model.hidden_size, generator=torch.Generator().manual_seed(0))
+    embedding = model.head.embedding[: model.vocab_size].double()
+    exact = model.head.norm.fold(pieces).double() @ embedding.T  # type: ignore[union-attr]
+    pieces *= (size / exact.max(dim=1, keepdim=True).values).float()
+    exact *= size / exact.max(dim=1, keepdim=True).values
+    assert_best(top_tokens(model, pieces, "piece", 1).tokens[:, 0], exact)
+    middle = exact.argsort(dim=1, descending=True)[:, 5]
+    for found, target, row in zip(
+        token_ranks(model, pieces, middle, "piece"), middle, exact, strict=True
+    ):
+        assert_rank(found, target, row)
+
+
+def test_a_soft_cap_stays_on_whole_states() -> None:
+    model = wrap(tiny_model("gemma2", final_logit_softcapping=5.0), tiny_tokenizer())
+    state = record(model, TEXT, "o")[-1].o[0]
+    tokens = model.encode(TEXT)
+    expected = model.model(tokens).logits[0, :, : model.vocab_size]
+    torch.testing.assert_close(logits(model, state, "state"), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_folded_pieces_of_a_sixteen_bit_model_are_not_rounded() -> None:
+    model = load("tiny:llama", dtype="bfloat16")
+    pieces = torch.randn(50, model.hidden_size, generator=torch.Generator().manual_seed(1))
+    embedding = model.head.embedding[: model.vocab_size].double()
+    exact = model.head.norm.fold(pieces).double() @ embedding.T  # type: ignore[union-attr]
+    torch.testing.assert_close(logits(model, pieces, "piece").double(), exact, rtol=0, atol=1e-4)

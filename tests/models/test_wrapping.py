@@ -8,8 +8,9 @@ import torch
 from ffmem.errors import ModelError
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
 from ffmem.memories.recording import record
+from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.models.wrapping import wrap
+from ffmem.models.wrapping import float32_copy, wrap
 
 TEXT = "the river runs"
 
@@ -70,3 +71,21 @@ def test_a_learned_prompt_is_refused() -> None:
     config = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
     with pytest.raises(ModelError, match=r"pass its get_base_model\(\)"):
         wrap(peft.get_peft_model(tiny_model("llama"), config))
+
+
+def test_a_copy_in_32_bits_holds_the_same_weights_and_leaves_the_model_alone() -> None:
+    model = load("tiny:llama", dtype="bfloat16")
+    copy = float32_copy(model)
+    assert (model.dtype, copy.dtype) == (torch.bfloat16, torch.float32)
+    assert copy.model is not model.model
+    for one, other in zip(model.model.parameters(), copy.model.parameters(), strict=True):
+        assert one.dtype == torch.bfloat16
+        assert torch.equal(one.float(), other)
+    assert float32_copy(copy) is copy
+
+
+def test_a_model_whose_copy_has_no_room_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load("tiny:llama", dtype="bfloat16")
+    spread = {"model": 0, "lm_head": "cpu"}
+    monkeypatch.setattr(model.model, "hf_device_map", spread, raising=False)
+    assert float32_copy(model) is model

@@ -17,13 +17,16 @@ from ffmem.errors import FfmemError, StoreError
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
+from ffmem.models.tiny import tiny_model
+from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.memory_page import MemoryPage
 from ffmem.studies.estimates import estimate
-from ffmem.studies.inputs import Sizes, scanned_model
+from ffmem.studies.inputs import Sizes, StudyInputs, scanned_model
 from ffmem.studies.study import Study, open_study
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
+from tests.small_study import FEW
 
 Capture = pytest.CaptureFixture[str]
 
@@ -144,6 +147,19 @@ def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, cor
     assert again.dtype == torch.float32
     for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(expected.float(), found.bfloat16().float())
+
+
+def test_section_5_reads_a_16_bit_model_in_32_bits(tmp_path: Path, corpus: Path) -> None:
+    plan = ScanPlan(
+        Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
+    )
+    rounded = load("tiny:opt", dtype="bfloat16")
+    exact = wrap(tiny_model("opt").bfloat16().float(), rounded.tokenizer)
+    store = run_scan(rounded, plan, tmp_path / "scan")
+    found, expected = (StudyInputs(one, store, FEW).reading for one in (rounded, exact))
+    for field in ("probability", "push_on_new"):
+        one, other = (getattr(record.predictions[0], field) for record in (found, expected))
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_all_memories_as_a_data_frame(toy_study: Study, gated_study: Study) -> None:
