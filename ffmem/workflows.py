@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,13 +22,14 @@ from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.inputs import PAPER, SIZES, Sizes, StudyInputs
+from ffmem.store.folder import StudyFolder
+from ffmem.studies.inputs import PAPER, SIZES, Sizes, StudyInputs, untrained_inputs
 from ffmem.studies.registry import ANALYSES, parse_names
 from ffmem.studies.runner import AnalysisEvent, run_analyses
 from ffmem.studies.runner import Watch as AnalysisWatch
 from ffmem.studies.study import Study, open_study
 
-REPORT = "report"
+REPORT, TWIN = "report", "untrained twin"
 Texts = str | Path | Iterable[str] | Source  # a str is a path, never the text itself
 
 
@@ -66,7 +68,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     return Study(run.run_scan(subject, plan, location(out)))
 
 
-def run_study(
+def run_study(  # noqa: PLR0913 - a keyword for each setting
     model: str | LanguageModel,
     texts: Texts,
     out: str | Path,
@@ -74,6 +76,7 @@ def run_study(
     size: Literal["small", "paper"] = "small",
     valid: Texts | None = None,
     only: Sequence[str] | None = None,
+    twin: bool = True,
     **settings: Any,
 ) -> Study:
     """Scan, then run every analysis of the paper, draw the figures and write a report into `out`.
@@ -82,7 +85,9 @@ def run_study(
     is validation text, named as `texts` is; without it the scanned text serves (for the embedded
     model, its own). `only` is a list of analyses, as in `only=["values", "refinement"]`; all other
     settings are those of `run_scan`. Results that are there for the same settings are kept. An
-    analysis that fails leaves the others: a warning names it.
+    analysis that fails leaves the others: a warning names it. `twin` also studies an untrained
+    model of the same shape on the same text, without which no claim can hold; it about doubles the
+    time.
     """
     if size not in SIZES:
         raise FfmemError(f"there is no size {size!r}; choose among {', '.join(SIZES)}")
@@ -95,7 +100,7 @@ def run_study(
     subject = load(model, device=device) if isinstance(model, str) else model
     store = run_scan(subject, source, out, **settings).store
     inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
-    study, _ = analyse_and_report(inputs, names, location(out))
+    study, _ = analyse_and_report(inputs, names, location(out), twin=source if twin else None)
     if study.failures:
         warnings.warn(f"these analyses failed: {', '.join(study.failures)}", stacklevel=2)
     return study
@@ -111,6 +116,7 @@ class StudyPlan:
     only: tuple[str, ...] = tuple(ANALYSES)
     seed: int = 0
     cluster: Cluster | None = None  # where the scan runs; None: in this process
+    twin: bool = True  # study an untrained model of the same shape too
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,8 @@ def run_study_plan(
     """
     store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)
     inputs = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
-    return analyse_and_report(inputs, plan.only, out, again, watches.analyses)
+    twin = plan.scan.source if plan.twin else None
+    return analyse_and_report(inputs, plan.only, out, again, watches.analyses, twin)
 
 
 def analyse_and_report(
@@ -144,9 +151,12 @@ def analyse_and_report(
     out: Path,
     again: Collection[str] = (),
     watch: AnalysisWatch = lambda _event: None,
+    twin: Source | None = None,
 ) -> tuple[Study, list[AnalysisEvent]]:
-    """Everything after the scan."""
+    """Everything after the scan; `twin` is the text that an untrained twin is to scan."""
     events = run_analyses(inputs, names, out, again, watch, take_over=names)
+    if twin is not None:
+        events += run_twin(inputs, names, StudyFolder(out).control.root, again, watch, twin)
     found = open_study(out)
     from ffmem.report.report_writer import write_report  # Altair is slow, and a scan needs none
 
@@ -160,3 +170,38 @@ def analyse_and_report(
         events.append(AnalysisEvent(REPORT, "made"))
     watch(events[-1])
     return found, events
+
+
+def run_twin(  # noqa: PLR0913 - what a study takes, and its text
+    inputs: StudyInputs,
+    names: Sequence[str],
+    folder: Path,
+    again: Collection[str],
+    watch: AnalysisWatch,
+    text: Source,
+) -> list[AnalysisEvent]:
+    """Scan and analyse the untrained twin, as far as verdicts need it; one event, and failures."""
+    from ffmem.report.paper_claims import CLAIMS
+
+    judged = {name for claim in CLAIMS for name in claim.analyses}
+    began = time.monotonic()
+    watch(AnalysisEvent(TWIN, "begun"))
+    try:
+        untrained = untrained_inputs(inputs, folder, text)
+    except FfmemError as error:
+        reason = f"{error} (delete {folder} if it holds an earlier twin)"
+        events = [AnalysisEvent(TWIN, "failed", time.monotonic() - began, reason)]
+    else:
+        wanted = [name for name in names if name in judged]
+        ended = run_analyses(untrained, wanted, folder, again, take_over=wanted)
+        kept = all(one.state == "kept" for one in ended)
+        events = [
+            replace(one, analysis=f"{TWIN}: {one.analysis}")
+            for one in ended
+            if one.state == "failed"
+        ]
+        seconds = time.monotonic() - began
+        events.append(AnalysisEvent(TWIN, "kept" if kept else "made", seconds))
+    for event in events:
+        watch(event)
+    return events

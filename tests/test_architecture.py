@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "patterns",
         "figures",
     },
-    "workflows": {"corpus", "models", "scan", "execution", "studies", "report"},
+    "workflows": {"corpus", "models", "scan", "store", "execution", "studies", "report"},
     "report": {"patterns", "analyses", "figures", "store", "studies"},
     "explorer": {
         "models",

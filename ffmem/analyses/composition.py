@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.analyses.effects import Effects, activity_effects, case_effects, lowest_layer_effect
 from ffmem.analyses.english import StopWords, punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import Coefficients, SampleRecord, tops
 from ffmem.analyses.statistics import Interval, wilson
@@ -78,7 +79,7 @@ class AgreeingCases:
 
 @dataclass(frozen=True)
 class Composition:
-    """Section 5.1 of the paper on one sample."""
+    """Section 5.1 of the paper on one sample; `effects` are what its claims rest on."""
 
     activity: tuple[LayerActivity, ...]
     zero_agreement: tuple[LayerZeroAgreement, ...]
@@ -87,6 +88,7 @@ class Composition:
     stop_word_by_layer: tuple[Interval, ...]
     prefixes: int
     seed: int
+    effects: Effects = field(default_factory=dict)
 
 
 def composition(
@@ -105,7 +107,20 @@ def composition(
         stop_word_by_layer=_by_layer(stops[top], agree),
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
+        effects=composition_effects(reading, stops[top]),
     )
+
+
+def composition_effects(reading: SampleRecord, stop_word: Tensor) -> Effects:
+    """Differences by prefix; `stop_word` [prefix, layer] says whether top(y) is one."""
+    found = reading.coefficients
+    agree = found.matches_y > 0
+    short = (reading.sample.positions < SHORT)[:, None].expand_as(agree)
+    return {
+        **activity_effects(found.active.double() / torch.tensor(reading.memories)),
+        "composed": lowest_layer_effect((~agree).double()),
+        **case_effects(agree, {"stop_words": stop_word, "short_prefixes": short}),
+    }
 
 
 def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:

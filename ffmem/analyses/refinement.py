@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import agreement_of_shuffles
+from ffmem.analyses.effects import Effects, decision_effects
 from ffmem.analyses.inputs.layer_readings import Predictions, SampleRecord
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
 
@@ -92,13 +93,17 @@ class ConventionSteps:
 
 @dataclass(frozen=True)
 class Refinement:
-    """Section 5.2 of the paper on one sample, under every convention that makes a difference."""
+    """Section 5.2 of the paper on one sample, under every convention that makes a difference.
+
+    `effects` are what its claims rest on, under the default convention.
+    """
 
     conventions: tuple[ConventionSteps, ...]
     entropy: tuple[LengthEntropy, ...]
     prefixes: int
     seed: int
     vocabulary: int
+    effects: Effects = field(default_factory=dict)
 
 
 def refinement(reading: SampleRecord, words: int, generator: torch.Generator) -> Refinement:
@@ -117,6 +122,7 @@ def refinement(reading: SampleRecord, words: int, generator: torch.Generator) ->
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
         vocabulary=words,
+        effects=decision_effects(reading.predictions[0]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
+from ffmem.analyses.effects import Effects, removal_effects
 from ffmem.analyses.inputs.shortened_prefixes import (
     CoefficientQuery,
     ShortenedSentence,
@@ -76,7 +77,10 @@ class LayerRemoval:
 
 @dataclass(frozen=True)
 class Removal:
-    """Fig 3: the change of the coefficient by layer and by the token removed."""
+    """Fig 3: the change of the coefficient by layer and by the token removed.
+
+    `effects` are what its claims rest on, by key.
+    """
 
     layers: tuple[LayerRemoval, ...]
     drawn: dict[int, tuple[str, ...]]  # the keys of every layer
@@ -85,6 +89,7 @@ class Removal:
     passes: int  # rows that the model read
     tokens: int  # tokens in them
     variant: Variant = AS_PUBLISHED
+    effects: Effects = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,30 @@ def removal(
         _layer(layer, triggers, _Table(table, where), generator) for layer in sorted(drawn)
     )
     names = {layer: tuple(str(key) for key in found) for layer, found in drawn.items()}
-    return Removal(layers, names, top, seed, answers.rows, answers.tokens, variant)
+    effects = removal_effects([_changes_by_key(layer, triggers, table) for layer in sorted(drawn)])
+    return Removal(layers, names, top, seed, answers.rows, answers.tokens, variant, effects)
+
+
+def _changes_by_key(layer: int, triggers: _Triggers, coefficients: Tensor) -> Tensor:
+    """[key, 6] of a layer: sum and number of the changes without first, last, random token.
+
+    A trigger counts if it fires when read again and has all three.
+    """
+    rows = {row: place for place, row in enumerate(_keys_of(layer, triggers))}
+    mine = torch.from_numpy(np.isin(triggers.key, list(rows)))
+    m = coefficients[mine]
+    whole = (m[:, 0] > 0) & ~m.isnan().any(dim=1)
+    key = torch.tensor([rows[row] for row in triggers.key[mine.numpy()].tolist()], dtype=torch.long)
+    changes = 100 * (m[whole, 1:] / m[whole, :1] - 1)
+    columns = torch.stack([changes, torch.ones_like(changes)], dim=2).reshape(len(changes), -1)
+    return torch.zeros(len(rows), columns.shape[1], dtype=torch.float64).index_add_(
+        0, key[whole], columns
+    )
+
+
+def _keys_of(layer: int, triggers: _Triggers) -> list[int]:
+    """The rows of a layer's keys."""
+    return [row for row, key in enumerate(triggers.keys) if key.layer == layer]
 
 
 def _triggers(store: ScanStore, keys: list[Address], top: int) -> _Triggers:
@@ -182,7 +210,7 @@ class _Table:
 def _layer(
     layer: int, triggers: _Triggers, table: _Table, generator: torch.Generator
 ) -> LayerRemoval:
-    of_layer = [row for row, key in enumerate(triggers.keys) if key.layer == layer]
+    of_layer = _keys_of(layer, triggers)
     mine = torch.from_numpy(np.isin(triggers.key, of_layer))
     key = torch.from_numpy(triggers.key)[mine] - (of_layer[0] if of_layer else 0)
     m = table.coefficients[mine]

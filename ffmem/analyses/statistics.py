@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,3 +77,77 @@ def pool_by_key(
     means = sums[drawn].sum(dim=1) / counts[drawn].sum(dim=1)
     low, high = means.quantile(torch.tensor([(1 - level) / 2, (1 + level) / 2]).double())
     return Interval(float(sums.sum() / counts.sum()), float(low), float(high), len(sums))
+
+
+RESAMPLES = 2000  # rounds of a bootstrap that a verdict rests on
+FEWEST_MISSED = 3  # units that can all be missed with a chance of 5 % per n: the rule of three
+
+
+def resample(
+    tallies: Tensor,
+    statistic: Callable[[Tensor], Tensor],
+    largest: float = 1.0,
+    rounds: int = RESAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """A statistic of sums over units, and its percentile interval when whole units are resampled.
+
+    `tallies` [unit, number] has one row for each independent unit, a prefix or a key, with all that
+    was counted on it: what is compared within a unit stays paired. `statistic` turns sums
+    [..., number] into one number each. No interval is narrower than what three more units, each
+    `largest` away, would do: a sample without any exception does not mean that there is none.
+    Rows of zeros are units on which nothing was counted, and are left out. The draws depend on
+    nothing but the number of units, so that equal tallies give equal intervals.
+    """
+    tallies = tallies[(tallies != 0).any(dim=1)]
+    count = len(tallies)
+    if count == 0:
+        return Interval(float("nan"), float("nan"), float("nan"), 0)
+    estimate = float(statistic(tallies.double().sum(dim=0)))
+    if np.isnan(estimate):
+        return Interval(estimate, estimate, estimate, count)
+    kinds, times = np.unique(tallies.double().numpy(), axis=0, return_counts=True)
+    draw, parts = np.random.default_rng(count), []
+    at_once = max(1, _DRAWN_AT_ONCE // len(kinds))
+    for start in range(0, rounds, at_once):
+        size = min(at_once, rounds - start)
+        weights = draw.multinomial(count, times / count, size=size).astype(np.float64)
+        parts.append(statistic(torch.from_numpy(weights @ kinds)))
+    found = torch.cat(parts).numpy()
+    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
+    reach = FEWEST_MISSED * largest / count
+    return Interval(
+        estimate, float(min(low, estimate - reach)), float(max(high, estimate + reach)), count
+    )
+
+
+def difference(one: Interval, other: Interval) -> Interval:
+    """One less the other, of independent samples: their distances to the ends add as squares."""
+    middle = one.estimate - other.estimate
+    down = ((one.estimate - one.low) ** 2 + (other.high - other.estimate) ** 2) ** 0.5
+    up = ((one.high - one.estimate) ** 2 + (other.estimate - other.low) ** 2) ** 0.5
+    return Interval(middle, middle - down, middle + up, min(one.n, other.n))
+
+
+def chance_at_most(found: Interval, bar: float, level: float = 0.95) -> float:
+    """The one-sided p-value that the true number is not above `bar`, from an interval's lower end.
+
+    The distance to the lower end is taken as that of a normal distribution.
+    """
+    if np.isnan(found.estimate) or np.isnan(found.low):
+        return 1.0
+    if found.estimate <= found.low:  # counted, not estimated
+        return 0.0 if found.estimate > bar else 1.0
+    normal = NormalDist()
+    spread = (found.estimate - found.low) / normal.inv_cdf((1 + level) / 2)
+    return 1 - normal.cdf((found.estimate - bar) / spread)
+
+
+def holm(chances: list[float]) -> list[float]:
+    """P-values that are corrected for how many there are (Holm), in the order given."""
+    order = sorted(range(len(chances)), key=lambda place: chances[place])
+    corrected, largest = [0.0] * len(chances), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(chances) - rank) * chances[place]))
+        corrected[place] = largest
+    return corrected

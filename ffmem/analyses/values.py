@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import agreement_of_shuffles, unigram_match
+from ffmem.analyses.effects import (
+    CellHits,
+    Effects,
+    agreement_effects,
+    certainty_effects,
+    rank_effects,
+)
 from ffmem.analyses.inputs.value_rankings import Group, LayerValueRankings
 from ffmem.analyses.predictive_values import Predictive, predictive_values
 from ffmem.analyses.statistics import Interval, wilson
@@ -74,7 +81,11 @@ class Bin:
 
 @dataclass(frozen=True)
 class Values:
-    """Section 4 of the paper on one scan; `counts` are what each figure leaves out."""
+    """Section 4 of the paper on one scan; `counts` are what each figure leaves out.
+
+    `effects` are what its claims rest on, by memory. `feed_forward_share` is the layers' share of
+    the parameters in feed-forward layers and attention, the model's matrices but for embeddings.
+    """
 
     agreement: tuple[LayerAgreement, ...]
     ranks: tuple[LayerRanks, ...]
@@ -84,6 +95,8 @@ class Values:
     vocabulary: int
     layers: int
     counts: dict[str, int]
+    effects: Effects = field(default_factory=dict)
+    feed_forward_share: float = float("nan")
 
 
 def summarise(
@@ -94,8 +107,9 @@ def summarise(
 ) -> Values:
     """All results of section 4 from values that have been read."""
     text = torch.from_numpy(np.array(store.sentences.tokens, dtype=np.int64))
+    rows = tuple(row for part in read for row in agreement(model, part, text, generator))
     return Values(
-        agreement=tuple(row for part in read for row in agreement(model, part, text, generator)),
+        agreement=rows,
         ranks=tuple(row for part in read for row in ranks(part, model.vocab_size)),
         equal_width=bins_of(read, equal_width_edges(_concatenate(read, "probability"))),
         quantile_bins=bins_of(read, quantile_edges(_concatenate(read, "probability"))),
@@ -103,7 +117,51 @@ def summarise(
         vocabulary=model.vocab_size,
         layers=len(read),
         counts=exclusions(read, model.unk),
+        effects=value_effects(read, [row for row in rows if row.cells in ("", "both")]),
+        feed_forward_share=feed_forward_share(model),
     )
+
+
+def value_effects(read: Sequence[LayerValueRankings], chance: Sequence[LayerAgreement]) -> Effects:
+    """Differences by memory; `chance` has the row of each layer's cells of all signs."""
+    layers = [cell_hits(part, row) for part, row in zip(read, chance, strict=True)]
+    edges = quantile_edges(_concatenate(read, "probability"))
+    place = torch.bucketize(_concatenate(read, "probability").double(), edges[1:-1], right=True)
+    known = torch.cat([layer.known for layer in layers])
+    hit = torch.cat([layer.hit for layer in layers])
+    shuffled = torch.cat([part.top == part.shuffled_next for part in read])
+    return {
+        **agreement_effects(layers),
+        **rank_effects(layers),
+        **certainty_effects(place[known], len(edges) - 1, hit[known], shuffled[known]),
+    }
+
+
+def cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
+    """What every cell of a layer says of its strongest trigger; two signs are one memory."""
+    following, count = part.triggers.next[:, 0], len(part.top)
+    known = following >= 0
+    memories = count // 2 if part.cells.signed else count
+    return CellHits(
+        memory=torch.arange(count) % max(memories, 1),
+        known=known,
+        hit=(part.top == following) & known,
+        last=part.top == part.triggers.last[:, 0],
+        rank=part.ranks[:, 0],
+        shuffled_rank=part.shuffled_ranks,
+        shuffled=chance.shuffled.estimate * count / max(int(known.sum()), 1),
+        unigram=chance.unigram,
+    )
+
+
+def feed_forward_share(model: LanguageModel) -> float:
+    """Numbers in feed-forward layers over those in all matrices of their blocks."""
+    inside = sum(part.shape.numel() for layer in model.layers for part in layer.parts)
+    blocks = {id(layer.block): layer.block for layer in model.layers}
+    matrices = [
+        one.numel() for block in blocks.values() for one in block.parameters() if one.dim() > 1
+    ]
+    return inside / sum(matrices)
 
 
 def agreement(

@@ -57,19 +57,24 @@ def beside_note(place: Path, folder: Path) -> str:
     return "" if place == folder else " (the study's own result has other settings and stays)"
 
 
-STYLES = {"holds": "green", "does not hold": "red", "not measured": "dim"}
+STYLES = {
+    "holds": "green",
+    "also without training": "yellow",
+    "does not hold": "red",
+    "undecided": "dim",
+}
 
 
 def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     """Each claim, its number in the paper and here, the control, and whether it holds."""
     from rich.table import Table
 
-    from ffmem.report.verdicts import interval_text
+    from ffmem.report.verdicts import interval_text, tally
 
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for name, ratio in (("claim", 5), ("paper", 3), ("here (95 %)", 4), ("control", 4)):
         table.add_column(name, ratio=ratio)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdict", ratio=3)
     for verdict in verdicts:
         found = verdict.finding
         control = ""
@@ -79,9 +84,11 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
             )
         table.add_row(
             verdict.says,
-            verdict.paper,
+            verdict.paper if verdict.source == "paper" else f"{verdict.paper} ({verdict.source})",
             interval_text(found.number, verdict.unit) if found else "–",
             control,
-            f"[{STYLES[verdict.word]}]{verdict.word}[/]",
+            f"[{STYLES[verdict.word]}]{verdict.word}[/]"
+            + (f": {verdict.reason}" if verdict.reason else ""),
         )
     console.print(table)
+    console.print(f"\n{tally(verdicts).text}", highlight=False)

@@ -148,12 +148,16 @@ class FeedForward:
         return self.gate_map is not None
 
     @property
+    def parts(self) -> list[LinearPart]:
+        """The maps of its keys, values and gate."""
+        return [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
+
+    @property
     def parameters(self) -> int:
         """Numbers stored in this layer's keys, values and biases."""
         if self.mixture is not None:
             return self.mixture.parameters
-        parts = [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
-        biases = [part.bias for part in parts]
-        return sum(part.shape.numel() for part in parts) + sum(
+        biases = [part.bias for part in self.parts]
+        return sum(part.shape.numel() for part in self.parts) + sum(
             bias.numel() for bias in biases if bias is not None
         )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import torch
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
+from ffmem.analyses.effects import Effects, ending_effects
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
 from ffmem.patterns.clusters import ClusterFinder, Embedding
@@ -22,6 +26,7 @@ from ffmem.patterns.record import (
     KeyPatterns,
     Pattern,
     Summary,
+    key_depths,
     summarise_patterns,
     trigger_labels,
 )
@@ -48,7 +53,10 @@ class ControlRate:
 
 @dataclass(frozen=True)
 class PatternResults:
-    """Fig 2 by the rule annotator, with what its word is worth."""
+    """Fig 2 by the rule annotator, with what its word is worth.
+
+    `endings` are effects of the tokens that a key's triggers end in, which need no annotator.
+    """
 
     summary: Summary
     controls: tuple[ControlRate, ...]
@@ -58,6 +66,7 @@ class PatternResults:
     dead: int  # drawn keys that nothing in the corpus fires
     nearness: dict[int, float]  # cosine that counts as near, by size of cluster
     seed: int
+    endings: Effects = field(default_factory=dict)
 
 
 def rule_annotator(
@@ -94,8 +103,11 @@ def patterns_by_rule(
     annotated: list[KeyPatterns] = []
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
+    same_ending: dict[Address, float] = {}
     for key in (key for layer in drawn.values() for key in layer):
         shown = _triggers(store, key)[:TRIGGERS_SHOWN]
+        if shown:
+            same_ending[key] = commonest_ending(shown)
         rules = annotator.rules(key, shown)
         patterns = tuple(rule.pattern for rule in rules)
         annotated.append(KeyPatterns(key, len(shown), patterns))
@@ -117,7 +129,20 @@ def patterns_by_rule(
         dead=sum(not key.triggers for key in annotated),
         nearness=annotator.meanings.nearness if annotator.meanings else {},
         seed=seed,
+        endings=effects_of_endings(same_ending),
     )
+
+
+def commonest_ending(prefixes: Sequence[Prefix]) -> float:
+    """The share of prefixes that end in the commonest last token."""
+    return max(Counter(prefix.last for prefix in prefixes).values()) / len(prefixes)
+
+
+def effects_of_endings(shares: dict[Address, float]) -> Effects:
+    """Do the triggers of lower keys end alike more often?"""
+    if not shares:
+        return {}
+    return ending_effects(torch.tensor(list(shares.values())), *key_depths(list(shares)))
 
 
 def _triggers(store: ScanStore, key: Address) -> list[Prefix]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
 from ffmem.address import Address
+from ffmem.analyses.effects import Effects, takeover_effects
 from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 
 Kind = Literal["shallow", "semantic"]
@@ -91,12 +92,13 @@ class LayerPatterns:
 
 @dataclass(frozen=True)
 class Summary:
-    """Fig 2 and the numbers beside it, for one annotator."""
+    """Fig 2 and the numbers beside it, for one annotator; `effects` are by key."""
 
     annotator: str
     layers: tuple[LayerPatterns, ...]
     overall: LayerPatterns  # all layers as one, numbered 0
     crossover: int | None  # first layer from which on semantic leads in every layer
+    effects: Effects = field(default_factory=dict)
 
 
 def summarise_patterns(annotator: str, keys: Sequence[KeyPatterns], seed: int = 0) -> Summary:
@@ -107,7 +109,26 @@ def summarise_patterns(annotator: str, keys: Sequence[KeyPatterns], seed: int = 
         by_layer.setdefault(key.key.layer, []).append(key)
     generator = torch.Generator().manual_seed(seed)
     layers = tuple(_layer(layer, found, generator) for layer, found in by_layer.items())
-    return Summary(annotator, layers, _layer(0, alive, generator), crossover(layers))
+    overall = _layer(0, alive, generator)
+    return Summary(annotator, layers, overall, crossover(layers), pattern_effects(alive))
+
+
+def pattern_effects(keys: Sequence[KeyPatterns]) -> Effects:
+    """Do shallow patterns lead in lower layers and semantic ones in upper layers?"""
+    if not keys:
+        return {}
+    tally = [Counter(key.labels) for key in keys]
+    shallow, semantic = (
+        torch.tensor([count[kind] / key.triggers for count, key in zip(tally, keys, strict=True)])
+        for kind in KINDS
+    )
+    return takeover_effects(shallow, semantic, *key_depths([key.key for key in keys]))
+
+
+def key_depths(keys: Sequence[Address]) -> tuple[torch.Tensor, int]:
+    """The layer of each key, from 0 among the layers that have any, and how many those are."""
+    layers = sorted({key.layer for key in keys})
+    return torch.tensor([layers.index(key.layer) for key in keys], dtype=torch.long), len(layers)
 
 
 def crossover(layers: Sequence[LayerPatterns]) -> int | None:

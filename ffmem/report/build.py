@@ -11,7 +11,8 @@ from ffmem.analyses.predictive_values import ValueRow
 from ffmem.figures.style import FigureText
 from ffmem.report.examples import KeyRow, key_rows, value_rows
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.verdicts import Verdict, judge_claims
+from ffmem.report.people import judged_results
+from ffmem.report.verdicts import Verdict, judge_claims, tally
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES
 from ffmem.studies.study import Study
@@ -69,6 +70,11 @@ class Report:
     failed: tuple[str, ...]
 
     @property
+    def headline(self) -> str:
+        """How many of the paper's claims have each outcome."""
+        return tally(self.verdicts).text
+
+    @property
     def holding(self) -> int:
         """Claims that hold."""
         return sum(verdict.word == "holds" for verdict in self.verdicts)
@@ -82,7 +88,7 @@ class Report:
 def build(study: Study) -> Report:
     """Gather the report of a study; analyses that have no result are named as missing."""
     results = {name: study.result(name) for name in study.names}
-    verdicts = judge_claims(CLAIMS, results)
+    verdicts = judge(study)
     last = results.get("last-layer")
     return Report(
         model=Path(study.model_name).name,
@@ -97,6 +103,12 @@ def build(study: Study) -> Report:
         analyses=tuple(_note(study, name) for name in study.names),
         failed=study.failures,
     )
+
+
+def judge(study: Study) -> list[Verdict]:
+    """Every claim's verdict, from the study, its untrained twin and what people said."""
+    twin = judged_results(study.twin) if study.twin else None
+    return judge_claims(CLAIMS, judged_results(study), twin)
 
 
 def numbers(report: Report, study: Study) -> dict[str, Any]:

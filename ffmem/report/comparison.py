@@ -11,10 +11,9 @@ from typing import Any
 from ffmem.errors import FfmemError
 from ffmem.figures.saving import chart_script, picture
 from ffmem.figures.style import INK, FigureText
-from ffmem.report.build import SECTIONS, about, figure_texts
-from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.build import SECTIONS, about, figure_texts, judge
 from ffmem.report.report_writer import render, write_text
-from ffmem.report.verdicts import Verdict, judge_claims
+from ffmem.report.verdicts import Verdict
 from ffmem.studies.study import Study
 
 PAGE, AXIS, LEAST = 950, 75, 200  # pixels: of a row, of what surrounds a chart, of a chart
@@ -60,11 +59,7 @@ def compare(studies: Sequence[Study]) -> Comparison:
         raise FfmemError("a comparison needs two studies; name their folders")
     labels = distinct_labels(studies)
     sides = tuple(
-        Side(
-            label,
-            about(study),
-            tuple(judge_claims(CLAIMS, {n: study.result(n) for n in study.names})),
-        )
+        Side(label, about(study), tuple(judge(study)))
         for label, study in zip(labels, studies, strict=True)
     )
     figures = [

@@ -1,27 +1,52 @@
-"""Claims of the paper as functions that decide whether each holds for the studied model."""
+"""Claims as functions that decide, from a study and its untrained twin, whether each holds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ffmem.analyses.predictive_values import UPPER
-from ffmem.analyses.statistics import Interval, wilson
+from ffmem.analyses.statistics import Interval, chance_at_most, difference, holm
 
 Unit = Literal["share", "number", "change", "rank"]
+Source = Literal["paper", "conjecture", "own"]  # who says it; only the paper's are counted as such
+Outcome = Literal["holds", "also without training", "does not hold", "undecided"]
+ERROR_RATE = 0.05  # that any claim of a table is wrongly said to hold
+FEWEST = 20  # prefixes or keys below which no interval is believed
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference that must lie above its bar, with the interval of prefixes or keys."""
+
+    name: str
+    found: Interval
+    bar: float = 0.0
+
+    @property
+    def chance(self) -> float:
+        """The p-value that it is not above the bar."""
+        return 1.0 if self.found.n < FEWEST else chance_at_most(self.found, self.bar)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim's number in this study, its control, and the verdict."""
+    """A claim's number in this study, its control, and the effects that decide.
+
+    Every effect must lie above its bar. The first is also compared with the untrained twin's.
+    `reason` says why nothing can be decided, where that is so.
+    """
 
     number: Interval
     control: Interval | None
     against: str  # what the control is
-    holds: bool
+    effects: tuple[Effect, ...] = ()
     detail: str = ""
+    reason: str = ""
+
+
+Results = Mapping[str, Any]  # by name of analysis
 
 
 @dataclass(frozen=True)
@@ -29,33 +54,54 @@ class Claim:
     """One claim: the paper's words and number, and the rule that decides it by computation."""
 
     name: str
-    analysis: str  # that answers it
+    analyses: tuple[str, ...]  # that answer it; the first names its chapter
     says: str
     paper: str
     unit: Unit
     holds_if: str
-    check: Callable[[Any], Finding]
+    source: Source
+    check: Callable[..., Finding]
 
-    def __call__(self, result: Any) -> Finding:
-        """Decide the claim by the result of its analysis."""
-        return self.check(result)
+    @property
+    def analysis(self) -> str:
+        """The analysis in whose chapter it stands."""
+        return self.analyses[0]
+
+    def find(self, results: Results) -> Finding | None:
+        """The finding in these results; None where an analysis has none."""
+        if any(results.get(name) is None for name in self.analyses):
+            return None
+        try:
+            found = self.check(*(results[name] for name in self.analyses))
+        except KeyError:  # an effect that older programs did not write
+            number = Interval(math.nan, math.nan, math.nan, 0)
+            again = ",".join(self.analyses)
+            reason = f"measured by an older ffmem; run the study with --again {again}"
+            return Finding(number, None, "", reason=reason)
+        return found
 
 
 def claim(
-    analysis: str, paper: str, unit: Unit, holds_if: str
-) -> Callable[[Callable[[Any], Finding]], Claim]:
-    """Make a claim of a function that decides it: its docstring is the claim, its name the name."""
+    analyses: str, paper: str, unit: Unit, holds_if: str, source: Source = "paper"
+) -> Callable[[Callable[..., Finding]], Claim]:
+    """Make a claim of a function that decides it: its docstring is the claim, its name the name.
 
-    def make(check: Callable[[Any], Finding]) -> Claim:
+    `analyses` are names with a comma between them; the function takes one result of each.
+    """
+
+    def make(check: Callable[..., Finding]) -> Claim:
         name, says = check.__name__.replace("_", "-"), check.__doc__ or ""
-        return Claim(name, analysis, says, paper, unit, holds_if, check)
+        return Claim(name, tuple(analyses.split(",")), says, paper, unit, holds_if, source, check)
 
     return make
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim and what was found; no finding where the analysis has no result."""
+    """A claim, what was found here and in the untrained twin, and the outcome with its reason.
+
+    `chance` is the p-value of *holds*, corrected for all claims of the table (Holm).
+    """
 
     name: str
     analysis: str
@@ -63,38 +109,135 @@ class Verdict:
     paper: str
     unit: Unit
     holds_if: str
+    source: Source
+    word: Outcome
+    reason: str
     finding: Finding | None
+    twin: Interval | None  # the first effect, there
+    chance: float
 
     @property
-    def word(self) -> str:
-        """The verdict in a word or two."""
-        if self.finding is None:
-            return "not measured"
-        return "holds" if self.finding.holds else "does not hold"
-
-
-def judge_claims(claims: Sequence[Claim], results: dict[str, Any]) -> list[Verdict]:
-    """Every claim with its finding, from the results by name of analysis."""
-    return [
-        Verdict(
-            claim.name,
-            claim.analysis,
-            claim.says,
-            claim.paper,
-            claim.unit,
-            claim.holds_if,
-            _finding(claim, results.get(claim.analysis)),
+    def effect_text(self) -> str:
+        """The first effect here and in the untrained twin, as a person reads it."""
+        if self.finding is None or not self.finding.effects:
+            return ""
+        unit: Unit = "number" if self.unit == "rank" else self.unit
+        first = self.finding.effects[0]
+        words = f"{first.name}: {interval_text(first.found, unit)}"
+        return (
+            words if self.twin is None else f"{words}; untrained {interval_text(self.twin, unit)}"
         )
-        for claim in claims
+
+
+def judge_claims(
+    claims: Sequence[Claim], results: Results, twin: Results | None = None
+) -> list[Verdict]:
+    """Every claim with its outcome, from the results of a study and of its untrained twin."""
+    pairs = [(one.find(results), one.find(twin or {})) for one in claims]
+    chances = [chance_of_holding(mine, other) for mine, other in pairs]
+    measured = [place for place, (mine, _) in enumerate(pairs) if mine is not None]
+    corrected = dict(zip(measured, holm([chances[place] for place in measured]), strict=True))
+    return [
+        _verdict(one, *pairs[place], corrected.get(place, 1.0)) for place, one in enumerate(claims)
     ]
 
 
-def _finding(claim: Claim, result: Any) -> Finding | None:
-    """The finding, or none where nothing was measured."""
-    if result is None:
+def chance_of_holding(finding: Finding | None, twin: Finding | None) -> float:
+    """The largest p-value of all that must be so: every effect, and more than without training."""
+    if finding is None or finding.reason or not finding.effects:
+        return 1.0
+    more = above_twin(finding, twin)
+    against = 1.0 if more is None else chance_at_most(more, 0.0)
+    return max(against, *(effect.chance for effect in finding.effects))
+
+
+def above_twin(finding: Finding, twin: Finding | None) -> Interval | None:
+    """The first effect less the twin's; None where the twin has none."""
+    if twin is None or not twin.effects or math.isnan(twin.effects[0].found.estimate):
         return None
-    found = claim.check(result)
-    return None if math.isnan(found.number.estimate) else found
+    return difference(finding.effects[0].found, twin.effects[0].found)
+
+
+def _verdict(one: Claim, finding: Finding | None, twin: Finding | None, chance: float) -> Verdict:
+    word, reason = decide(finding, twin, chance)
+    known = None if twin is None or not twin.effects else twin.effects[0].found
+    return Verdict(
+        one.name,
+        one.analysis,
+        one.says,
+        one.paper,
+        one.unit,
+        one.holds_if,
+        one.source,
+        word,
+        reason,
+        finding,
+        known,
+        chance,
+    )
+
+
+def decide(finding: Finding | None, twin: Finding | None, chance: float) -> tuple[Outcome, str]:
+    """The outcome and its reason; `chance` is the corrected p-value of *holds*."""
+    if finding is None:
+        return "undecided", "not measured"
+    if finding.reason:
+        return "undecided", finding.reason
+    if any(math.isnan(effect.found.estimate) for effect in finding.effects):
+        return "undecided", "nothing to measure it on"
+    failing = [effect for effect in finding.effects if effect.found.high <= effect.bar]
+    if few := [effect for effect in finding.effects if effect.found.n < FEWEST]:
+        return "undecided", f"only {few[0].found.n} observations"
+    if failing:
+        return "does not hold", failing[0].name
+    if reaching := [effect for effect in finding.effects if effect.found.low <= effect.bar]:
+        return "undecided", f"the interval reaches the bar: {reaching[0].name}"
+    if chance <= ERROR_RATE:
+        return "holds", ""
+    return _against_twin(finding, twin)
+
+
+def _against_twin(finding: Finding, twin: Finding | None) -> tuple[Outcome, str]:
+    """The outcome of a claim whose effects are there, but not surely more than in the twin."""
+    more = above_twin(finding, twin)
+    if twin is None or more is None:
+        return "undecided", "no untrained twin"
+    if more.low > 0:
+        return "undecided", "not after correction for the number of claims"
+    if more.high <= 0 or all(effect.found.low > effect.bar for effect in twin.effects):
+        return "also without training", ""
+    return "undecided", "cannot be told from the untrained twin"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many of the paper's claims have each outcome; those of others are not among them."""
+
+    claims: int
+    outcomes: dict[Outcome, int]
+    others: int  # conjectures and our own
+
+    @property
+    def text(self) -> str:
+        """The headline: `10 of 22 claims of the paper hold, 7 also without training, 5 do not`."""
+        words = f"{self.outcomes['holds']} of {self.claims} claims of the paper hold"
+        words += f", {self.outcomes['also without training']} also without training"
+        words += f", {self.outcomes['does not hold']} do not"
+        undecided = self.outcomes["undecided"]
+        return words + (f", {undecided} undecided" if undecided else "")
+
+
+def tally(verdicts: Sequence[Verdict]) -> Tally:
+    """Count the outcomes of the paper's claims."""
+    mine = [verdict.word for verdict in verdicts if verdict.source == "paper"]
+    names: tuple[Outcome, ...] = (
+        "holds",
+        "also without training",
+        "does not hold",
+        "undecided",
+    )
+    outcomes = {name: mine.count(name) for name in names}
+    return Tally(len(mine), outcomes, len(verdicts) - len(mine))
 
 
 def interval_text(number: Interval | None, unit: Unit, interval: bool = True) -> str:
@@ -119,23 +262,6 @@ def _number_text(value: float) -> str:
     return f"{round(value, places) + 0.0:.{places}f}"
 
 
-def above(one: Interval, other: Interval) -> bool:
-    """Whether the whole interval lies above the other one."""
-    return one.low > other.high
-
-
-def pool_layers(intervals: Sequence[Interval]) -> Interval:
-    """Shares of several layers as one."""
-    trials = sum(one.n for one in intervals)
-    return wilson(round(sum(one.estimate * one.n for one in intervals if one.n)), trials)
-
-
 def exact(value: float, n: int) -> Interval:
     """A number that was counted, not estimated from a sample of itself."""
     return Interval(value, math.nan, math.nan, n)
-
-
-def lower_and_upper(layers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The paper's layers 1 to 10 and 11 to 16, by their share of the depth."""
-    first = len(layers) - max(1, round(UPPER * len(layers)))
-    return list(layers[:first]) or list(layers[:1]), list(layers[first:])

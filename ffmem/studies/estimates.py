@@ -55,11 +55,16 @@ class Estimate:
 
 
 def estimate(
-    model: LanguageModel, plan: ScanPlan, sizes: Sizes, only: Collection[str] | None = None
+    model: LanguageModel,
+    plan: ScanPlan,
+    sizes: Sizes,
+    only: Collection[str] | None = None,
+    twin: Collection[str] = (),
 ) -> Estimate:
     """Probe the model and the text, and say what a study of this size will cost.
 
-    `only` names the analyses that will run, where not all do.
+    `only` names the analyses that will run, where not all do, and `twin` those that an untrained
+    model of the same shape goes through too, after a scan of its own.
     """
     text, speed = text_size(model, plan), probe(model)
     seconds = {
@@ -67,7 +72,10 @@ def estimate(
         for name, cost in costs(model, sizes, text).items()
         if only is None or name in only or name in ("scan", "report")
     }
-    return Estimate(text, seconds, memory(model, plan))
+    if twin:
+        again = sum(took for name, took in seconds.items() if name in {"scan", *twin})
+        seconds = {**seconds, "untrained twin": again}
+    return Estimate(text, seconds, memory(model, plan, copies=2 if twin else 1))
 
 
 def text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
@@ -130,11 +138,14 @@ def costs(model: LanguageModel, sizes: Sizes, text: CorpusSize) -> dict[str, Cos
     }
 
 
-def memory(model: LanguageModel, plan: ScanPlan) -> int:
-    """Bytes: the weights, the scan's state, one batch of one layer, and chunks of logits."""
+def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
+    """Bytes: the weights, the scan's state, one batch of one layer, and chunks of logits.
+
+    `copies` of the weights are there at once.
+    """
     weights = sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
     cells = model.memories * (2 if plan.settings.signed else 1)
     state = cells * (12 * (plan.settings.top + plan.settings.sample) + 32)
     widest = max(layer.memories for layer in model.layers)
     budget = plan.budget or 4096
-    return weights + 3 * state + 4 * budget * widest * 4 + 6 * CHUNK_BYTES
+    return copies * weights + 3 * state + 4 * budget * widest * 4 + 6 * CHUNK_BYTES

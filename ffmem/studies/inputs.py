@@ -103,19 +103,20 @@ def demo_validation(store: ScanStore) -> Source | None:
     return Source(str(demo.VALID)) if of_demo else None
 
 
-MOST_SENTENCES = 500  # that an untrained model scans
+def untrained_inputs(
+    subject: StudyInputs, folder: Path, source: Source | None = None
+) -> StudyInputs:
+    """The untrained twin: a model of the same shape, with a scan of the same text in `folder`.
 
-
-def untrained_inputs(subject: StudyInputs, folder: Path) -> StudyInputs:
-    """An untrained model of the same shape, with a small scan of its own in `folder`."""
+    `source` is the text, where the store cannot say it.
+    """
     key = subject.store.manifest.key
-    most = key.corpus["max_sentences"] or MOST_SENTENCES
     plan = ScanPlan(
-        source=key.source(),
+        source=source or key.source(),
         settings=key.scan_settings(),
         sentences=key.sentence_settings(),
         layers=key.settings["layers"],
-        max_sentences=min(most, MOST_SENTENCES),
+        max_sentences=key.corpus["max_sentences"],
     )
     model = untrained_model(subject.model, subject.seed)
     return StudyInputs(

@@ -57,6 +57,19 @@ class Study:
         """The analyses that ended with a traceback."""
         return tuple(name for name in ANALYSES if self.store.folder.failure(name).exists())
 
+    @cached_property
+    def twin(self) -> Study | None:
+        """The study of the untrained twin, which verdicts compare with.
+
+        None where there is none, or where it was scanned on another amount of text.
+        """
+        folder = self.store.folder.control
+        if not folder.manifest.exists():
+            return None
+        found = open_study(folder.root)
+        mine, other = (one.store.manifest.counts["sentences"] for one in (self, found))
+        return found if mine == other else None
+
     def record(self, name: str) -> ResultFile:
         """A result as it lies on disk, with what it was made from and how long it took."""
         if name not in self.names:

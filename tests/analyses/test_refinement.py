@@ -3,7 +3,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
+from ffmem.analyses.inputs.layer_readings import (
+    NO_CHANGE,
+    UNKNOWN,
+    VETO,
+    VOTE,
+    SampleRecord,
+    kind_of_change,
+    predictions_of,
+    record_sample,
+)
+from ffmem.analyses.inputs.prefix_sample import prefix_batches
+from ffmem.analyses.inputs.residual_conventions import DEFAULT
 from ffmem.analyses.last_layer import (
     Case,
     Judge,
@@ -19,6 +30,7 @@ from ffmem.analyses.last_layer import (
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import winner
+from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -91,6 +103,34 @@ def test_only_changes_are_looked_at_for_a_veto(refined: Read) -> None:
             moved = predictions.new_change[:, place] - predictions.old_change[:, place]
             assert (moved[changed] > -1e-4).all()  # the new token overtook the old one
             assert row.old_change[2] < row.new_change[2] + 1e-4
+
+
+def test_a_veto_is_a_fall_and_a_vote_a_rise() -> None:
+    before = torch.tensor([[5.0, 4.0, 0.0, 0.0]]).expand(4, -1)
+    falls, rises = [1.0, 4.0, 0.0, 0.0], [5.0, 9.0, 0.0, 0.0]
+    after = torch.tensor([falls, rises, before[0].tolist(), falls])
+    after[3] += 100  # a shift of all logits is nothing
+    assert kind_of_change(before, after).tolist() == [VETO, VOTE, NO_CHANGE, VETO]
+
+
+def test_a_foreign_output_is_another_prefixs(scanned_toy: Scanned) -> None:
+    """The slow way: each residual with the output of the next row of its batch."""
+    model, _ = scanned_toy
+    sample = sample_for(model, 6)
+    prefixes = [sample.prefix_tokens(row) for row in range(6)]
+    (batch,) = prefix_batches(prefixes, model.bos, 6)
+    readings = record(model, batch.tokens, "hramyo", at=batch.columns)
+    found = predictions_of(model, readings, DEFAULT)["foreign_change"]
+    for place, reading in enumerate(readings):
+        if reading.layer.form == "post-norm":
+            assert (found[:, place] == UNKNOWN).all()
+            continue
+        for row in range(6):
+            state = (reading.r[row] + reading.y[row - 1]) * reading.layer.output_scale
+            pair = torch.stack([reading.r[row], state])
+            before, after = logits(model, pair, "state")
+            expected = kind_of_change(before[None], after[None])
+            assert int(found[row, place]) == int(expected)
 
 
 def own_logits(model: LanguageModel, reading: SampleRecord, row: int) -> torch.Tensor:

@@ -3,7 +3,15 @@ import math
 import pytest
 import torch
 
-from ffmem.analyses.statistics import bootstrap, wilson
+from ffmem.analyses.statistics import (
+    Interval,
+    bootstrap,
+    chance_at_most,
+    difference,
+    holm,
+    resample,
+    wilson,
+)
 
 
 def test_wilson_solves_its_own_equation() -> None:
@@ -37,3 +45,59 @@ def test_bootstrap_resamples_rows_and_repeats_with_its_seed() -> None:
     assert one.estimate == pytest.approx(5.5)
     assert one.n == 4
     assert math.isnan(bootstrap(torch.zeros(0), torch.Generator()).estimate)
+
+
+def share(sums: torch.Tensor) -> torch.Tensor:
+    return sums[..., 0] / sums[..., 1]
+
+
+def test_whole_units_are_resampled() -> None:
+    """Ten cases of a prefix that are all alike are one observation, not ten."""
+    draw = torch.Generator().manual_seed(0)
+    flags = (torch.rand(300, generator=draw) < 0.4).double()
+    alone = resample(torch.stack([flags, torch.ones(300).double()], dim=1), share)
+    copies = resample(torch.stack([10 * flags, torch.full((300,), 10.0).double()], dim=1), share)
+    assert copies == alone
+    exact = wilson(int(flags.sum()), 300)
+    assert (alone.estimate, alone.n) == (exact.estimate, 300)
+    assert alone.low == pytest.approx(exact.low, abs=0.012)
+    assert alone.high == pytest.approx(exact.high, abs=0.012)
+
+
+def test_resampling_covers_a_ratio_about_as_often_as_it_says() -> None:
+    draw = torch.Generator().manual_seed(0)
+    hits = 0
+    for _ in range(200):
+        size = torch.randint(1, 6, (80,), generator=draw).double()
+        part = torch.stack([(torch.rand(int(n), generator=draw) < 0.3).sum() for n in size])
+        found = resample(torch.stack([part.double(), size], dim=1), share, rounds=300)
+        hits += found.low <= 0.3 <= found.high
+    assert 0.9 * 200 <= hits
+
+
+def test_no_exception_in_a_sample_is_not_none_at_all() -> None:
+    found = resample(torch.ones(50, 2).double(), share)
+    assert (found.estimate, found.low) == (1.0, pytest.approx(1 - 3 / 50))
+    assert math.isnan(resample(torch.zeros(4, 2).double(), share).estimate)  # nothing was counted
+    assert resample(torch.ones(0, 2), share).n == 0
+
+
+def test_a_difference_of_independent_samples_adds_squares() -> None:
+    found = difference(Interval(5, 2, 9, 40), Interval(1, -2, 5, 30))
+    assert (found.estimate, found.n) == (4, 30)
+    assert found.low == pytest.approx(4 - (3**2 + 4**2) ** 0.5)
+    assert found.high == pytest.approx(4 + (4**2 + 3**2) ** 0.5)
+
+
+def test_the_chance_of_an_interval_that_ends_at_the_bar_is_its_tail() -> None:
+    assert chance_at_most(Interval(2, 1, 3, 50), 1) == pytest.approx(0.025)
+    assert chance_at_most(Interval(2, 1, 3, 50), 2) == pytest.approx(0.5)
+    assert chance_at_most(Interval(2, 2, 2, 50), 1) == 0
+    assert chance_at_most(Interval(2, 2, 2, 50), 2) == 1
+    assert chance_at_most(Interval(math.nan, 0, 1, 0), 0) == 1
+
+
+def test_holm_is_bonferroni_for_the_first_and_milder_for_the_next() -> None:
+    assert holm([0.04, 0.001, 0.02]) == pytest.approx([0.04, 0.003, 0.04])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []

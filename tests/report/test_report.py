@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ffmem.report.build import build
+from ffmem.analyses.statistics import wilson
+from ffmem.report.build import build, judge
 from ffmem.report.comparison import compare, write_comparison
 from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
 from ffmem.report.report_writer import html
-from ffmem.store.result_files import to_plain
-from ffmem.studies.study import Study
+from ffmem.store.result_files import ResultFile, to_plain, write_result
+from ffmem.studies.study import Study, open_study
 
 
 class Data(HTMLParser):
@@ -66,6 +71,43 @@ def test_every_claim_is_judged_on_plain_and_gated_models(
         assert sum(verdict.finding is not None for verdict in verdicts) > 15
 
 
+def test_the_report_begins_with_what_holds_and_says_why_not(toy_study: Study) -> None:
+    page = (toy_study.folder / "report.html").read_text()
+    report = build(toy_study)
+    assert f"<strong>{report.headline}</strong>" in page
+    assert report.headline in (toy_study.folder / "report.md").read_text()
+    assert "(our own claim, not counted)" in page
+    assert "nobody has judged the cases yet" in page
+    assert "; untrained " in page
+
+
+def test_what_people_said_is_read_from_the_study(toy_study: Study, tmp_path: Path) -> None:
+    study = open_study(shutil.copytree(toy_study.folder, tmp_path / "study"))
+    folder, rule = study.store.folder, study.result("patterns")
+    for name in ("ann", "llm:model"):
+        summary = replace(rule.summary, annotator=name)
+        mine = PersonsPatterns(summary, rule.controls)
+        file = folder.result("patterns-" + name.replace(":", "-"))
+        write_result(file, ResultFile(file.stem, {}, 0.0, mine))
+    shares = [
+        PersonsCases("rules", wilson(2, 9), wilson(0, 5)),
+        PersonsCases("ann", wilson(3, 9), wilson(1, 5)),
+    ]
+    agreed = {"shares": shares, "pairs": [], "alpha": 0.5}
+    write_result(folder.result("case-agreement"), ResultFile("case-agreement", {}, 0.0, agreed))
+    results = judged_results(study)
+    assert [one.summary.annotator for one in results["patterns"].people] == ["ann"]
+    assert results["patterns"].rule == rule
+    assert results["last-layer"].people == (shares[1],)
+    verdict = next(one for one in judge(study) if one.name == "last-changes-are-distant")
+    assert verdict.finding is not None
+    assert verdict.finding.number == wilson(3, 9)
+    assert (
+        "by ann, who calls most related, of 1 people (alpha 0.50); by rule"
+        in verdict.finding.detail
+    )
+
+
 def test_text_of_the_corpus_is_shown_as_text(toy_study: Study) -> None:
     page = (toy_study.folder / "report.html").read_text()
     body = re.sub(r"<(script|svg).*?</\1>", "", page, flags=re.DOTALL)
@@ -79,9 +121,9 @@ def test_what_is_missing_is_said(toy_study: Study, monkeypatch: pytest.MonkeyPat
     report = build(bare)
     page = html(report)
     assert "Not measured in this study: refinement, last-layer" in page
-    words = {verdict.analysis: verdict.word for verdict in report.verdicts}
-    assert words["refinement"] == "not measured"
-    assert words["values"] != "not measured"
+    reasons = {verdict.analysis: verdict.reason for verdict in report.verdicts}
+    assert reasons["refinement"] == "not measured"
+    assert reasons["values"] != "not measured"
 
 
 def test_two_studies_stand_side_by_side(toy_study: Study, gated_study: Study, tmp_path) -> None:

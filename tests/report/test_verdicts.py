@@ -1,63 +1,222 @@
-"""Claims are decided by numbers: planted results that hold, and their mirror images."""
+"""Claims are decided by numbers: each rule on studies that the paper is right and wrong about."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 import pytest
 
+from ffmem.analyses.effects import dip_depth, lower_and_upper
 from ffmem.analyses.statistics import Interval, wilson
-from ffmem.analyses.values import Bin, LayerAgreement
 from ffmem.report import paper_claims as paper
-from ffmem.report.verdicts import exact, interval_text, judge_claims, lower_and_upper, pool_layers
+from ffmem.report.verdicts import (
+    ERROR_RATE,
+    FEWEST,
+    Claim,
+    Effect,
+    Finding,
+    Verdict,
+    decide,
+    exact,
+    interval_text,
+    judge_claims,
+    tally,
+)
 from ffmem.studies.study import Study
+from tests.report.planted_studies import DIP, FLAT, PLANTED, RISE, Planted
 
-UPPER_LAYERS = (11, 12, 13, 14, 15, 16)
+# What no study can show to come from training: the shape decides it, or nothing needs to be learnt.
+NEVER_LEARNT = {"layers-are-most-parameters", "lower-values-do-not-agree"}
+# These two are shares of what happens at all: random weights of the same kind have them as well.
+ALSO_UNTRAINED = {"the-residual-wins-without-agreement", "changes-are-compositions"}
+NAMES = [one.name for one in paper.CLAIMS]
+BY_NAME = {one.name: one for one in paper.CLAIMS}
 
 
-def agreement(layer: int, hits: int) -> LayerAgreement:
-    share, none = wilson(hits, 4096), wilson(1, 4096)
-    return LayerAgreement(layer, "", share, share, share, none, 0.0, 0.0)
+@cache
+def study_of(planted: Planted, maker: str, seed: int, toy: Study) -> Mapping[str, Any]:
+    """Several claims rest on the same numbers."""
+    return planted.study(maker, seed, toy)
 
 
-@pytest.mark.parametrize(("upper", "lower", "holds"), [(140, 2, True), (2, 140, False)])
-def test_agreement_must_rise_with_depth(
-    toy_study: Study, upper: int, lower: int, holds: bool
+@cache
+def mixture_of(planted: Planted, seed: int, toy: Study) -> tuple[Mapping[str, Any], ...]:
+    return planted.mixture(seed, toy)
+
+
+def verdict(claim: Claim, study: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Verdict:
+    """The verdict of a claim alone."""
+    return judge_claims([claim], study, twin)[0]
+
+
+def holds_among_all(found: Verdict) -> bool:
+    """Whether a claim would hold even as the least likely one of the whole table."""
+    return found.word == "holds" and found.chance * len(NAMES) <= ERROR_RATE
+
+
+def test_every_rule_has_its_planted_studies() -> None:
+    assert set(PLANTED) == set(NAMES)
+    for planted in PLANTED.values():
+        assert all(
+            callable(getattr(planted, kind)) for kind in ("trained", "untrained", "contrary")
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_as_the_paper_says_holds(name: str, toy_study: Study) -> None:
+    planted = PLANTED[name]
+    study, twin = (study_of(planted, *how, toy_study) for how in (("trained", 1), ("untrained", 2)))
+    found = verdict(BY_NAME[name], study, twin)
+    also = name in NEVER_LEARNT | ALSO_UNTRAINED
+    assert found.word == ("also without training" if also else "holds"), found
+    assert also or holds_among_all(found)
+    without = verdict(BY_NAME[name], study, None)
+    assert (without.word, without.reason) == ("undecided", "no untrained twin")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_contrary_to_the_paper_does_not_hold(name: str, toy_study: Study) -> None:
+    planted = PLANTED[name]
+    study, twin = (
+        study_of(planted, *how, toy_study) for how in (("contrary", 1), ("untrained", 2))
+    )
+    assert verdict(BY_NAME[name], study, twin).word == "does not hold"
+    assert verdict(BY_NAME[name], study, None).word == "does not hold"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_weights_do_not_hold(name: str, toy_study: Study) -> None:
+    planted = PLANTED[name]
+    study, twin = (study_of(planted, "untrained", seed, toy_study) for seed in (1, 2))
+    assert not holds_among_all(verdict(BY_NAME[name], study, twin))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shuffled_with_its_twin_nothing_holds(name: str, toy_study: Study) -> None:
+    study, twin = mixture_of(PLANTED[name], 1, toy_study)
+    assert not holds_among_all(verdict(BY_NAME[name], study, twin))
+
+
+def test_without_people_a_rule_neither_denies_meaning_nor_calls_tokens_distant(
+    toy_study: Study,
 ) -> None:
-    layers = [agreement(n, upper if n in UPPER_LAYERS else lower) for n in range(1, 17)]
-    values = replace(toy_study.result("values"), agreement=tuple(layers))
-    found = paper.upper_values_agree(values)
-    assert found.holds is holds
-    assert found.number.n == 6 * 4096
-    assert found.number.estimate == pytest.approx(upper / 4096)
+    study = PLANTED["semantic-takes-over"].study("contrary", 1, toy_study)["patterns"].rule
+    found = verdict(paper.semantic_takes_over, {"patterns": study}, None)
+    assert found.word == "undecided"
+    assert "only people can deny it" in found.reason
+    cases = PLANTED["last-changes-are-distant"].study("trained", 1, toy_study)["last-layer"].rule
+    found = verdict(paper.last_changes_are_distant, {"last-layer": cases}, None)
+    assert found.word == "undecided"
+    assert found.reason.startswith("nobody has judged")
 
 
-@pytest.mark.parametrize(("first", "last", "holds"), [(1, 60, True), (60, 1, False)])
-def test_sure_values_must_be_right_more_often(
-    toy_study: Study, first: int, last: int, holds: bool
+def test_people_decide_and_the_rule_stands_beside_them(toy_study: Study) -> None:
+    planted = PLANTED["semantic-takes-over"]
+    trained = planted.study("trained", 1, toy_study)["patterns"]
+    assert "by ann, the hardest to convince of 2 people (alpha 0.80); by rule" in (
+        paper.every_key_has_a_pattern.check(trained).detail
+    )
+    doubter = planted.study("contrary", 1, toy_study)["patterns"].people[1]
+    one_doubts = type(trained)(trained.rule, (trained.people[0], doubter), 0.1)
+    found = verdict(paper.semantic_takes_over, {"patterns": one_doubts}, None)
+    assert found.word == "does not hold"
+    assert found.finding is not None
+    assert "by bo, the hardest to convince" in found.finding.detail
+
+
+def test_a_dip_is_a_dip() -> None:
+    import torch
+
+    assert float(dip_depth(torch.tensor(DIP) / 100)) > 0.02
+    for curve in (FLAT, RISE, RISE[::-1], [36, 2, 2, 1, 0.7, 2, 3, 4, 5, 7, 7, 7, 8, 9, 11, 12]):
+        assert float(dip_depth(torch.tensor(curve) / 100)) <= 0
+    draw = torch.Generator().manual_seed(0)
+    random = dip_depth(torch.rand(4000, 16, generator=draw))
+    assert float((random > 0).double().mean()) < 0.06  # of random curves
+    assert math.isnan(float(dip_depth(torch.rand(4))))  # too few layers to have one
+
+
+def effect(low: float, high: float, bar: float = 0.0, n: int = 100) -> Effect:
+    return Effect("effect", Interval((low + high) / 2, low, high, n), bar)
+
+
+def finding(*effects: Effect) -> Finding:
+    return Finding(effects[0].found, None, "", effects)
+
+
+@pytest.mark.parametrize(
+    ("mine", "twin", "word", "reason"),
+    [
+        ((2, 3), (0, 1), "holds", ""),
+        ((2, 3), (1.5, 3.5), "also without training", ""),
+        ((2, 3), (4, 5), "also without training", ""),
+        ((2, 3), (-0.5, 3.5), "undecided", "cannot be told from the untrained twin"),
+        ((-1, 1), (-3, -2), "undecided", "the interval reaches the bar: effect"),
+        ((-2, -1), (-5, -4), "does not hold", "effect"),
+        ((2, 3), None, "undecided", "no untrained twin"),
+    ],
+)
+def test_four_outcomes(
+    mine: tuple[float, float], twin: tuple[float, float] | None, word: str, reason: str
 ) -> None:
-    bins = tuple(Bin(0.0, 1.0, wilson(hits, 100), wilson(2, 100)) for hits in (first, 30, last))
-    values = replace(toy_study.result("values"), quantile_bins=bins)
-    assert paper.sure_values_are_right(values).holds is holds
+    known = None if twin is None else finding(effect(*twin))
+    claim = Claim("c", ("a",), "", "", "share", "", "paper", lambda found: found)
+    results = {} if known is None else {"a": known}
+    found = judge_claims([claim], {"a": finding(effect(*mine))}, results)[0]
+    assert (found.word, found.reason) == (word, reason)
 
 
-def test_the_last_token_must_cost_most_in_every_layer(toy_study: Study) -> None:
-    removal = toy_study.result("removal")
+def test_every_effect_must_pass_its_bar_and_have_enough_behind_it() -> None:
+    good, twin = effect(2, 3), finding(effect(0, 0.1))
+    assert decide(finding(good, effect(-2, -1)), twin, 0.0)[0] == "does not hold"
+    assert decide(finding(good, effect(-1, 1)), twin, 0.0)[0] == "undecided"
+    few = effect(2, 3, n=FEWEST - 1)
+    assert decide(finding(few), twin, 0.0) == ("undecided", f"only {FEWEST - 1} observations")
+    assert decide(finding(effect(math.nan, math.nan)), twin, 0.0)[0] == "undecided"
 
-    def changed(layer, first: float, last: float):
-        one = replace(layer.first, mean=Interval(first, first - 1, first + 1, 9))
-        other = replace(layer.last, mean=Interval(last, last - 1, last + 1, 9))
-        return replace(layer, first=one, random=one, last=other, triggers=9)
 
-    good = replace(removal, layers=tuple(changed(layer, -5, -70) for layer in removal.layers))
-    assert paper.last_token_matters_most(good).holds
-    one_bad = (changed(good.layers[0], -70, -5), *good.layers[1:])
-    assert not paper.last_token_matters_most(replace(removal, layers=one_bad)).holds
+def test_a_table_of_many_claims_is_corrected() -> None:
+    """An effect that passes alone may be one of many chances."""
+    claims = [
+        Claim(f"c{n}", (f"a{n}",), "", "", "share", "", "paper", lambda found: found)
+        for n in range(30)
+    ]
+    border, nothing = finding(effect(0.01, 1)), finding(effect(-1, 1))
+    twin = {f"a{n}": finding(effect(-4, -3.9)) for n in range(30)}
+    study = {f"a{n}": nothing for n in range(1, 30)} | {"a0": border}
+    alone = judge_claims(claims[:1], study, twin)[0]
+    among = judge_claims(claims, study, twin)[0]
+    assert alone.word == "holds"
+    assert (among.word, among.reason) == (
+        "undecided",
+        "not after correction for the number of claims",
+    )
+    assert alone.chance < ERROR_RATE < among.chance
 
 
 def test_no_result_is_no_verdict() -> None:
-    assert {verdict.word for verdict in judge_claims(paper.CLAIMS, {})} == {"not measured"}
+    verdicts = judge_claims(paper.CLAIMS, {})
+    assert {(one.word, one.reason) for one in verdicts} == {("undecided", "not measured")}
+
+
+def test_the_headline_counts_the_papers_claims_alone() -> None:
+    verdicts = judge_claims(paper.CLAIMS, {})
+    own = [one.name for one in verdicts if one.source == "own"]
+    assert own == [
+        "values-know-more-than-frequency",
+        "values-follow-the-next-token",
+        "silencing-matters",
+    ]
+    assert [one.name for one in verdicts if one.source == "conjecture"] == ["layers-veto"]
+    found = tally(verdicts)
+    assert (found.claims, found.others) == (len(NAMES) - 4, 4)
+    assert found.text == (
+        f"0 of {found.claims} claims of the paper hold, 0 also without training, 0 do not, "
+        f"{found.claims} undecided"
+    )
 
 
 def test_the_upper_layers_are_the_papers() -> None:
@@ -73,7 +232,3 @@ def test_numbers_are_written_for_people() -> None:
     assert interval_text(exact(-0.001, 10), "number", interval=False) == "0.00"
     assert interval_text(None, "share") == "–"
     assert interval_text(exact(math.nan, 0), "share") == "–"
-
-
-def test_pooling_counts_every_case_once() -> None:
-    assert pool_layers([wilson(1, 10), wilson(9, 90)]) == wilson(10, 100)

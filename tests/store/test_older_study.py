@@ -122,6 +122,9 @@ def test_its_report_has_the_same_numbers(
     code, _, _ = run(capsys, "report", str(older / kind))
     assert code == 0
     assert (older / kind / "report.html").exists()
+    claims = json.loads((older / kind / "numbers.json").read_text())["claims"]
+    assert {claim["verdict"] for claim in claims.values()} <= {"undecided", "does not hold"}
+    assert claims["activity-dips"]["reason"].startswith("measured by an older ffmem")
     assert numbers() == pytest.approx(stored)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
+from ffmem.analyses.controls import untrained_model
 from ffmem.cli.main import main
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
@@ -19,10 +20,11 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
+from ffmem.report.build import judge
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.memory_page import MemoryPage
 from ffmem.studies.estimates import estimate
-from ffmem.studies.inputs import Sizes, StudyInputs, scanned_model
+from ffmem.studies.inputs import Sizes, StudyInputs, scanned_model, untrained_inputs
 from ffmem.studies.study import Study, open_study
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
@@ -55,8 +57,14 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     assert code == 0
     assert "memories in 3 layers" in said
     assert "needs about" in said
-    assert "not measured" in said  # claims of analyses that were left out
+    assert "untrained twin " in said
+    assert "undecided" in said  # claims of analyses that were left out
+    assert "claims of the paper hold" in said
     assert said.rstrip().endswith("report.html")
+    study = open_study(out)
+    assert study.twin is not None
+    assert study.twin.names == ("values", "refinement")
+    assert study.twin.store.manifest.counts["tokens"] == study.store.manifest.counts["tokens"]
     before = (out / "report.html").stat().st_mtime_ns
     code, said, _ = run(capsys, monkeypatch, *words)
     assert code == 0
@@ -82,6 +90,26 @@ def test_a_study_of_other_sizes_takes_over_and_the_earlier_results_stay_beside(
     earlier = events[0].earlier
     assert earlier is not None
     assert (earlier / "analyses/refinement.json").read_bytes() == first
+
+
+def test_without_a_twin_of_the_same_size_nothing_holds(
+    tmp_path: Path, relu: LanguageModel, corpus: Path
+) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    plan = StudyPlan(scanning, only=("values",), twin=False)
+    study, events = run_study_plan(relu, plan, tmp_path / "out")
+    assert [event.analysis for event in events] == ["values", "report"]
+    assert study.twin is None
+    assert "holds" not in {verdict.word for verdict in judge(study)}
+    inputs = StudyInputs(relu, study.store)
+    smaller = replace(scanning, max_sentences=20)
+    run_scan(untrained_model(relu), smaller, study.store.folder.control.root)
+    assert open_study(tmp_path / "out").twin is None
+    with pytest.raises(StoreError, match="holds another scan"):
+        untrained_inputs(inputs, study.store.folder.control.root)
+    _, events = run_study_plan(relu, replace(plan, twin=True), tmp_path / "out")
+    assert [event.state for event in events] == ["kept", "failed", "made"]
 
 
 def test_a_study_without_text_is_one_sentence(

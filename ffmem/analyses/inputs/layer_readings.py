@@ -29,6 +29,7 @@ from ffmem.models.language_model import LanguageModel
 
 PROBE = 256  # prefixes from which the size of a layer's large coefficients is estimated
 NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
+NO_CHANGE, VOTE, VETO, UNKNOWN = 0, 1, 2, -1  # what a layer's output does to the top token
 STRONGEST = 32  # memories of the last layer that are kept by name
 
 
@@ -38,7 +39,9 @@ class Predictions:
 
     `probability` and `rank` are those of this convention's last output token under each residual.
     The others describe a change: the old top token R under y, the new one O under r, and by how
-    much the logit of each is another in o than in r.
+    much the logit of each is another in o than in r. `change` says which of the two movements
+    closes the gap (VOTE or VETO), and `foreign_change` what the same residual and
+    another prefix's y would do.
     """
 
     convention: Convention
@@ -54,6 +57,8 @@ class Predictions:
     push_on_new: Tensor  # logit of O under y
     old_change: Tensor
     new_change: Tensor
+    change: Tensor
+    foreign_change: Tensor
 
     @property
     def last(self) -> Tensor:
@@ -224,6 +229,8 @@ def _layer_predictions(
         "probability": (_of(scores, last) - scores.logsumexp(dim=1)).exp(),
         "rank": ranks(scores, last),
         "new_rank_in_residual": ranks(scores, new),
+        "change": kind_of_change(scores, after),
+        "foreign_change": _foreign_change(model, reading, convention, scores),
     }
     after = _additive(model, after, convention.o(reading), "state", lens)
     scores = _additive(model, scores, convention.r(reading), "state", lens)
@@ -247,6 +254,30 @@ def _additive(model: LanguageModel, scores: Tensor, h: Tensor, kind: Kind, lens:
     An adaptive head's log-probabilities do not, and those of a piece are all below zero.
     """
     return logits(model, h, kind, additive(lens)) if lens.is_adaptive(model.head) else scores
+
+
+def kind_of_change(before: Tensor, after: Tensor) -> Tensor:
+    """[row]: does the old top token fall more (a veto) or the new one rise more (a vote)?
+
+    Both are measured from the mean logit, since a shift of all logits changes no probability.
+    """
+    old, new = best(before), best(after)
+    shift = after.mean(dim=1) - before.mean(dim=1)
+    fall = _of(before, old) - _of(after, old) + shift
+    rise = _of(after, new) - _of(before, new) - shift
+    kind = torch.where(fall > rise, VETO, VOTE)
+    return kind.masked_fill(old == new, NO_CHANGE)
+
+
+def _foreign_change(
+    model: LanguageModel, reading: LayerRecord, convention: Convention, before: Tensor
+) -> Tensor:
+    """What y of another row would do to each residual; unknown where a norm follows the sum."""
+    if reading.layer.form == "post-norm" or len(before) < 2 or convention.name != "default":
+        return torch.full((len(before),), UNKNOWN, device=before.device)
+    foreign = reading.y.roll(1, dims=0) - reading.y
+    state = convention.o(reading) + foreign * reading.layer.output_scale
+    return kind_of_change(before, logits(model, state, "state", convention.lens))
 
 
 def _of(scores: Tensor, tokens: Tensor) -> Tensor:

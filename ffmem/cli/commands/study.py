@@ -38,6 +38,13 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
     show_default=True,
     help="How much is measured: as in the paper, or what two CPU cores do in minutes.",
 )
+@click.option(
+    "--twin/--no-twin",
+    default=True,
+    show_default=True,
+    help="Study an untrained model of the same shape too, on as much text. About doubles the time; "
+    "without it no claim can hold.",
+)
 @click.option("--only", help="Analyses to run, e.g. values,refinement; all by default.")
 @click.option("--again", help="Analyses to run even if their result exists; also: report.")
 @click.option(
@@ -58,9 +65,10 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> None:
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
-    Ends with a table of the paper's claims and whether they hold for this model, and the path of
-    report.html. Results that exist for the same settings are kept, so the same command continues
-    where it was stopped. `ffmem study demo` needs no corpus.
+    Ends with a table of the paper's claims and whether they hold for this model, more than for an
+    untrained twin of the same shape, and the path of report.html. Results that exist for the same
+    settings are kept, so the same command continues where it was stopped. `ffmem study demo` needs
+    no corpus.
 
     \b
     Examples:
@@ -86,7 +94,8 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     plan = _plan(language_model, "demo" if corpus is None else corpus, options)
     folder = out or Path("out") / Path(model).name
     console = Console()
-    expected = estimate(language_model, plan.scan, plan.sizes, plan.only)
+    twin = plan.only if plan.twin else ()
+    expected = estimate(language_model, plan.scan, plan.sizes, plan.only, twin)
     layers = len(language_model.layers)
     what = f"{model}: {language_model.memories:,} memories in {layers} layers"
     print_plan(console, what, expected)
@@ -107,7 +116,10 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
 
     valid, size = options.pop("valid"), options.pop("size")
     only, seed = parse_names(options.pop("only")), options.pop("seed")
-    cluster = cluster_of(options)
+    cluster, twin = cluster_of(options), options.pop("twin")
+    if twin and corpus == "-":
+        click.echo("no untrained twin, so no claim can hold: standard input is read only once")
+        twin = False
     if model.name == "demo" and options["max_sentences"] is None:
         options["max_sentences"] = DEMO_SENTENCES
     if size == "auto":
@@ -119,6 +131,7 @@ def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPl
         only=only,
         seed=seed,
         cluster=cluster,
+        twin=twin,
     )
 
 

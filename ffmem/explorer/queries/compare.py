@@ -34,6 +34,7 @@ class ClaimNumber:
     n: int
     control: float | None
     against: str
+    reason: str  # of the verdict, where it is not plain from the numbers
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def claim_number(verdict: Verdict) -> ClaimNumber:
     """One study's number, as numbers and as a person reads it."""
     finding = verdict.finding
     if finding is None:
-        return ClaimNumber(verdict.word, "–", None, None, None, 0, None, "")
+        return ClaimNumber(verdict.word, "–", None, None, None, 0, None, "", verdict.reason)
     return ClaimNumber(
         verdict=verdict.word,
         text=interval_text(finding.number, verdict.unit),
@@ -109,6 +110,7 @@ def claim_number(verdict: Verdict) -> ClaimNumber:
         n=finding.number.n,
         control=control_of(finding.control),
         against=finding.against,
+        reason=verdict.reason,
     )
 
 
