@@ -23,6 +23,7 @@ from ffmem.cli.commands.search import search
 from ffmem.cli.commands.show import show
 from ffmem.cli.commands.study import study
 from ffmem.cli.commands.verify import verify
+from ffmem.cli.commands.weights import weights
 from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
 
@@ -56,6 +57,7 @@ for command in (
     show,
     study,
     verify,
+    weights,
 ):
     ffmem.add_command(command)
 
