@@ -20,6 +20,7 @@ MIRRORS = {
     "annotations",
     "cli/commands",
     "cli/commands/annotate",
+    "cli/commands/sets",
     "explorer/pages",
     "explorer/queries",
     "figures",

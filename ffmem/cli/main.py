@@ -20,6 +20,8 @@ from ffmem.cli.commands.removal import removal
 from ffmem.cli.commands.report import report
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
+from ffmem.cli.commands.sets.effect import effect
+from ffmem.cli.commands.sets.patch import patch
 from ffmem.cli.commands.show import show
 from ffmem.cli.commands.study import study
 from ffmem.cli.commands.verify import verify
@@ -45,9 +47,11 @@ for command in (
     analyse,
     annotate,
     compare,
+    effect,
     explore,
     inspect,
     models,
+    patch,
     patterns,
     prompt,
     removal,

@@ -1,4 +1,4 @@
-"""Weights by layer: classes, cosines beside mismatched pairs, norms, and memories that stand out."""
+"""Weights by layer: classes, cosines beside mismatched pairs, norms, and what stands out."""
 
 from __future__ import annotations
 

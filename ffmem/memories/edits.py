@@ -38,7 +38,8 @@ class Edit:
 
     @classmethod
     def parse(cls, text: str) -> Edit:
-        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale)."""
+        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale; `×` is the same)."""
+        text = text.replace("×", "*")
         for mark, action in (("=", "set"), ("*", "scale")):
             name, found, amount = text.partition(mark)
             if found:
@@ -134,11 +135,47 @@ class _ColumnTracker:
         self.length = int(tokens.shape[1]) if tokens is not None else 0
 
 
+@dataclass(frozen=True)
+class _EditGroup:
+    """Edits of different memories of a layer that change all positions in the same way."""
+
+    edits: list[Edit]
+
+    @property
+    def indices(self) -> list[int]:
+        return [edit.address.index for edit in self.edits]
+
+    def apply(self, m: Tensor) -> Tensor:
+        amounts = torch.tensor([edit.amount for edit in self.edits]).to(m)
+        first = self.edits[0]
+        change = (lambda part: amounts.expand_as(part)) if first.action == "set" else amounts.mul
+        if not first.address.sign:
+            return change(m)
+        if first.address.sign == "+":
+            return change(m.clamp(min=0)) + m.clamp(max=0)
+        return m.clamp(min=0) - change((-m).clamp(min=0))
+
+
+def _group_edits(edits: list[Edit]) -> tuple[list[_EditGroup], list[Edit]]:
+    """Large sets as a few groups, each one step; what must keep its order stays single."""
+    memories = [edit.address.index for edit in edits]
+    if len(set(memories)) < len(memories) or any(edit.positions is not None for edit in edits):
+        return [], edits
+    kinds: dict[tuple[str, str], list[Edit]] = {}
+    for edit in edits:
+        kinds.setdefault((edit.action, edit.address.sign), []).append(edit)
+    return [_EditGroup(found) for found in kinds.values()], []
+
+
 def _changing(edits: list[Edit], seen: _ColumnTracker) -> Callable[..., tuple[Tensor, ...]]:
+    groups, single = _group_edits(edits)
+
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         changed = inputs[0].clone()
         by_column = changed.view(-1, seen.length, changed.shape[-1])
-        for edit in edits:
+        for group in groups:
+            by_column[..., group.indices] = group.apply(by_column[..., group.indices])
+        for edit in single:
             cell = by_column[..., edit.address.index]
             if edit.positions is None:
                 cell.copy_(edit.apply(cell))

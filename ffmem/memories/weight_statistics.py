@@ -32,7 +32,10 @@ from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
 THRESHOLD = 0.5  # of a cosine that counts
-TILES = {"cpu": (512, 2048), "cuda": (4096, 8192)}  # values x tokens whose logits are held at a time
+TILES = {
+    "cpu": (512, 2048),
+    "cuda": (4096, 8192),
+}  # values x tokens whose logits are held at a time
 WEAK = 20  # one direction in so many is called weak
 PLAIN_CLASSES = ("strengthening", "orthogonal output", "weakening")
 GATED_CLASSES = (
@@ -98,7 +101,7 @@ class Unembedding:
 
 @torch.no_grad()
 def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembedding:
-    """The map from a value to its logits as one matrix; `counts` [token] says how frequent tokens are.
+    """The map from a value to its logits as one matrix; `counts` [token] are those of tokens.
 
     Without counts the order of token ids stands for frequency: vocabularies are made by merging the
     most frequent pair first.

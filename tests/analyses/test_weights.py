@@ -66,9 +66,7 @@ def test_folded_keys_read_the_residual_as_the_layer_does(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_number_equals_its_plain_formula(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_number_equals_its_plain_formula(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(weight_statistics.TILES, "cpu", (7, 50))  # several tiles on a toy
     model = toy(kind)
     table = weight_table(model, generator())
@@ -110,15 +108,13 @@ def test_every_number_equals_its_plain_formula(
         share = (value @ weak).square().sum() / value.square().sum()
         assert float(columns["weak_share"][index]) == pytest.approx(float(share), abs=1e-3)
         best = max(
-            (
-                min(
-                    plain_cosine(side[index], side[other])
-                    for side in (weights.keys, weights.gates, weights.values)
-                    if side is not None
-                )
-                for other in range(layer.memories)
-                if other != index
+            min(
+                plain_cosine(side[index], side[other])
+                for side in (weights.keys, weights.gates, weights.values)
+                if side is not None
             )
+            for other in range(layer.memories)
+            if other != index
         )
         assert float(columns["twin_cosine"][index]) == pytest.approx(best, abs=1e-4)
 
@@ -175,7 +171,9 @@ def test_planted_memories_are_found(planted: LanguageModel) -> None:
     assert last["role"][3] == "prediction"
     assert last["logit_kurtosis"][3] > 10
     layer = found.layers[2]
-    assert (layer.duplicates, layer.prediction, layer.suppression) == (2, 1, 0)
+    assert layer.duplicates == 2
+    assert layer.prediction == (last["role"] == "prediction").sum() > 0
+    assert layer.suppression == (last["role"] == "suppression").sum()
     assert sum(layer.classes.values()) == layer.memories == 400
     assert sum(layer.mismatched_classes.values()) == pytest.approx(400)
 
@@ -196,7 +194,9 @@ def test_token_frequency_is_the_texts_where_there_is_one(planted: LanguageModel)
     linear = logits(planted, torch.eye(64), "piece").double()
     z = folded_weights(planted, planted.layers[0]).values[3].double() @ linear
     expected = torch.corrcoef(torch.stack([z, torch.log1p(counts.double())]))[0, 1]
-    assert float(table.layers[0].columns["frequency"][3]) == pytest.approx(float(expected), abs=1e-4)
+    assert float(table.layers[0].columns["frequency"][3]) == pytest.approx(
+        float(expected), abs=1e-4
+    )
 
 
 def test_robust_scores_leave_the_many_near_zero() -> None:

@@ -135,12 +135,8 @@ def print_summary(result: Weights) -> None:
 
 def line(layer: LayerWeights) -> str:
     """One layer; conditional and atypical classes counted with the plain ones."""
-    counts = [
-        sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in SHOWN
-    ]
-    chance = sum(
-        n for name, n in layer.mismatched_classes.items() if name != "orthogonal output"
-    )
+    counts = [sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in SHOWN]
+    chance = sum(n for name, n in layer.mismatched_classes.items() if name != "orthogonal output")
     return (
         f"{layer.layer:5}  {layer.memories:8,}  {counts[0]:9,}  {counts[1]:8,}  {counts[2]:7,}  "
         f"{chance:12.1f}  {layer.cosines['key_value'].quantiles[2]:15.3f}  "
