@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ffmem.memories.attribution import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
+    from ffmem.memories.memory_sets import read_set as read_set
     from ffmem.memories.projection import Lens as Lens
     from ffmem.memories.projection import logits as logits
     from ffmem.memories.projection import token_probabilities as token_probabilities
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from ffmem.memories.value_vectors import value_vectors as value_vectors
     from ffmem.models.language_model import LanguageModel as LanguageModel
     from ffmem.models.loading import load as load
+    from ffmem.models.patches import apply_patch as apply_patch
+    from ffmem.models.patches import remove_patch as remove_patch
     from ffmem.models.wrapping import wrap as wrap
     from ffmem.studies.study import Study as Study
     from ffmem.studies.study import open_study as open_study
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
     from ffmem.workflows import run_study as run_study
 
 _HOME = {
+    "read_set": "memories.memory_sets",
+    "remove_patch": "models.patches",
+    "apply_patch": "models.patches",
     "Address": "address",
     "AddressError": "errors",
     "AnnotatorError": "errors",

@@ -156,7 +156,7 @@ def cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
 
 def feed_forward_share(model: LanguageModel) -> float:
     """Numbers in feed-forward layers over those in all matrices of their blocks."""
-    inside = sum(part.shape.numel() for layer in model.layers for part in layer.parts)
+    inside = sum(part.shape.numel() for layer in model.layers for part in layer.maps)
     blocks = {id(layer.block): layer.block for layer in model.layers}
     matrices = [
         one.numel() for block in blocks.values() for one in block.parameters() if one.dim() > 1

@@ -20,9 +20,12 @@ from ffmem.cli.commands.removal import removal
 from ffmem.cli.commands.report import report
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
+from ffmem.cli.commands.sets.effect import effect
+from ffmem.cli.commands.sets.patch import patch
 from ffmem.cli.commands.show import show
 from ffmem.cli.commands.study import study
 from ffmem.cli.commands.verify import verify
+from ffmem.cli.commands.weights import weights
 from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
 
@@ -44,9 +47,11 @@ for command in (
     analyse,
     annotate,
     compare,
+    effect,
     explore,
     inspect,
     models,
+    patch,
     patterns,
     prompt,
     removal,
@@ -56,6 +61,7 @@ for command in (
     show,
     study,
     verify,
+    weights,
 ):
     ffmem.add_command(command)
 

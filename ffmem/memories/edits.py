@@ -41,7 +41,8 @@ class Edit:
 
     @classmethod
     def parse(cls, text: str) -> Edit:
-        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale)."""
+        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale; `×` is the same)."""
+        text = text.replace("×", "*")
         for mark, action in (("=", "set"), ("*", "scale")):
             name, found, amount = text.partition(mark)
             if found:
@@ -142,13 +143,50 @@ class _ColumnTracker:
         self.length = int(tokens.shape[1]) if tokens is not None else 0
 
 
+@dataclass(frozen=True)
+class _EditGroup:
+    """Edits of different memories of a layer that change all positions in the same way."""
+
+    edits: list[Edit]
+    columns: list[int]
+
+    def apply(self, m: Tensor) -> Tensor:
+        amounts = torch.tensor([edit.amount for edit in self.edits]).to(m)
+        first = self.edits[0]
+        change = (lambda part: amounts.expand_as(part)) if first.action == "set" else amounts.mul
+        if not first.address.sign:
+            return change(m)
+        if first.address.sign == "+":
+            return change(m.clamp(min=0)) + m.clamp(max=0)
+        return m.clamp(min=0) - change((-m).clamp(min=0))
+
+
+def _group_edits(edits: list[Edit], parts: Parts) -> tuple[list[_EditGroup], list[Edit]]:
+    """Large sets as a few groups, each one step; what must keep its order stays single."""
+    if any(edit.positions is not None or edit.address.index == WHOLE for edit in edits):
+        return [], edits
+    columns = [parts.index(edit.address) for edit in edits]
+    if len(set(columns)) < len(columns):
+        return [], edits
+    kinds: dict[tuple[str, str], _EditGroup] = {}
+    for edit, column in zip(edits, columns, strict=True):
+        group = kinds.setdefault((edit.action, edit.address.sign), _EditGroup([], []))
+        group.edits.append(edit)
+        group.columns.append(column)
+    return list(kinds.values()), []
+
+
 def _changing(
     edits: list[Edit], parts: Parts, seen: _ColumnTracker
 ) -> Callable[..., tuple[Tensor, ...]]:
+    groups, single = _group_edits(edits, parts)
+
     def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         changed = inputs[0].clone()
         by_column = changed.view(-1, seen.length, changed.shape[-1])
-        for edit in edits:
+        for group in groups:
+            by_column[..., group.columns] = group.apply(by_column[..., group.columns])
+        for edit in single:
             cell = by_column[..., parts.columns(edit.address)]
             if edit.positions is None:
                 cell.copy_(edit.apply(cell))

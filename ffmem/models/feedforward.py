@@ -148,7 +148,7 @@ class FeedForward:
         return self.gate_map is not None
 
     @property
-    def parts(self) -> list[LinearPart]:
+    def maps(self) -> list[LinearPart]:
         """The maps of its keys, values and gate."""
         return [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
 
@@ -157,7 +157,7 @@ class FeedForward:
         """Numbers stored in this layer's keys, values and biases."""
         if self.mixture is not None:
             return self.mixture.parameters
-        biases = [part.bias for part in self.parts]
-        return sum(part.shape.numel() for part in self.parts) + sum(
+        biases = [part.bias for part in self.maps]
+        return sum(part.shape.numel() for part in self.maps) + sum(
             bias.numel() for bias in biases if bias is not None
         )

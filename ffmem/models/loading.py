@@ -16,6 +16,7 @@ from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
 from ffmem.models.fairseq import introduce
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.patches import apply_patch
 from ffmem.models.pypi_models import WHEELS, cache_path
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
@@ -35,6 +36,7 @@ def load(
     dtype: str = "auto",
     device: str = "auto",
     trust_remote_code: bool = False,
+    patch: str | Path | None = None,
 ) -> LanguageModel:
     """Load a causal language model and check that it is understood.
 
@@ -43,7 +45,8 @@ def load(
     layers over every GPU there is, for a model that is larger than one; `dtype` auto takes the
     checkpoint's own type on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
     Pickled weights are read as plain tensors only; code inside a checkpoint is never run unless
-    `trust_remote_code` says so.
+    `trust_remote_code` says so. `patch` is a folder that `ffmem patch` wrote; it is applied to the
+    loaded weights and refused where it was made for others.
     """
     model, tokenizer, commit = checkpoint(
         name,
@@ -52,7 +55,8 @@ def load(
         device=device,
         trust_remote_code=trust_remote_code,
     )
-    return wrap(model, tokenizer, name, commit)
+    found = wrap(model, tokenizer, name, commit)
+    return found if patch is None else apply_patch(found, patch)
 
 
 def checkpoint(

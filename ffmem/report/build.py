@@ -245,6 +245,13 @@ SECTIONS = (
         "memories predict, the token on top should be the one that follows the key's triggers.",
     ),
     SectionText(
+        "weights",
+        "What the weights alone say",
+        "Keys, gates and values are directions of one space, so they can be compared before any "
+        "text is read: does a memory strengthen what it detects or erase it, does its value speak "
+        "of few tokens or of none?",
+    ),
+    SectionText(
         "composition",
         "Memories compose",
         "A layer's output is a sum over its memories. Either one memory decides, or many together "

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
+from ffmem.errors import FfmemError, shorten
 from ffmem.scan.state.tallies import UNIT
 from ffmem.store.cells import Rows, sign_factor
 from ffmem.store.parquet_tables import (
@@ -28,6 +29,7 @@ from ffmem.store.parquet_tables import (
 )
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import PUSHING, Arrays, is_current_index, load_arrays, open_index
+from ffmem.store.weight_columns import NUMBERS, WORDS, Condition, all_hold, cell_column
 from ffmem.store.word_index import fold_case, word_spans
 
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
@@ -167,7 +169,7 @@ class MemoryIndex:
 
     @lru_cache(maxsize=16)  # noqa: B019 - one lookup lives as long as its process
     def statistic(self, name: str) -> NDArray[Any]:
-        """One number for every cell: fires, mean, largest or probability."""
+        """One number for every cell: fires, mean, largest, probability, or one of its weights."""
         store = self.store
         match name:
             case "mean":
@@ -179,8 +181,22 @@ class MemoryIndex:
                     end: End = "suppressed" if sign == "-" else "promoted"
                     found[store.cells.rows_with(sign)] = self._values.probability(end)
                 return found
+            case _ if name in (*NUMBERS, *WORDS):
+                return cell_column(store, name)
             case _:
                 return np.asarray(store.array(name))
+
+    def where(self, conditions: Sequence[Condition]) -> NDArray[np.bool_]:
+        """The cells for which every condition on statistics and weights holds."""
+        known = (*STATISTICS, *NUMBERS, *WORDS)
+        for condition in conditions:
+            if condition.column not in known:
+                raise FfmemError(
+                    f"memories have no {shorten(condition.column)!r}; choose among "
+                    f"{', '.join(known)}"
+                )
+        columns = {one.column: self.statistic(one.column) for one in conditions}
+        return all_hold(conditions, columns, self.store.cells.count)
 
     @lru_cache(maxsize=16)  # noqa: B019
     def order(self, name: str) -> NDArray[np.int32]:

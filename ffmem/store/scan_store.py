@@ -16,7 +16,7 @@ from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.errors import StoreError
 from ffmem.locations import fetch_folder, is_remote, location
 from ffmem.scan.state.tallies import UNIT
-from ffmem.store.cells import Cells
+from ffmem.store.cells import Cells, sign_factor
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, read_manifest
 from ffmem.store.range_checks import (
@@ -115,6 +115,21 @@ class ScanStore:
         """A cell's triggers, strongest first; with `kind="sample"` its random sample."""
         row = self.cells.row(cell)
         return Triggers(self.slots(slice(row, row + 1), kind))
+
+    def mean_coefficients(self, memories: Sequence[Address]) -> list[float]:
+        """The mean coefficient of whole memories over all prefixes.
+
+        A plain scan counts positive coefficients only, a gated one those of either sign.
+        """
+        prefixes = max(self.manifest.counts["prefixes"], 1)
+        return [
+            sum(
+                sign_factor(cell) * int(self.array("totals")[self.cells.row(cell)]) * UNIT
+                for cell in self.cells.resolve(memory)
+            )
+            / prefixes
+            for memory in memories
+        ]
 
     def counts(self, cell: Address) -> Counts:
         """A cell's counts over the corpus."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ffmem import demo
@@ -15,6 +16,7 @@ from ffmem.analyses.controls import untrained_model
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
+from ffmem.analyses.weights import WeightTable, weight_table
 from ffmem.corpus.sentences import Sentences, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
@@ -77,6 +79,14 @@ class StudyInputs:
     def values(self) -> tuple[LayerValueRankings, ...]:
         """Every value through the vocabulary."""
         return tuple(rank_values(self.model, self.store, self.generator))
+
+    @cached_property
+    def weights(self) -> WeightTable:
+        """Every memory's weights in numbers; tokens are as frequent as in the stored text."""
+        tokens = torch.from_numpy(np.array(self.store.sentences.tokens, dtype=np.int64))
+        counts = torch.bincount(tokens, minlength=self.model.vocab_size)
+        layers = list(self.store.memories)
+        return weight_table(self.model, self.generator, counts, "the stored text", layers)
 
     @cached_property
     def sample(self) -> PrefixSample:

@@ -16,6 +16,7 @@ from ffmem.analyses.lenses import Lenses, lenses
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.values import Values, summarise
+from ffmem.analyses.weights import Weights, summarise_weights
 from ffmem.corpus.sources import digest
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
@@ -110,6 +111,12 @@ def _lenses_figures() -> Figures:
     return module
 
 
+def _weights_figures() -> Figures:
+    from ffmem.figures import weights as module
+
+    return module
+
+
 def _composition_figures() -> Figures:
     from ffmem.figures import composition as module
 
@@ -166,6 +173,14 @@ ANALYSES: dict[str, Analysis] = {
         lambda w: Cost(5 * w.layers * w.prefix * w.sizes.lens_memories, 3 * w.memories, 2),
         ("sample", "lens_memories"),
         _lenses_figures,
+    ),
+    "weights": Analysis(
+        Weights,
+        lambda s: summarise_weights(s.weights, s.generator),
+        "weights",
+        lambda w: Cost(0, 2 * w.memories, 2),
+        figures=_weights_figures,
+        arrays=("weights",),
     ),
     "composition": Analysis(
         Composition,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ffmem.analyses.weights import table_columns
 from ffmem.errors import FfmemError
 from ffmem.store.digests import write_and_note
 from ffmem.store.folder import StudyFolder, write_whole
@@ -23,6 +24,7 @@ from ffmem.store.result_files import (
     read_result,
     write_result,
 )
+from ffmem.store.weight_columns import write_weights
 from ffmem.studies.inputs import StudyInputs
 from ffmem.studies.registry import ANALYSES, result_key
 
@@ -140,6 +142,11 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
         beside = [event.beside for event in made if event.beside is not None]
         if made:
             write_npz(StudyFolder(beside[0] if beside else folder).numbers(file), arrays(subject))
+    for event in events:
+        if event.analysis == "weights" and event.state == "made":
+            write_weights(
+                StudyFolder(event.beside or folder).weights, table_columns(subject.weights)
+            )
 
 
 def value_arrays(subject: StudyInputs) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import SOME, ModelOptions, load_model, model_options
+from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,8 +34,10 @@ LISTED = 10  # next tokens shown
     "edits",
     multiple=True,
     metavar="EDIT",
-    help="Edit a coefficient: L7.1034=0 (ablation), L7.1034=5 or L7.1034*2. Repeatable.",
+    help="Edit a coefficient: L7.1034=0 (ablation), L7.1034=5 or L7.1034*2; @FILE=0, @FILE=mean or "
+    "@FILE*2 for a set of memories. Repeatable.",
 )
+@click.option("--scan", type=LOCATION, help="Scan whose mean coefficients =mean takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def prompt(  # noqa: PLR0913 - one parameter an option
@@ -43,6 +46,7 @@ def prompt(  # noqa: PLR0913 - one parameter an option
     position: int | None,
     top: int,
     edits: Sequence[str],
+    scan: Path | None,
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
@@ -57,13 +61,16 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         ffmem prompt tiny:opt "the river runs to the sea" --set L2.7=0
     """
     from ffmem.memories.edits import edited
+    from ffmem.memories.memory_sets import expand_edits
     from ffmem.memories.prompt_explanation import explain_prompt
+    from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
     plain = explain_prompt(language_model, text, position, top)
     changed = None
     if edits:
-        with edited(language_model, edits):
+        means = None if scan is None else ScanStore.open(scan).mean_coefficients
+        with edited(language_model, expand_edits(edits, language_model, means)):
             changed = explain_prompt(language_model, text, position, top)
     if as_json:
         click.echo(json.dumps(as_data(language_model, plain, changed, edits), indent=2))

@@ -1,45 +1,77 @@
-"""`ffmem search DIR --token TEXT`: memories by the token they promote or end in."""
+"""`ffmem search DIR --token TEXT`: memories by the token they promote or end in, or by number."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
     from ffmem.store.lookup import MemoryIndex
+    from ffmem.store.weight_columns import Condition
 
 
 @click.command()
 @click.argument("folder", type=LOCATION)
 @click.option(
     "--token",
-    required=True,
     help="The token; a word without a leading space is also tried with one.",
 )
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only memories with value_norm>2, class=weakening, fires<10 ... Repeatable.",
+)
+@click.option("--sort", help="Without --token: by fires, mean, largest, value_norm ...")
+@click.option("--save", type=LOCATION, help="Write what is found as a set of memories.")
 @click.option(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown of each kind."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @names_damage
-def search(folder: Path, token: str, count: int, as_json: bool) -> None:
-    r"""Find memories of the scan in FOLDER by a token.
+def search(  # noqa: PLR0913 - one parameter an option
+    folder: Path,
+    token: str | None,
+    conditions: Sequence[str],
+    sort: str | None,
+    save: Path | None,
+    count: int,
+    as_json: bool,
+) -> None:
+    r"""Find memories of the scan in FOLDER by a token, or by their numbers.
 
-    Lists the values that promote it (direct logit effect), and the keys whose triggers end in it.
+    Lists the values that promote the token (direct logit effect), and the keys whose triggers end
+    in it. --where and --sort know what a scan counts (fires, mean, largest, probability) and, after
+    `ffmem analyse FOLDER --only weights`, every column of the weights. --save writes the addresses
+    to a file for `--set @FILE`.
 
     \b
-    Example:
+    Examples:
         ffmem search out/scan --token " Paris"
+        ffmem search out/scan --where class=weakening --sort value_norm --save weakening.txt
     """
     from ffmem.store.lookup import MemoryIndex
     from ffmem.store.scan_store import ScanStore
+    from ffmem.store.weight_columns import Condition
 
     lookup = MemoryIndex.at_once(ScanStore.open(folder))
+    wanted = [Condition.parse(text) for text in conditions]
+    if token is None:
+        if not conditions and sort is None:
+            raise click.UsageError("search for what? give --token, --where or --sort")
+        hits = by_number(lookup, wanted, sort, count)
+        save_addresses(save, [hit["address"] for hit in hits], folder)
+        print_numbers(hits, as_json)
+        return
     ids = lookup.token_ids(token)
     if not ids:
         raise StoreError(
@@ -51,6 +83,9 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
         "promoted by": [row for one in ids for row in promoters(lookup, one, count)],
         "triggers end in it": [row for one in ids for row in enders(lookup, one, count)],
     }
+    if wanted:
+        found = {kind: keep_where(lookup, wanted, hits) for kind, hits in found.items()}
+    save_addresses(save, [hit["address"] for hits in found.values() for hit in hits], folder)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -60,6 +95,70 @@ def search(folder: Path, token: str, count: int, as_json: bool) -> None:
     click.echo(f"keys whose triggers end in {token!r}:")
     for hit in found["triggers end in it"] or [{}]:
         click.echo("  {address:<12} {triggers} triggers".format(**hit) if hit else "  none")
+
+
+def by_number(
+    lookup: MemoryIndex, conditions: Sequence[Condition], sort: str | None, count: int
+) -> list[dict[str, Any]]:
+    """The cells that conditions hold for, the largest number first, or in order of address."""
+    import numpy as np
+
+    rows = np.flatnonzero(lookup.where([*conditions, *sortable(sort)]))
+    names = list(dict.fromkeys([*([sort] if sort else []), *(one.column for one in conditions)]))
+    if sort is not None:
+        rows = rows[np.argsort(-lookup.statistic(sort)[rows], kind="stable")]
+    rows = rows[:count]
+    columns = [lookup.statistic(name)[rows].tolist() for name in names]
+    addresses = map(str, lookup.store.cells.addresses(rows))
+    return [
+        dict(zip(("address", *names), row, strict=True))
+        for row in zip(addresses, *columns, strict=True)
+    ]
+
+
+def sortable(sort: str | None) -> list[Condition]:
+    """A condition that every number fulfils, so that an unknown name is refused like any other."""
+    from ffmem.store.weight_columns import WORDS, Condition
+
+    if sort in WORDS:
+        raise click.UsageError(f"{sort} is text and has no order; use --where {sort}=...")
+    return [] if sort is None else [Condition(sort, ">=", "-inf")]
+
+
+def keep_where(
+    lookup: MemoryIndex, conditions: Sequence[Condition], hits: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Those of some hits that conditions hold for."""
+    holds, cells = lookup.where(conditions), lookup.store.cells
+    return [hit for hit in hits if holds[cells.row(Address.parse(hit["address"]))]]
+
+
+def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) -> None:
+    """Write a set of memories, each once."""
+    if path is None:
+        return
+    from ffmem.cli.output import save_text
+    from ffmem.memories.memory_sets import set_text
+
+    if not addresses:
+        raise StoreError(f"nothing was found, so {path} was not written; ask for more")
+    found = list(dict.fromkeys(Address.parse(one) for one in addresses))
+    save_text(path, set_text(found, f"{len(found)} memories found in {folder}"))
+    click.echo(f"-> {path}", err=True)
+
+
+def print_numbers(hits: list[dict[str, Any]], as_json: bool) -> None:
+    """One line per cell: its address and the numbers that were asked about."""
+    if as_json:
+        click.echo(json.dumps(hits, indent=2))
+        return
+    for hit in hits or [{"address": "none"}]:
+        numbers = [
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in hit.items()
+            if name != "address"
+        ]
+        click.echo(f"  {hit['address']:<12} {'  '.join(numbers)}".rstrip())
 
 
 def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:

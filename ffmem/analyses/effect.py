@@ -1,0 +1,288 @@
+"""What an edit of a set of memories does to a model on a text, beside random sets like it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ffmem.address import Address
+from ffmem.analyses.statistics import Interval, pool_by_key
+from ffmem.errors import CorpusError, EditError, refusals
+from ffmem.memories.edits import Edit, edited
+from ffmem.memories.recording import record_forward
+from ffmem.models.generation import continuation
+from ffmem.models.language_model import LanguageModel, evaluation_mode
+
+LOGIT_BYTES = 128 << 20  # logits of a batch in float32; about four such tensors live at once
+NEIGHBOURS = 20  # memories of nearly the same rate among which a control is drawn
+
+
+@dataclass(frozen=True)
+class Change:
+    """Per predicted token: change of the loss and KL(before || after) in nats, and of top-1.
+
+    `top_1` is the change of the share of tokens that were the most likely one. Intervals resample
+    sentences.
+    """
+
+    loss: Interval
+    kl: Interval
+    top_1: Interval
+
+
+@dataclass(frozen=True)
+class TextEffect:
+    """An edit on a text; `random` are sets of as many memories of the same layers and rates.
+
+    `stronger` counts the random sets that change the loss at least as much.
+    """
+
+    memories: int
+    sentences: int
+    tokens: int
+    loss: float  # as the model is, in nats per token
+    top_1: float
+    edit: Change
+    random: tuple[Change, ...]
+    stronger: int
+
+
+@dataclass(frozen=True)
+class CoefficientRates:
+    """Of every memory by layer: shares of places with m > 0 and m < 0, mean of m and of |m|."""
+
+    positive: dict[int, Tensor]
+    negative: dict[int, Tensor]
+    mean: dict[int, Tensor]
+    size: dict[int, Tensor]
+
+    def of(self, address: Address, gated: bool) -> Tensor:
+        """The rate by which a cell finds its like: how often it fires.
+
+        A gated memory as a whole is hardly ever at zero, so there it is the mean size.
+        """
+        if address.sign == "-":
+            return self.negative[address.layer]
+        whole = gated and not address.sign
+        return (self.size if whole else self.positive)[address.layer]
+
+    def means(self, addresses: Sequence[Address]) -> list[float]:
+        """Mean coefficients."""
+        return [float(self.mean[one.layer][one.index]) for one in addresses]
+
+
+def row_batches(model: LanguageModel, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Token rows with the BOS in front, padded, and their lengths; bounded by their logits."""
+    most = max(1, LOGIT_BYTES // (4 * model.head.vocabulary))
+    lead = [] if model.bos is None else [model.bos]
+    ready = sorted((torch.cat([torch.tensor(lead), row.cpu()]).long() for row in rows), key=len)
+    while ready:
+        count = 1
+        while count < len(ready) and (count + 1) * len(ready[count]) <= most:
+            count += 1
+        part, ready = ready[:count], ready[count:]
+        lengths = torch.tensor([len(row) for row in part])
+        tokens = torch.nn.utils.rnn.pad_sequence(part, batch_first=True)
+        yield tokens.to(model.device), lengths.to(model.device)
+
+
+def log_probabilities(model: LanguageModel, tokens: Tensor) -> Tensor:
+    """What the model says after every column [row, column, token], in float32."""
+    with evaluation_mode(model.model):
+        scores = model.model(input_ids=tokens, use_cache=False).logits
+    return scores[..., : model.head.vocabulary].float().log_softmax(dim=-1)
+
+
+@torch.no_grad()
+def coefficient_rates(model: LanguageModel, rows: Sequence[Tensor]) -> CoefficientRates:
+    """How often and how strongly every memory fires on a text."""
+    sums: dict[int, Tensor] = {}
+    places = 0
+    for tokens, lengths in row_batches(model, rows):
+        with record_forward(model.layers, "m", lambda m: m) as readings:
+            model.run_blocks(tokens)
+        real = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
+        if model.bos is not None:
+            real[:, 0] = False
+        places += int(real.sum())
+        for reading in readings:
+            m = reading.m.reshape(*tokens.shape, -1)[real.to(reading.m.device)].float()
+            found = torch.stack([(m > 0).sum(0), (m < 0).sum(0), m.sum(0), m.abs().sum(0)])
+            number = reading.layer.number
+            sums[number] = sums.get(number, 0) + found.double().cpu()
+    shares = {number: found / max(places, 1) for number, found in sums.items()}
+    return CoefficientRates(*({n: found[part] for n, found in shares.items()} for part in range(4)))
+
+
+def random_sets(
+    model: LanguageModel,
+    edits: Sequence[Edit],
+    rates: CoefficientRates,
+    count: int,
+    generator: torch.Generator,
+) -> list[list[Edit]]:
+    """The same edits on other memories: of the same layer, with nearly the same rate."""
+    taken: dict[int, set[int]] = {}
+    for edit in edits:
+        taken.setdefault(edit.address.layer, set()).add(edit.address.index)
+    return [_random_set(model, edits, rates, taken, generator) for _ in range(count)]
+
+
+def _random_set(
+    model: LanguageModel,
+    edits: Sequence[Edit],
+    rates: CoefficientRates,
+    taken: dict[int, set[int]],
+    generator: torch.Generator,
+) -> list[Edit]:
+    used = {layer: set(memories) for layer, memories in taken.items()}
+    found = []
+    for edit in edits:
+        layer, gated = edit.address.layer, model.layer(edit.address.layer).gated
+        rate = rates.of(edit.address, gated)
+        away = (rate - rate[edit.address.index]).abs()
+        away[list(used[layer])] = torch.inf
+        near = away.topk(min(NEIGHBOURS, len(away)), largest=False)
+        able = near.indices[near.values < torch.inf]
+        if not len(able):
+            raise EditError(
+                f"layer {layer} has too few memories beside the set for random sets of its size; "
+                "give a smaller set, or ask for no random sets"
+            )
+        index = int(able[torch.randint(len(able), (1,), generator=generator)])
+        used[layer].add(index)
+        found.append(replace(edit, address=replace(edit.address, index=index)))
+    return found
+
+
+@torch.no_grad()
+def text_effect(
+    model: LanguageModel,
+    rows: Sequence[Tensor],
+    edits: Sequence[Edit],
+    controls: Sequence[Sequence[Edit]],
+    generator: torch.Generator,
+) -> TextEffect:
+    """Read the text as the model is, under the edits, and under each control."""
+    rows = [row for row in rows if len(row) > (0 if model.bos is not None else 1)]
+    if not rows:
+        raise CorpusError("the text has nothing to predict; give at least a sentence of two tokens")
+    variants = [list(edits), *map(list, controls)]
+    base, counts, sums = [], [], [[] for _ in variants]  # type: ignore[var-annotated]
+    for tokens, lengths in row_batches(model, rows):
+        before = log_probabilities(model, tokens)[:, :-1]
+        target = tokens[:, 1:]
+        real = torch.arange(target.shape[1], device=lengths.device) < (lengths - 1)[:, None]
+        own = before.gather(2, target[..., None])[..., 0]
+        right = before.argmax(dim=2) == target
+        base.append(_row_sums(real, -own, right))
+        counts.append(real.sum(dim=1).cpu())
+        for variant, parts in zip(variants, sums, strict=True):
+            with edited(model, variant) if variant else nullcontext():
+                after = log_probabilities(model, tokens)[:, :-1]
+            lost = own - after.gather(2, target[..., None])[..., 0]
+            kl = (before.exp() * (before - after)).sum(dim=2).clamp(min=0)
+            gained = (after.argmax(dim=2) == target).double() - right.double()
+            parts.append(_row_sums(real, lost, kl, gained))
+            del after
+    every = torch.cat(counts)
+    whole = torch.cat(base, dim=1).sum(dim=1) / every.sum()
+    changes = [
+        Change(*(pool_by_key(part, every, generator) for part in torch.cat(parts, dim=1)))
+        for parts in sums
+    ]
+    own_loss = abs(changes[0].loss.estimate)
+    return TextEffect(
+        memories=len(edits),
+        sentences=len(rows),
+        tokens=int(every.sum()),
+        loss=float(whole[0]),
+        top_1=float(whole[1]),
+        edit=changes[0],
+        random=tuple(changes[1:]),
+        stronger=sum(abs(one.loss.estimate) >= own_loss for one in changes[1:]),
+    )
+
+
+def _row_sums(real: Tensor, *numbers: Tensor) -> Tensor:
+    """Sums over the real columns of each row [number, row], on the CPU."""
+    return torch.stack([(one.double() * real).sum(dim=1) for one in numbers]).cpu()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question of a task file: what is read, and what should follow."""
+
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class TaskEffect:
+    """Share of answers that the model gives word for word, and their mean log-probability."""
+
+    tasks: int
+    accuracy: float
+    edited_accuracy: float
+    log_probability: float
+    edited_log_probability: float
+
+
+def read_tasks(path: str | Path) -> tuple[Task, ...]:
+    """A file of JSON lines, each with a prompt and an answer."""
+    found = []
+    with refusals(f"the task file {path} cannot be read", CorpusError):
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+            found.append(Task(str(data["prompt"]), str(data["answer"])))
+        except (ValueError, KeyError, TypeError):
+            raise CorpusError(
+                f'line {number} of {path} is not a task; write {{"prompt": "...", "answer": "..."}}'
+            ) from None
+    if not found:
+        raise CorpusError(f"the task file {path} is empty; write a JSON object per line")
+    return tuple(found)
+
+
+@torch.no_grad()
+def task_effect(model: LanguageModel, tasks: Sequence[Task], edits: Sequence[Edit]) -> TaskEffect:
+    """Answer every task as the model is, and under the edits."""
+    numbers = []
+    for task in tasks:
+        prompt, whole = model.encode(task.prompt), model.encode(task.prompt + task.answer)
+        first = prompt.shape[1]
+        if whole.shape[1] <= first:
+            raise CorpusError(
+                f"the answer {task.answer!r} adds no token to its prompt; write it out"
+            )
+        target = whole[0, first:]
+        row = []
+        for variant in ([], list(edits)):
+            with edited(model, variant) if variant else nullcontext():
+                found = log_probabilities(model, whole)[0, first - 1 : -1]
+            row.append(float((found.argmax(dim=1) == target).all()))
+            row.append(float(found.gather(1, target[:, None]).sum()))
+        numbers.append(row)
+    means = torch.tensor(numbers, dtype=torch.float64).mean(dim=0).tolist()
+    return TaskEffect(len(tasks), means[0], means[2], means[1], means[3])
+
+
+def write_on(model: LanguageModel, text: str, edits: Sequence[Edit], most: int) -> tuple[str, str]:
+    """How the model continues a text, the likeliest token each time: as it is, and edited."""
+    tokens = model.encode(text)
+    found = []
+    for variant in ([], list(edits)):
+        with edited(model, variant) if variant else nullcontext():
+            written = continuation(model.model, tokens, most, model.bos)
+        found.append("".join(model.token_text(int(token)) for token in written))
+    return found[0], found[1]

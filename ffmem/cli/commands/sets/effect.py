@@ -1,0 +1,161 @@
+"""`ffmem effect MODEL CORPUS --set @FILE`: what editing a set of memories does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from ffmem.cli.options import ANY, LOCATION, SEED, SOME, ModelOptions, load_model, model_options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ffmem.analyses.effect import Change, TaskEffect, TextEffect
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
+    from ffmem.models.language_model import LanguageModel
+
+SENTENCES = 100
+
+
+@click.command()
+@click.argument("model")
+@click.argument("corpus")
+@click.option(
+    "--set",
+    "edits",
+    multiple=True,
+    required=True,
+    metavar="EDIT",
+    help="@FILE=0 (silence the set), @FILE=mean, @FILE*2, or one memory: L7.1034=0. Repeatable.",
+)
+@click.option(
+    "--max-sentences", type=SOME, default=SENTENCES, show_default=True, help="Sentences read."
+)
+@click.option("--random", type=ANY, default=3, show_default=True, help="Random sets as control.")
+@click.option("--task", type=LOCATION, help="JSON lines with prompt and answer: accuracy too.")
+@click.option("--generate", multiple=True, metavar="TEXT", help="Continue TEXT, side by side.")
+@click.option("--most", type=SOME, default=24, show_default=True, help="Tokens that are written.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@model_options
+def effect(  # noqa: PLR0913 - one parameter an option
+    model: str,
+    corpus: str,
+    edits: Sequence[str],
+    max_sentences: int,
+    random: int,
+    task: Path | None,
+    generate: Sequence[str],
+    most: int,
+    seed: int,
+    as_json: bool,
+    **options: Unpack[ModelOptions],
+) -> None:
+    r"""Measure what editing a set of memories does to MODEL on CORPUS.
+
+    Change of the loss and of top-1, and KL, per token; the same for random sets of as many
+    memories of the same layers with nearly the same fire rate. A set is a text file of addresses,
+    one per line, made by hand, by `ffmem search --save` or by `ffmem contrast --save`.
+
+    \b
+    Example:
+        ffmem effect tiny:opt corpus.txt --set @numbers.txt=0
+    """
+    import torch
+
+    from ffmem import demo
+    from ffmem.analyses.effect import (
+        coefficient_rates,
+        random_sets,
+        read_tasks,
+        task_effect,
+        text_effect,
+        write_on,
+    )
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
+    from ffmem.memories.memory_sets import expand_edits
+    from ffmem.store.result_files import to_plain
+
+    tasks = None if task is None else read_tasks(task)
+    language_model = load_model(model, options)
+    rows = first_rows(
+        language_model, Source(demo.corpus(corpus)), SentenceSettings(), max_sentences
+    )
+    rates = coefficient_rates(language_model, rows)
+    parsed = expand_edits(edits, language_model, rates.means)
+    generator = torch.Generator().manual_seed(seed)
+    controls = random_sets(language_model, parsed, rates, random, generator)
+    found = text_effect(language_model, rows, parsed, controls, generator)
+    answers = None if tasks is None else task_effect(language_model, tasks, parsed)
+    texts = [(text, *write_on(language_model, text, parsed, most)) for text in generate]
+    if as_json:
+        data: dict[str, Any] = {"edits": list(edits), "text": to_plain(found)}
+        data["task"] = to_plain(answers)
+        data["generated"] = [
+            {"prompt": text, "as_it_is": plain, "edited": changed} for text, plain, changed in texts
+        ]
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    print_effect(found, answers)
+    for text, plain, changed in texts:
+        click.echo(f"after {text!r}\n  as it is: {plain!r}\n  edited:   {changed!r}")
+
+
+def first_rows(
+    model: LanguageModel, source: Source, settings: SentenceSettings, count: int
+) -> list[Tensor]:
+    """The first sentences of a text as token ids."""
+    import torch
+
+    from ffmem.corpus.sentences import tokenise
+    from ffmem.corpus.shards import shards
+    from ffmem.corpus.sources import documents
+
+    longest = min(settings.max_tokens, model.context_length - 1)
+    settings = replace(settings, max_tokens=longest)
+
+    def every() -> Iterator[Tensor]:
+        for shard in shards(documents(source)):
+            found = tokenise(shard, model.tokenizer, settings)
+            for start, end in zip(found.starts[:-1], found.starts[1:], strict=True):
+                yield torch.from_numpy(found.tokens[start:end].astype("int64"))
+
+    return list(islice(every(), count))
+
+
+def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
+    """The edit, then each random set."""
+    click.echo(
+        f"{found.memories:,} memories edited, {found.sentences:,} sentences, {found.tokens:,} "
+        f"tokens; as it is: loss {found.loss:.4f}, top-1 {found.top_1:.1%}"
+    )
+    click.echo(f"the edit     {change_text(found.edit)}")
+    for number, change in enumerate(found.random, 1):
+        click.echo(f"random {number:<5} {change_text(change)}")
+    if found.random:
+        click.echo(
+            f"{found.stronger} of {len(found.random)} random sets change the loss at least as much"
+        )
+    if answers is not None:
+        click.echo(
+            f"{answers.tasks} tasks: {answers.accuracy:.1%} right as it is, "
+            f"{answers.edited_accuracy:.1%} edited; log-probability of the answer "
+            f"{answers.log_probability:.3f} and {answers.edited_log_probability:.3f}"
+        )
+
+
+def change_text(change: Change) -> str:
+    """One line with 95 % intervals over sentences."""
+    loss, kl, top = change.loss, change.kl, change.top_1
+    return (
+        f"loss {loss.estimate:+.4f} ({loss.low:+.4f} .. {loss.high:+.4f}), KL {kl.estimate:.4f} "
+        f"({kl.low:.4f} .. {kl.high:.4f}), top-1 {100 * top.estimate:+.2f} points"
+    )

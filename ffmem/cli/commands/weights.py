@@ -1,0 +1,151 @@
+"""`ffmem weights MODEL`: every memory in numbers, from the weights alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ffmem.analyses.weights import Candidate, LayerWeights, Weights, WeightTable
+    from ffmem.models.language_model import LanguageModel
+
+
+@click.command()
+@click.argument("model")
+@click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figures.")
+@click.option(
+    "--text",
+    help="Text (named as a corpus) to count tokens in, for the frequency column; without it the "
+    "order of token ids stands for their frequency.",
+)
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the mismatched pairs."
+)
+@click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@model_options
+def weights(  # noqa: PLR0913 - one parameter an option
+    model: str,
+    out: Path | None,
+    text: str | None,
+    seed: int,
+    figures: bool,
+    as_json: bool,
+    **options: Unpack[ModelOptions],
+) -> None:
+    r"""Describe every memory of MODEL by its weights; no corpus is read.
+
+    Norms of key, gate and value, their cosines and the class that follows (strengthening,
+    weakening, conditional ...), moments of the value's logits, candidates for entropy and
+    token-frequency neurons, duplicates; mismatched pairs as the control. With -o: analyses/
+    weights.parquet, weights.csv and weights.json, and the figures. For a study use
+    `ffmem analyse DIR --only weights`; `ffmem search` then sorts and filters by the columns.
+
+    \b
+    Example:
+        ffmem weights tiny:llama -o out/weights
+    """
+    import torch
+
+    from ffmem.analyses.weights import summarise_weights, weight_table
+    from ffmem.store.folder import StudyFolder
+    from ffmem.store.result_files import to_plain
+
+    if out is not None and StudyFolder(out).manifest.exists():
+        raise click.UsageError(
+            f"{out} holds a scan; run `ffmem analyse {out} --only weights`, or choose another "
+            "folder"
+        )
+    language_model = load_model(model, options)
+    generator = torch.Generator().manual_seed(seed)
+    counts = None if text is None else token_counts(language_model, text)
+    table = weight_table(language_model, generator, counts, text or "")
+    result = summarise_weights(table, generator)
+    if as_json:
+        click.echo(json.dumps(to_plain(result), indent=2))
+    else:
+        print_summary(result)
+    if out is not None:
+        save(out, table, result, figures)
+
+
+def token_counts(model: LanguageModel, text: str) -> Tensor:
+    """How often each token is in a text."""
+    import torch
+
+    from ffmem import demo
+    from ffmem.corpus.sentences import SentenceSettings, tokenise
+    from ffmem.corpus.shards import shards
+    from ffmem.corpus.sources import Source, documents
+
+    counts = torch.zeros(model.vocab_size, dtype=torch.long)
+    for shard in shards(documents(Source(demo.corpus(text)))):
+        tokens = tokenise(shard, model.tokenizer, SentenceSettings()).tokens
+        counts += torch.bincount(torch.as_tensor(tokens).long(), minlength=len(counts))
+    return counts
+
+
+def save(out: Path, table: WeightTable, result: Weights, figures: bool) -> None:
+    """Leave the table, the numbers and the figures in a folder."""
+    from ffmem.analyses.weights import table_columns
+    from ffmem.cli.output import save_figure, save_numbers
+    from ffmem.store.folder import StudyFolder
+    from ffmem.store.weight_columns import write_weights
+
+    files, columns = StudyFolder(out), table_columns(table)
+    write_weights(files.weights, columns)
+    write_weights(files.weights.with_suffix(".csv"), columns)
+    save_numbers(out, "weights", result)
+    if figures:
+        from ffmem.figures.weights import charts
+
+        for name, chart in charts(result).items():
+            save_figure(out, name, chart)
+    click.echo(f"-> {files.analyses}" + (f", {files.figures}" if figures else ""), err=True)
+
+
+SHOWN = ("strengthening", "proportional change", "weakening")
+
+
+def print_summary(result: Weights) -> None:
+    """One line per layer, then the memories that stand out."""
+    click.echo("memories by class at cosines of ±0.5, medians, and memories that stand out")
+    click.echo(
+        "layer  memories  strength.  proport.  weaken.  (mismatched)  cos(key, value)  |key|  "
+        "|value|  predict  suppress  entropy  (mism.)  freq.  twins"
+    )
+    for layer in result.layers:
+        click.echo(line(layer))
+    click.echo(f"frequency of tokens: {result.frequency_from}")
+    click.echo(f"random directions with a kurtosis above 10: {result.random_peaked:.1%}")
+    for name, found in (
+        ("entropy", result.entropy),
+        ("frequency", result.frequency),
+        ("duplicates", result.duplicates),
+    ):
+        click.echo(f"{name}: {listing(found)}")
+
+
+def line(layer: LayerWeights) -> str:
+    """One layer; conditional and atypical classes counted with the plain ones."""
+    counts = [sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in SHOWN]
+    chance = sum(n for name, n in layer.mismatched_classes.items() if name != "orthogonal output")
+    return (
+        f"{layer.layer:5}  {layer.memories:8,}  {counts[0]:9,}  {counts[1]:8,}  {counts[2]:7,}  "
+        f"{chance:12.1f}  {layer.cosines['key_value'].quantiles[2]:15.3f}  "
+        f"{layer.key_norm[2]:5.2f}  {layer.value_norm[2]:7.2f}  {layer.prediction:7,}  "
+        f"{layer.suppression:8,}  {layer.entropy:7,}  {layer.control_entropy:7,}  "
+        f"{layer.frequency:5,}  {layer.duplicates:5,}"
+    )
+
+
+def listing(found: tuple[Candidate, ...]) -> str:
+    """Candidates with their scores, best first."""
+    return ", ".join(f"{one.address} ({one.score:.2f})" for one in found[:10]) or "none"

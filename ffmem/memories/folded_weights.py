@@ -1,0 +1,74 @@
+"""Keys, gates and values of a layer as directions of the residual stream, norms folded in.
+
+A norm in front of the layer multiplies by its gain, so the direction that a key reads is gain x
+key, without its mean where the norm subtracts the mean. A key and a value can be compared only
+after that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffmem.memories.value_vectors import value_vectors
+from ffmem.models.feedforward import FeedForward, LinearPart
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.unembedding import LinearNorm, linear_norm
+
+
+@dataclass(frozen=True)
+class FoldedWeights:
+    """One layer, float32 on its device: directions [memory, width], biases [memory]."""
+
+    keys: Tensor
+    key_bias: Tensor
+    values: Tensor
+    gates: Tensor | None = None
+    gate_bias: Tensor | None = None
+
+
+@torch.no_grad()
+def folded_weights(model: LanguageModel, layer: FeedForward) -> FoldedWeights:
+    """What the layer's memories read from the residual stream and what they add to it.
+
+    Values lose their mean where the final norm subtracts it, because nothing downstream sees it.
+    """
+    norm = norm_before(layer)
+    keys, key_bias = _read_side(layer.key_map, norm)
+    values = value_vectors(layer).detach().float()
+    final = model.head.norm
+    if final is not None and final.centred:
+        values = values - values.mean(dim=1, keepdim=True)
+    if layer.gate_map is None:
+        return FoldedWeights(keys, key_bias, values)
+    return FoldedWeights(keys, key_bias, values, *_read_side(layer.gate_map, norm))
+
+
+def norm_before(layer: FeedForward) -> LinearNorm | None:
+    """The linear part of the norm that a layer reads through, if there is one."""
+    if layer.norm is None or layer.form == "post-norm":  # there the norm comes behind the layer
+        return None
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(1, 4, layer.width, generator=generator)
+    return linear_norm(layer.norm, probe.to(layer.device, layer.dtype))
+
+
+def _read_side(part: LinearPart, norm: LinearNorm | None) -> tuple[Tensor, Tensor]:
+    """The directions and biases of a map, as seen from before the norm."""
+    weight = part.weight.detach().float()
+    bias = torch.zeros(len(weight), device=weight.device)
+    if part.bias is not None:
+        bias = bias + part.bias.float()
+    if norm is None:
+        return weight, bias
+    folded = weight * norm.gain.to(weight.device)
+    if norm.centred:
+        folded = folded - folded.mean(dim=1, keepdim=True)
+    return folded, bias + weight @ norm.shift.to(weight.device)
+
+
+def paired_cosines(one: Tensor, other: Tensor) -> Tensor:
+    """The cosine of each row with the same row of the other; 0 where one has no length."""
+    return torch.nn.functional.cosine_similarity(one, other, dim=1)

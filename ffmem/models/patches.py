@@ -1,0 +1,168 @@
+"""A change of values as a small file: old and new columns, to apply and to take back to the bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ffmem.errors import ModelError, refusals
+from ffmem.locations import location
+from ffmem.models.fingerprint import weights_digest
+from ffmem.version import VERSION
+
+if TYPE_CHECKING:
+    from ffmem.models.feedforward import FeedForward
+    from ffmem.models.language_model import LanguageModel
+
+FILE = "patch.safetensors"
+NOTE = "patch.json"
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    """What happens to some memories of a layer: each value times its factor, and a bias added.
+
+    A memory that is held at c has the factor 0, and c times its value goes into the layer's bias.
+    """
+
+    factors: dict[int, float]
+    held: dict[int, float]
+
+
+@dataclass(frozen=True)
+class PatchNote:
+    """What a patch is for: the model whose weights it changes, and the edits that it stands for."""
+
+    model: str
+    revision: str | None
+    weights: str
+    dtype: str
+    edits: list[str]
+    ffmem: str = VERSION
+
+
+@torch.no_grad()
+def write_patch(
+    model: LanguageModel, changes: Mapping[int, ValueChange], edits: list[str], folder: Path
+) -> Path:
+    """Write the delta and its note into a folder; the model stays as it is."""
+    tensors: dict[str, Tensor] = {}
+    for number, change in sorted(changes.items()):
+        tensors |= layer_delta(model.layer(number), change)
+    dtype = str(model.dtype).removeprefix("torch.")
+    note = PatchNote(model.name, model.revision, weights_digest(model.model), dtype, edits)
+    folder = location(folder)
+    text = json.dumps(asdict(note), indent=2, ensure_ascii=False) + "\n"
+    with refusals(f"{folder} cannot be written", ModelError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in ((FILE, save(tensors)), (NOTE, text.encode())):
+            part = folder / f"{name}.part"
+            part.write_bytes(content)
+            part.replace(folder / name)  # the note last: a folder that has it is complete
+    return folder
+
+
+def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
+    """Old and new values of the memories that change, and of the layer's bias where it does."""
+    refuse_offloaded(layer)
+    name = f"layer.{layer.number}"
+    memories = sorted({*change.factors, *change.held})
+    factors = torch.tensor([change.factors.get(one, 0.0) for one in memories])
+    before = layer.values[memories].clone()
+    found = {
+        f"{name}.memories": torch.tensor(memories),
+        f"{name}.before": before.contiguous().cpu(),
+        f"{name}.after": (before * factors.to(before)[:, None]).contiguous().cpu(),
+    }
+    held = torch.tensor([change.held.get(one, 0.0) for one in memories])
+    if held.any():
+        bias = layer.value_bias
+        if bias is None:
+            raise ModelError(
+                f"layer {layer.number} has no bias that could hold a memory at a number other than "
+                "0; write a patch with =0 or *2, or use the edit while the model runs"
+            )
+        found[f"{name}.bias_before"] = bias.clone().cpu()
+        moved = bias.double() + held.double().to(bias.device) @ before.double()
+        found[f"{name}.bias_after"] = moved.to(bias.dtype).cpu()
+    return found
+
+
+def apply_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
+    """Change the model's values as a patch says; refuses one for other weights.
+
+    The model is changed in place; the answer is the same model under a name that says so.
+    """
+    note, tensors = read_patch(folder)
+    dtype = getattr(torch, note.dtype)
+    if weights_digest(model.model, dtype) != note.weights:
+        raise ModelError(
+            f"the patch {folder} was made for {note.model} with other weights than those of "
+            f"{model.name}; give the model that it was made for, unpatched"
+        )
+    put_values(model, tensors, "after")
+    return replace(model, name=f"{model.name} with the patch {folder}")
+
+
+def remove_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
+    """Put the values back as they were before the patch, to the bit."""
+    _, tensors = read_patch(folder)
+    for name, tensor in tensors.items():
+        if name.endswith(".after"):
+            memories = tensors[name.replace(".after", ".memories")]
+            found = model.layer(int(name.split(".")[1])).values[memories.tolist()]
+            if found.shape != tensor.shape or not torch.equal(found.cpu(), tensor.to(found.dtype)):
+                raise ModelError(
+                    f"the patch {folder} is not in {model.name}, so it cannot be removed"
+                )
+    put_values(model, tensors, "before")
+    return replace(model, name=model.name.removesuffix(f" with the patch {folder}"))
+
+
+@torch.no_grad()
+def put_values(model: LanguageModel, tensors: Mapping[str, Tensor], which: str) -> None:
+    """Write one side of a patch into the model's own weights."""
+    for name, memories in tensors.items():
+        head, _, kind = name.rpartition(".")
+        if kind != "memories":
+            continue
+        layer = model.layer(int(head.split(".")[1]))
+        refuse_offloaded(layer)
+        values = layer.values
+        values[memories.to(values.device)] = tensors[f"{head}.{which}"].to(values)
+        if f"{head}.bias_{which}" in tensors and layer.value_bias is not None:
+            layer.value_bias.copy_(tensors[f"{head}.bias_{which}"])
+
+
+def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
+    """A patch from its folder, or one sentence why there is none."""
+    path = location(folder)
+    if not (path / NOTE).exists():
+        raise ModelError(
+            f"{path} holds no patch; make one with `ffmem patch MODEL --set EDIT -o DIR`"
+        )
+    try:
+        note = PatchNote(**json.loads((path / NOTE).read_text(encoding="utf-8")))
+        with safe_open(path / FILE, framework="pt") as file:
+            return note, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, ValueError, TypeError, SafetensorError):
+        raise ModelError(
+            f"the patch in {path} is damaged; make it again with `ffmem patch`"
+        ) from None
+
+
+def refuse_offloaded(layer: FeedForward) -> None:
+    """Weights that are on no device cannot be changed in place."""
+    if layer.value_map.module.weight.device.type == "meta":  # type: ignore[union-attr]
+        raise ModelError(
+            f"the values of layer {layer.number} are offloaded, so they cannot be patched; load "
+            "the model onto one device"
+        )

@@ -1,0 +1,156 @@
+"""The table that the weights analysis leaves of every memory, as numbers to sort and filter by.
+
+A condition is a column, a comparison and a value: `value_norm>2`, `class=weakening`, `fires<10`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ffmem.errors import FfmemError, StoreError, shorten
+from ffmem.store.digests import write_and_note
+from ffmem.store.parquet_tables import as_array, damage
+from ffmem.store.scan_store import ScanStore
+
+CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*")
+COMPARISONS = {
+    ">=": np.greater_equal,
+    "<=": np.less_equal,
+    "!=": np.not_equal,
+    "=": np.equal,
+    ">": np.greater,
+    "<": np.less,
+}
+WORDS = ("class", "role")  # columns of text
+NUMBERS = (
+    "key_norm",
+    "gate_norm",
+    "value_norm",
+    "key_bias",
+    "gate_bias",
+    "key_value",
+    "gate_value",
+    "gate_key",
+    "logit_mean",
+    "logit_variance",
+    "logit_skew",
+    "logit_kurtosis",
+    "cosine_variance",
+    "weak_share",
+    "frequency",
+    "entropy_score",
+    "twin_cosine",
+)
+
+
+def write_weights(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """The table as Parquet, or as CSV where the file's name ends so; whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    table = pa.table(dict(columns))
+    if path.suffix == ".csv":
+        write_and_note(path, lambda part: pyarrow.csv.write_csv(table, part))
+        return
+    write_and_note(
+        path, lambda part: pq.write_table(table, part, row_group_size=65536, compression="zstd")
+    )
+
+
+def weight_names(store: ScanStore) -> tuple[str, ...]:
+    """The columns that a study has; none where the weights were not analysed."""
+    import pyarrow.parquet as pq
+
+    path = store.folder.weights
+    if not path.exists():
+        return ()
+    with damage(store, path):
+        return tuple(pq.read_schema(path).names)
+
+
+def cell_column(store: ScanStore, name: str) -> NDArray[Any]:
+    """One column with a row for each cell; both signs of a gated memory share its weights."""
+    import pyarrow.parquet as pq
+
+    path, cells = store.folder.weights, store.cells
+    known = weight_names(store)
+    if not known:
+        raise StoreError(
+            f"{store.folder.root} has no numbers of the weights, so no {name}; make them with "
+            f"`ffmem analyse {store.folder.root} --only weights`"
+        )
+    if name not in known:
+        raise StoreError(f"the model's memories have no {name}; choose among {', '.join(known)}")
+    with damage(store, path):
+        column = as_array(pq.read_table(path, columns=[name]).column(0))
+    if len(column) * len(cells.signs) != cells.count:
+        raise StoreError(
+            f"{path} is of another scan; run `ffmem analyse {store.folder.root} --only weights "
+            "--again weights`"
+        )
+    memories, _ = cells.memories_of(np.arange(cells.count))
+    return column[memories]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a column must be."""
+
+    column: str
+    comparison: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read `value_norm>2`."""
+        match = CONDITION.fullmatch(text)
+        if match is None or not match[3]:
+            raise FfmemError(
+                f"{shorten(text)!r} is not a condition; write a column, a comparison and a value, "
+                "as in value_norm>2 or class=weakening"
+            )
+        return cls(match[1], match[2], match[3])
+
+    def holds(self, column: NDArray[Any]) -> NDArray[np.bool_]:
+        """Where it is so."""
+        wanted: Any = self.value
+        if column.dtype.kind in "OU":
+            if self.comparison not in ("=", "!="):
+                raise FfmemError(f"{self.column} is text; write {self.column}={self.value}")
+            if wanted not in (known := sorted(set(column.tolist()))):
+                raise FfmemError(
+                    f"no memory has the {self.column} {shorten(wanted)!r}; there are "
+                    f"{', '.join(filter(None, known))}"
+                )
+        else:
+            try:
+                wanted = float(wanted)
+            except ValueError:
+                raise FfmemError(
+                    f"{shorten(self.value)!r} in a condition on {self.column} is not a number; "
+                    f"write it as in {self.column}>2"
+                ) from None
+        return np.asarray(COMPARISONS[self.comparison](column, wanted))
+
+
+def parse_conditions(text: str) -> tuple[Condition, ...]:
+    """Read `class=weakening, value_norm>2`; nothing means no condition."""
+    return tuple(Condition.parse(part) for part in text.split(",") if part.strip())
+
+
+def all_hold(
+    conditions: Sequence[Condition], columns: Mapping[str, NDArray[Any]], rows: int
+) -> NDArray[np.bool_]:
+    """The rows for which every condition holds."""
+    found = np.ones(rows, dtype=bool)
+    for condition in conditions:
+        found &= condition.holds(columns[condition.column])
+    return found
