@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
-from ffmem.scan.state.tallies import UNIT
+from ffmem.scan.settings import UNIT
 from ffmem.store.cells import Rows, sign_factor
 from ffmem.store.parquet_tables import (
     OTHER,

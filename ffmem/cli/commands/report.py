@@ -21,14 +21,17 @@ def report(folder: Path) -> None:
     Example:
         ffmem report out/scan
     """
+    from ffmem.store.scan_store import ScanStore
+
+    store = ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
     from rich.console import Console
 
     from ffmem.cli.output import print_verdicts
     from ffmem.report.build import build
     from ffmem.report.report_writer import write_report
-    from ffmem.studies.study import open_study
+    from ffmem.studies.study import Study
 
-    study = open_study(folder)
+    study = Study(store)
     study.draw()
     page = write_report(study)
     print_verdicts(Console(), build(study).verdicts)
