@@ -24,9 +24,7 @@ def report(folder: Path) -> None:
     from ffmem.store.scan_store import ScanStore
 
     store = ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
-    from rich.console import Console
-
-    from ffmem.cli.output import print_verdicts
+    from ffmem.cli.terminal import print_verdicts, terminal
     from ffmem.report.build import build
     from ffmem.report.report_writer import write_report
     from ffmem.studies.study import Study
@@ -34,5 +32,5 @@ def report(folder: Path) -> None:
     study = Study(store)
     study.draw()
     page = write_report(study)
-    print_verdicts(Console(), build(study).verdicts)
-    click.echo(f"\nreport: {page}")
+    print_verdicts(terminal(), build(study).verdicts)
+    click.echo(f"\nreport: {page}\nbrowse it with: ffmem explore {folder}")
