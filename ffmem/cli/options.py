@@ -124,7 +124,7 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
     def careful(folder: Path, **options: Any) -> Any:
         try:
             return command(folder=folder, **options)
-        except (FfmemError, click.ClickException):
+        except (FfmemError, click.ClickException, BrokenPipeError):
             raise
         except Exception as error:
             from ffmem.studies.remedies import first_damage  # slow, and rarely needed

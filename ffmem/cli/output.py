@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,6 @@ from ffmem.store.result_files import ResultFile, place_for, write_result
 
 if TYPE_CHECKING:
     import altair
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ffmem.report.verdicts import Verdict
 
 
 def save_numbers(
@@ -55,40 +50,3 @@ def save_result(
 def beside_note(place: Path, folder: Path) -> str:
     """Why a result is not among the study's own."""
     return "" if place == folder else " (the study's own result has other settings and stays)"
-
-
-STYLES = {
-    "holds": "green",
-    "also without training": "yellow",
-    "does not hold": "red",
-    "undecided": "dim",
-}
-
-
-def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
-    """Each claim, its number in the paper and here, the control, and whether it holds."""
-    from rich.table import Table
-
-    from ffmem.report.verdicts import interval_text, tally
-
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for name, ratio in (("claim", 5), ("paper", 3), ("here (95 %)", 4), ("control", 4)):
-        table.add_column(name, ratio=ratio)
-    table.add_column("verdict", ratio=3)
-    for verdict in verdicts:
-        found = verdict.finding
-        control = ""
-        if found and found.control:
-            control = (
-                f"{interval_text(found.control, verdict.unit, interval=False)} {found.against}"
-            )
-        table.add_row(
-            verdict.says,
-            verdict.paper if verdict.source == "paper" else f"{verdict.paper} ({verdict.source})",
-            interval_text(found.number, verdict.unit) if found else "–",
-            control,
-            f"[{STYLES[verdict.word]}]{verdict.word}[/]"
-            + (f": {verdict.reason}" if verdict.reason else ""),
-        )
-    console.print(table)
-    console.print(f"\n{tally(verdicts).text}", highlight=False)

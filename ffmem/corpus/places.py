@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # text is made ready in processes that need no torch
 
 ROWS = 1 << 16  # sentences in one shard, at most
 POSITIONS = 1 << 16  # positions in one sentence, at most; a sentence of n tokens has n + 1
+EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 
 Whole = TypeVar("Whole", int, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "Tensor")
 

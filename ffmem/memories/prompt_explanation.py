@@ -84,6 +84,8 @@ def explain_prompt(
     tokens = model.encode(text)
     lead = 0 if model.bos is None else 1
     length = tokens.shape[1] - lead
+    if not length:
+        raise FfmemError(f"there is nothing to read in {text!r}; give at least one token")
     wanted = length if position is None else position if position > 0 else length + 1 + position
     if not 1 <= wanted <= length:
         raise FfmemError(

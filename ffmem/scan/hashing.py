@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ffmem.corpus.places import EMPTY as EMPTY
 from ffmem.corpus.places import POSITIONS
 
-EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 NO_PRIORITY = 2**31 - 1  # larger than any real priority
 BEYOND_TOKENS = 1 << 40  # else a factor and a token mixed from one number could cancel out
 

@@ -9,6 +9,7 @@ from ffmem.errors import ScanError
 
 PerSentence = Literal["max", "all"]
 Dedupe = Literal["none", "sentence", "prefix"]
+UNIT = 2.0**-24  # what one step of a cell's `totals` is worth
 
 
 @dataclass(frozen=True)

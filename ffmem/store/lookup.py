@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.errors import FfmemError, shorten
-from ffmem.scan.state.tallies import UNIT
+from ffmem.scan.settings import UNIT
 from ffmem.store.cells import Rows, sign_factor
 from ffmem.store.parquet_tables import (
     OTHER,
@@ -131,6 +131,19 @@ class MemoryIndex:
     def token_ids(self, text: str) -> list[int]:
         """The tokens whose text is exactly this; if there is none, with a space in front of it."""
         return self._ids.get(text) or self._ids.get(" " + text, [])
+
+    def pieces(self, text: str) -> list[str]:
+        """The fewest tokens that make up a text; none where the vocabulary cannot write it."""
+        best: list[list[str] | None] = [[], *[None] * len(text)]
+        longest = max(map(len, self.words), default=0)
+        for end in range(1, len(text) + 1):
+            for start in range(max(0, end - longest), end):
+                before, part = best[start], text[start:end]
+                if before is None or part not in self._ids:
+                    continue
+                if best[end] is None or len(before) + 1 < len(best[end] or ()):
+                    best[end] = [*before, part]
+        return best[-1] or []
 
     def value_tokens(
         self, cell: Address, end: End = "promoted", count: int = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -32,7 +32,7 @@ def trigger_text(trigger: Trigger, width: int = BEFORE) -> TriggerText:
         before=cut(trigger.before, width),
         last=trigger.last,
         next=f"[{trigger.next or 'end'}]",
-        rest=trigger.rest[:REST],
+        rest=cut_end(trigger.rest, REST),
     )
 
 
@@ -42,6 +42,32 @@ def cut(text: str, width: int) -> str:
         return text
     end = text[-width:]
     return "…" + (end.partition(" ")[2] or end)
+
+
+def cut_end(text: str, width: int) -> str:
+    """The beginning of a text, up to a word's end where it has one; dots stand for the rest."""
+    if len(text) <= width:
+        return text
+    start = text[: max(width - 1, 0)]
+    return (start.rpartition(" ")[0] or start).rstrip() + "…"
+
+
+def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, int]]:
+    """The first triggers with different prefixes, and how often each prefix comes in a row."""
+    folds: list[tuple[Trigger, int]] = []
+    for trigger in triggers:
+        if folds and prefix_of(folds[-1][0]) == prefix_of(trigger):
+            folds[-1] = (folds[-1][0], folds[-1][1] + 1)
+        elif len(folds) == most:
+            break
+        else:
+            folds.append((trigger, 1))
+    return folds
+
+
+def prefix_of(trigger: Trigger) -> str:
+    """What has been read."""
+    return trigger.before + trigger.last
 
 
 @dataclass(frozen=True)
@@ -75,13 +101,14 @@ class MemoryPage:
             f"promotes {token_line(self.promoted)}",
             f"suppresses {token_line(self.suppressed)}",
         ]
-        for trigger in self.triggers[:SHOWN]:
+        for trigger, times in fold_equal(self.triggers, SHOWN):
             text = trigger_text(trigger)
-            lines.append(f"{trigger.coefficient:8.3f}  {text.before}{text.last}{text.next}")
+            prefix = f"{text.before}{text.last}{text.next}{times_text(times)}"
+            lines.append(f"{trigger.coefficient:8.3f}  {prefix}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(map(_table_row, self.triggers[:SHOWN]))
+        rows = "".join(_table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
         return (
             f"<b>{self.address}</b>, {self.frequency}<br>"
             f"promotes {escape(token_line(self.promoted))}<br>"
@@ -95,12 +122,17 @@ def token_line(pushes: Sequence[TokenPush]) -> str:
     return "  ".join(push.text.replace(" ", "·") for push in pushes[:SHOWN])
 
 
-def _table_row(trigger: Trigger) -> str:
+def times_text(times: int) -> str:
+    """How many triggers in a row have one prefix, where it is more than one."""
+    return f" ×{times}" if times > 1 else ""
+
+
+def _table_row(trigger: Trigger, times: int) -> str:
     text = trigger_text(trigger)
     return (
         f"<tr><td>{trigger.coefficient:.3f}</td><td style='text-align:left'>"
         f"{escape(text.before)}<u>{escape(text.last)}</u><b>{escape(text.next)}</b>"
-        f"{escape(text.rest)}</td></tr>"
+        f"{escape(text.rest)}{times_text(times)}</td></tr>"
     )
 
 

@@ -47,11 +47,11 @@ def damage(store: ScanStore, path: Path) -> Iterator[None]:
 
 def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
     """One column of a table; a column of equal lists is an array of two axes."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # not pq.read_table: it imports pandas, which takes half a second
 
     path = store.folder.table(table)
-    with damage(store, path):
-        return as_array(pq.read_table(path, columns=[name]).column(0))
+    with damage(store, path), pq.ParquetFile(path) as file:
+        return as_array(file.read(columns=[name]).column(0))
 
 
 def as_array(column: Any) -> NDArray[Any]:
@@ -60,8 +60,17 @@ def as_array(column: Any) -> NDArray[Any]:
 
     whole = column.combine_chunks()
     if pa.types.is_list(whole.type):
-        return whole.flatten().to_numpy().reshape(len(whole), -1)
-    return whole.to_numpy(zero_copy_only=False)
+        return numbers_of(whole.flatten()).reshape(len(whole), -1)
+    if pa.types.is_string(whole.type):
+        return np.array(whole.to_pylist(), dtype=object)
+    return numbers_of(whole)
+
+
+def numbers_of(array: Any) -> NDArray[Any]:
+    """An array of pyarrow without a copy; its own `to_numpy` imports pandas."""
+    if not len(array):
+        return np.zeros(0, dtype=array.type.to_pandas_dtype())
+    return np.from_dlpack(array)
 
 
 def end_column(store: ScanStore, name: str) -> NDArray[Any]:
@@ -83,13 +92,22 @@ def value_row(store: ScanStore, names: Sequence[str], memory: int) -> list[NDArr
 
 
 def rows_where(store: ScanStore, table: str, name: str, value: int) -> dict[str, NDArray[Any]]:
-    """The rows of a table that have a value in a column."""
+    """The rows of a table that have a value in a column; groups of rows without it are not read."""
     import pyarrow.parquet as pq
 
     path = store.folder.table(table)
-    with damage(store, path):
-        rows = pq.read_table(path, filters=[(name, "=", value)])
-        return {column: as_array(rows[column]) for column in rows.column_names}
+    with damage(store, path), pq.ParquetFile(path) as file:
+        groups = [n for n in range(file.num_row_groups) if may_hold(file, n, name, value)]
+        rows = file.read_row_groups(groups)
+        which = as_array(rows[name]) == value
+        return {column: as_array(rows[column])[which] for column in rows.column_names}
+
+
+def may_hold(file: Any, group: int, name: str, value: int) -> bool:
+    """Whether a group of rows may have a value in a column, as far as the file says."""
+    column = file.schema_arrow.get_field_index(name)
+    known = file.metadata.row_group(group).column(column).statistics
+    return known is None or not known.has_min_max or known.min <= value <= known.max
 
 
 @dataclass(frozen=True, eq=False)

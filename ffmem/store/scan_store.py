@@ -15,7 +15,7 @@ from ffmem.address import Address
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.errors import StoreError
 from ffmem.locations import fetch_folder, is_remote, location
-from ffmem.scan.state.tallies import UNIT
+from ffmem.scan.settings import UNIT
 from ffmem.store.cells import Cells, sign_factor
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, read_manifest

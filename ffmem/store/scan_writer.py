@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.corpus.places import sentence_and_position
-from ffmem.scan.hashing import EMPTY
-from ffmem.scan.scanner import ScanState
+from ffmem.corpus.places import EMPTY, sentence_and_position
 from ffmem.store.digests import Files, write_with_digest
 from ffmem.store.folder import StudyFolder
+
+if TYPE_CHECKING:
+    from ffmem.scan.scanner import ScanState
 
 NO_SENTENCE = np.iinfo(np.uint32).max  # in a slot that no trigger fills
 

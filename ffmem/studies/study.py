@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, StoreError
-from ffmem.scan.state.tallies import UNIT
+from ffmem.scan.settings import UNIT
 from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import MemoryPage, MemoryPages, memory_pages

@@ -25,10 +25,16 @@ def compare(folders: tuple[Path, ...], out: Path) -> None:
     The same claims and the same figures on the same scales, in one page that opens offline.
 
     \b
-    Example:
+    Examples:
+        ffmem analyse out/demo --control random-weights
         ffmem compare out/demo out/demo/control-random-weights
     """
-    from ffmem.report.comparison import write_comparison
-    from ffmem.studies.study import open_study
+    from ffmem.store.scan_store import ScanStore
 
-    click.echo(f"-> {write_comparison([open_study(folder) for folder in folders], out)}")
+    stores = [ScanStore.open(folder) for folder in folders]  # a wrong folder is named at once
+    if len(stores) < 2:
+        raise click.UsageError("a comparison needs two studies; name both folders")
+    from ffmem.report.comparison import write_comparison
+    from ffmem.studies.study import Study
+
+    click.echo(f"-> {write_comparison([Study(store) for store in stores], out)}")

@@ -53,6 +53,9 @@ def explore(  # noqa: PLR0913 - one parameter an option
     Example:
         ffmem explore out/scan
     """
+    from ffmem.store.scan_store import ScanStore
+
+    ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
     from ffmem.explorer.app import create_app
     from ffmem.explorer.context import open_context as opened
     from ffmem.explorer.server import ListenAddress, listen, serve

@@ -1,25 +1,39 @@
-"""`ffmem prompt MODEL TEXT`: the prediction at one place, layer by layer (logit lens)."""
+"""`ffmem prompt MODEL TEXT`: the prediction at one place, and the memories that made it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
 from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
+from ffmem.cli.terminal import print_hanging, terminal, token_words, visible_token
+from ffmem.errors import FfmemError, ModelError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+    from ffmem.memories.attribution import Contributions, MemoryContribution
     from ffmem.memories.prompt_explanation import PromptExplanation
     from ffmem.models.language_model import LanguageModel
 
+LISTED = 10  # next tokens in the JSON; a terminal shows half of them
+MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
+PROMOTED = 8  # tokens of a value, where they fit
 
-LISTED = 10  # next tokens shown
+
+@dataclass(frozen=True)
+class Why:
+    """The logit of one token as a sum, and the tokens that the largest terms' values promote."""
+
+    token: int
+    terms: Contributions
+    memories: list[tuple[MemoryContribution, tuple[str, ...]]]
 
 
 @click.command()
@@ -27,7 +41,13 @@ LISTED = 10  # next tokens shown
 @click.argument("text")
 @click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
 @click.option(
-    "--top", type=SOME, default=3, show_default=True, help="Memories and tokens shown per layer."
+    "--token", help="Explain this next token, or the first one of a text; else the likeliest."
+)
+@click.option("--layers", "by_layer", is_flag=True, help="Show every layer's step (logit lens).")
+@click.option(
+    "--top",
+    type=SOME,
+    help=f"Memories shown.  [default: {MEMORIES}; with --layers {A_LAYER} per layer]",
 )
 @click.option(
     "--set",
@@ -44,21 +64,30 @@ def prompt(  # noqa: PLR0913 - one parameter an option
     model: str,
     text: str,
     position: int | None,
-    top: int,
+    token: str | None,
+    by_layer: bool,
+    top: int | None,
     edits: Sequence[str],
     scan: Path | None,
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Show, layer by layer, what MODEL predicts after TEXT and which memories are strong.
+    r"""Show what MODEL predicts after TEXT, and which memories (MLP neurons) made it.
 
-    Top tokens of residual, layer and output are read through the head (logit lens). With --set the
-    same is shown under the edit (ablation), with the change of the next-token distribution. Direct
-    logit attribution is on the Prompt page of `ffmem explore` and in Python `ffmem.contributions`.
+    The logit of the likeliest token is split into what every part of the model adds (direct logit
+    attribution): for a memory, its coefficient times its value. The parts sum to the logit, and
+    both numbers are printed. With --set the prediction is also shown under the edit (ablation).
+
+    With --layers a table has a row per layer: the top token of what enters the feed-forward layer
+    (residual), of what the layer adds, and of their sum (output), each read through the head (logit
+    lens); who made the output's token (the residual, the layer, both agree, or composition: neither
+    had it first); how many memories are active; and those that add the longest vectors.
 
     \b
-    Example:
-        ffmem prompt tiny:opt "the river runs to the sea" --set L2.7=0
+    Examples:
+        ffmem prompt demo "It was later discovered"
+        ffmem prompt demo "It was later discovered" --set L12.691=0
+        ffmem prompt tiny:opt "the river runs to the sea" --layers
     """
     from ffmem.memories.edits import edited
     from ffmem.memories.memory_sets import expand_edits
@@ -66,16 +95,159 @@ def prompt(  # noqa: PLR0913 - one parameter an option
     from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
-    plain = explain_prompt(language_model, text, position, top)
+    strongest = top or A_LAYER
+    plain = explain_prompt(language_model, text, position, strongest)
     changed = None
     if edits:
         means = None if scan is None else ScanStore.open(scan).mean_coefficients
         with edited(language_model, expand_edits(edits, language_model, means)):
-            changed = explain_prompt(language_model, text, position, top)
+            changed = explain_prompt(language_model, text, position, strongest)
+    chosen = plain.likeliest(1)[0] if token is None else first_token(language_model, token)
+    why = explain_token(language_model, plain, chosen, top or MEMORIES)
     if as_json:
-        click.echo(json.dumps(as_data(language_model, plain, changed, edits), indent=2))
+        data = as_data(language_model, plain, changed, edits) | {"why": why_data(why)}
+        click.echo(json.dumps(data, indent=2))
+        return
+    console = terminal()
+    print_prediction(console, language_model, plain, changed, edits)
+    if isinstance(why, Why):
+        print_why(console, language_model, why)
     else:
-        show(language_model, plain, changed, edits)
+        print_hanging(console, "", f"\n{why}")
+    if by_layer:
+        print_layers(console, plain, changed, edits)
+
+
+def first_token(model: LanguageModel, text: str) -> int:
+    """The token that a text is, or begins with."""
+    ids = [] if model.tokenizer is None else model.tokenizer.encode(text, add_special_tokens=False)
+    if not ids or ids[0] >= model.vocab_size:
+        raise FfmemError(f"{text!r} does not begin with a token of {model.name}; give another one")
+    return int(ids[0])
+
+
+def explain_token(
+    model: LanguageModel, plain: PromptExplanation, token: int, top: int
+) -> Why | str:
+    """The token's logit as a sum; where it is not one, a sentence why."""
+    from ffmem.memories.attribution import contributions
+    from ffmem.memories.value_vectors import value_tokens
+
+    try:
+        terms = contributions(model, plain.readings, token, top)
+    except ModelError as error:
+        return str(error)
+    memories = [
+        (
+            memory,
+            tuple(
+                model.token_text(one)
+                for one in value_tokens(model, memory.address, PROMOTED).tokens[0].tolist()
+            ),
+        )
+        for memory in terms.strongest(top)
+    ]
+    return Why(token, terms, memories)
+
+
+def why_data(why: Why | str) -> dict[str, Any]:
+    """The sum as plain data, or why there is none."""
+    if isinstance(why, str):
+        return {"reason": why}
+    return {
+        "token": why.token,
+        "logit": why.terms.logit,
+        "sum": why.terms.total,
+        "parts": dict(parts_of(why.terms)),
+        "memories": [
+            {
+                "address": str(memory.address),
+                "adds": memory.amount,
+                "coefficient": memory.coefficient,
+                "tokens": tokens,
+            }
+            for memory, tokens in why.memories
+        ],
+    }
+
+
+def parts_of(terms: Contributions) -> list[tuple[str, float]]:
+    """What the parts of the model add to a logit, all layers together."""
+    layers = terms.layers
+    return [
+        ("token and position embedding", terms.start),
+        ("attention", sum(layer.attention for layer in layers)),
+        ("memories", sum(layer.memories for layer in layers)),
+        ("biases and norms", sum(layer.bias + layer.rest for layer in layers) + terms.constant),
+    ]
+
+
+def print_prediction(
+    console: Console,
+    model: LanguageModel,
+    plain: PromptExplanation,
+    changed: PromptExplanation | None,
+    edits: Sequence[str],
+) -> None:
+    """The text that was read and the likeliest next tokens, as it is and with edits."""
+    from ffmem.store.memory_page import cut_end
+
+    room = console.width - len(model.name) - 30
+    shown = visible_end(plain.prefix, max(room, 30))
+    plural = "token" if plain.position == 1 else "tokens"
+    print_hanging(console, "", f"{model.name} has read {plain.position} {plural}: {shown}")
+    views = [plain] if changed is None else [plain, changed]
+    headings = "next token          " + ("as it is  with edits" if changed else "probability")
+    console.print(f"\n{headings}", style="bold")
+    tokens = {token for view in views for token in view.likeliest(LISTED // 2)}
+    for token in sorted(tokens, key=lambda one: -max(float(v.distribution[one]) for v in views)):
+        chances = "".join(f"{100 * float(view.distribution[token]):8.1f} %" for view in views)
+        word = cut_end(visible_token(model.token_text(token)), 16)
+        console.print(f"  {word:<16} {chances}")
+    if changed is not None:
+        moved = changed.divergence_from(plain)
+        said = f"The distribution moves by {moved:.4f} nats (KL from as it is)."
+        print_hanging(console, "", f"with {', '.join(edits)}: {said}")
+
+
+def visible_end(text: str, width: int) -> str:
+    """The end of a text in quotes; dots stand for what is cut off."""
+    return repr(text) if len(text) <= width else "…" + repr(text[-width:])
+
+
+def print_why(console: Console, model: LanguageModel, why: Why) -> None:
+    """The sum of a logit, then the memories with the largest terms."""
+    name = visible_token(model.token_text(why.token))
+    console.print(f"\nWhy {name}: what adds to its logit", style="bold")
+    for part, amount in parts_of(why.terms):
+        console.print(f"  {part:<30}{amount:+8.2f}")
+    total, logit = why.terms.total, why.terms.logit
+    console.print(f"  {'sum':<30}{total:+8.2f}   (the model's own logit: {logit:+.2f})")
+    width = max([7, *(len(str(memory.address)) for memory, _ in why.memories)])
+    room = console.width - width - 25
+    console.print(
+        f"\n{'memory':<{width + 2}}    adds   coefficient  its value promotes", style="bold"
+    )
+    for memory, tokens in why.memories:
+        numbers = f"{memory.amount:+8.2f}  {memory.coefficient:+12.2f}"
+        address = f"{memory.address!s:<{width}}"
+        console.print(f"  {address}{numbers}  {token_words(tokens, room - 2)}", soft_wrap=True)
+    note = "adds = coefficient x value, along this token; its value promotes = logit lens; "
+    console.print()
+    print_hanging(console, "", note + "--layers shows each layer, --set L1.0=0 silences a memory")
+
+
+def print_layers(
+    console: Console,
+    plain: PromptExplanation,
+    changed: PromptExplanation | None,
+    edits: Sequence[str],
+) -> None:
+    """A table of every layer's step for each view."""
+    console.print()
+    console.print(steps_table(console, "as it is", plain))
+    if changed is not None:
+        console.print(steps_table(console, f"with {', '.join(edits)}", changed))
 
 
 def as_data(
@@ -113,66 +285,33 @@ def view_data(model: LanguageModel, seen: PromptExplanation) -> dict[str, Any]:
     }
 
 
-def show(
-    model: LanguageModel,
-    plain: PromptExplanation,
-    changed: PromptExplanation | None,
-    edits: Sequence[str],
-) -> None:
-    """Print one table per view and, with edits, the change of the distribution."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
-    console.print(Text(f"{model.name}, position {plain.position}: ...{plain.prefix[-70:]!r}"))
-    console.print(steps_table("as it is", plain))
-    if changed is not None:
-        console.print(steps_table(f"with {', '.join(edits)}", changed))
-    console.print(distribution_table(model, plain, changed))
-    if changed is not None:
-        moved = changed.divergence_from(plain)
-        console.print(f"The edit moves the distribution by {moved:.4f} nats (KL from as it is).")
-
-
-def steps_table(title: str, seen: PromptExplanation) -> Table:
-    """Layers as rows: top tokens of residual, layer and output, winner, strong memories."""
+def steps_table(console: Console, title: str, view: PromptExplanation) -> Table:
+    """Layers as rows: top tokens of residual, layer and output, who made it, strong memories."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("L", "residual", "layer", "output", "winner", "active", "strongest", title=title)
-    for step in seen.steps:
-        strongest = "\n".join(
-            f"{m.address} {m.coefficient:+.2f} {' '.join(map(visible_token, m.tokens))}"
+    from ffmem.store.memory_page import cut_end
+
+    table = Table(title=Text(title), box=None, pad_edge=False, header_style="bold")
+    for name in ("L", "residual", "layer", "output", "made by", "active", "strongest memories"):
+        table.add_column(name, no_wrap=True)
+    for step in view.steps:
+        tokens = (step.residual, step.feedforward, step.output)
+        cells = [cut_end(visible_token(token), 8) for token in tokens]
+        row = [str(step.layer), *cells, MAKERS[step.winner], str(step.active)]
+        lines = [
+            f"{m.address} {m.coefficient:+.2f} {token_words(m.tokens, console.width - 64)}"
             for m in step.strongest
-        )
-        cells = [
-            visible_token(step.residual),
-            visible_token(step.feedforward),
-            visible_token(step.output),
-            step.winner,
         ]
-        row = [str(step.layer), *cells, str(step.active), strongest]
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, [*row, lines[0] if lines else ""]))
+        for line in lines[1:]:
+            table.add_row(*[""] * len(row), Text(line))
     return table
 
 
-def distribution_table(
-    model: LanguageModel, plain: PromptExplanation, changed: PromptExplanation | None
-) -> Table:
-    """The most likely next tokens, before and, with edits, after."""
-    from rich.table import Table
-    from rich.text import Text
-
-    views = [plain] if changed is None else [plain, changed]
-    headers = ["probability"] if changed is None else ["as it is", "edited"]
-    table = Table("next token", *headers)
-    tokens = {token for seen in views for token in seen.likeliest(LISTED)}
-    for token in sorted(tokens, key=lambda t: -max(float(v.distribution[t]) for v in views)):
-        chances = [f"{seen.distribution[token]:.4f}" for seen in views]
-        table.add_row(Text(visible_token(model.token_text(token))), *chances)
-    return table
-
-
-def visible_token(token: str) -> str:
-    """A token with its spaces and control characters visible."""
-    return repr(token)[1:-1].replace(" ", "·") or "∅"
+MAKERS = {
+    "residual": "residual",
+    "agreement": "both",
+    "composition": "composed",
+    "ffn": "layer",
+}

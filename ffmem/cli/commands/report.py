@@ -21,15 +21,16 @@ def report(folder: Path) -> None:
     Example:
         ffmem report out/scan
     """
-    from rich.console import Console
+    from ffmem.store.scan_store import ScanStore
 
-    from ffmem.cli.output import print_verdicts
+    store = ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
+    from ffmem.cli.terminal import print_verdicts, terminal
     from ffmem.report.build import build
     from ffmem.report.report_writer import write_report
-    from ffmem.studies.study import open_study
+    from ffmem.studies.study import Study
 
-    study = open_study(folder)
+    study = Study(store)
     study.draw()
     page = write_report(study)
-    print_verdicts(Console(), build(study).verdicts)
-    click.echo(f"\nreport: {page}")
+    print_verdicts(terminal(), build(study).verdicts)
+    click.echo(f"\nreport: {page}\nbrowse it with: ffmem explore {folder}")

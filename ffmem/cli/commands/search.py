@@ -11,9 +11,11 @@ import click
 
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
+from ffmem.cli.terminal import print_hanging, terminal, visible_token
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
+    from ffmem.address import Address
     from ffmem.store.lookup import MemoryIndex
     from ffmem.store.weight_columns import Condition
 
@@ -74,10 +76,7 @@ def search(  # noqa: PLR0913 - one parameter an option
         return
     ids = lookup.token_ids(token)
     if not ids:
-        raise StoreError(
-            f"{token!r} is not a token of this model, nor is {' ' + token!r}; give one token, such "
-            "as the first part of a long word"
-        )
+        raise StoreError(not_a_token(lookup, token))
     token = lookup.words[ids[0]]
     found = {
         "promoted by": [row for one in ids for row in promoters(lookup, one, count)],
@@ -89,12 +88,37 @@ def search(  # noqa: PLR0913 - one parameter an option
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    click.echo(f"values that promote {token!r} (rank 0 is the strongest token):")
-    for hit in found["promoted by"] or [{}]:
-        click.echo("  {address:<12} rank {rank}".format(**hit) if hit else "  none")
-    click.echo(f"keys whose triggers end in {token!r}:")
-    for hit in found["triggers end in it"] or [{}]:
-        click.echo("  {address:<12} {triggers} triggers".format(**hit) if hit else "  none")
+    promoting, ending = (
+        sum(question(one).total for one in ids) for question in (lookup.promoters, lookup.ending_in)
+    )
+    console = terminal()
+    console.print(f"{promoting:,} values promote {visible_token(token)}, best first:", style="bold")
+    for hit in found["promoted by"]:
+        place = f"rank {hit['rank'] + 1:>2}, logit {hit['logit']:+.2f}"
+        print_hanging(console, f"  {hit['address']:<10}{place}  ", f"on {hit['trigger']}")
+    console.print(f"{ending:,} keys have triggers that end in it, most first:", style="bold")
+    for hit in found["triggers end in it"]:
+        head = f"  {hit['address']:<10}{hit['triggers']:>3} triggers       "
+        print_hanging(console, head, f"on {hit['trigger']}")
+
+
+def not_a_token(lookup: MemoryIndex, text: str) -> str:
+    """Why a text cannot be searched for, and into which tokens it can be cut."""
+    pieces = lookup.pieces(text)
+    if len(pieces) < 2:
+        return f"{text!r} is not a token of this model; give one, such as the first part of a word"
+    parts = ", ".join(map(repr, pieces))
+    return f"{text!r} is not one token of this model but {len(pieces)}: {parts}; search for one"
+
+
+def strongest_trigger(lookup: MemoryIndex, cell: Address) -> str:
+    """The end of a cell's strongest trigger, with the next token in brackets."""
+    from ffmem.store.memory_page import trigger_text
+
+    for trigger in lookup.store.triggers(cell)[:1]:
+        text = trigger_text(trigger, 40)
+        return f"{text.before}{text.last}{text.next}"
+    return "nothing in the corpus"
 
 
 def by_number(
@@ -164,20 +188,27 @@ def print_numbers(hits: list[dict[str, Any]], as_json: bool) -> None:
 def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
     """The cells whose value ranks a token highest (0 is the top), then by probability."""
     found = lookup.promoters(token)
-    rows, ranks = found.rows[:count], found.scores[:count]
-    names = map(str, lookup.store.cells.addresses(rows))
-    numbers = zip(
-        names, ranks.tolist(), lookup.statistic("probability")[rows].tolist(), strict=True
-    )
-    return [dict(zip(("address", "rank", "probability"), each, strict=True)) for each in numbers]
+    rows, ranks = found.rows[:count], found.scores[:count].tolist()
+    cells = lookup.store.cells.addresses(rows)
+    sure = lookup.statistic("probability")[rows].tolist()
+    return [
+        {
+            "address": str(cell),
+            "rank": rank,
+            "probability": probability,
+            "logit": lookup.value_tokens(cell)[rank].logit,
+            "trigger": strongest_trigger(lookup, cell),
+        }
+        for cell, rank, probability in zip(cells, ranks, sure, strict=True)
+    ]
 
 
 def enders(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
     """The cells with most triggers that end in a token."""
     found = lookup.ending_in(token)
-    names = map(str, lookup.store.cells.addresses(found.rows[:count]))
+    cells = lookup.store.cells.addresses(found.rows[:count])
     counts = found.scores[:count].tolist()
     return [
-        {"address": name, "triggers": triggers}
-        for name, triggers in zip(names, counts, strict=True)
+        {"address": str(cell), "triggers": triggers, "trigger": strongest_trigger(lookup, cell)}
+        for cell, triggers in zip(cells, counts, strict=True)
     ]

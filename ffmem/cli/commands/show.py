@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from ffmem.cli.options import ANY, LOCATION, names_damage
+from ffmem.cli.terminal import print_hanging, terminal
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ffmem.store.memory_page import MemoryPage
     from ffmem.store.scan_store import ScanStore
     from ffmem.store.slots import Trigger
@@ -79,7 +82,8 @@ def show(  # noqa: PLR0913 - one parameter an option
     Triggers are the prefixes with the highest coefficient (max-activating examples); value tokens
     are those that its output weights promote (logit lens).
 
-    The last token read is underlined, the next token is in [brackets]. With --saliency each token
+    The last token read is underlined, the next token is in [brackets]; ×6 stands for six triggers
+    in a row with this prefix. With --saliency each token
     is removed in turn: the redder its ground, the more of the coefficient goes with it.
 
     \b
@@ -117,24 +121,24 @@ def draw(page: MemoryPage, picture: Path, count: int) -> None:
 
 def print_page(shown: ShownPage, count: int) -> None:
     """Print one cell for a person."""
-    from rich.console import Console
-    from rich.text import Text
+    from ffmem.store.memory_page import fold_equal, times_text, token_line
 
-    from ffmem.store.memory_page import token_line
-
-    console, page = Console(highlight=False), shown.page
-    console.print(Text(str(page.address), style="bold"))
-    console.print(f"  {page.frequency}")
-    console.print(Text(f"  value promoted: {token_line(page.promoted)}"))
-    console.print(Text(f"  value suppressed: {token_line(page.suppressed)}"))
+    console, page = terminal(), shown.page
+    console.print(str(page.address), style="bold")
+    print_hanging(console, "  ", page.frequency)
+    print_hanging(console, "  value promotes    ", token_line(page.promoted))
+    print_hanging(console, "  value suppresses  ", token_line(page.suppressed))
     if not shown.triggers:
         console.print("  nothing in the corpus fires it")
-    for place, trigger in enumerate(shown.triggers[:count]):
-        console.print(trigger_line(trigger, shown.saliency.get(place)))
+    places = {id(trigger): place for place, trigger in enumerate(shown.triggers)}
+    for trigger, times in fold_equal(shown.triggers, count):
+        head = f"{trigger.coefficient:10.3f} {times_text(times):<5}"
+        saliency = shown.saliency.get(places[id(trigger)])
+        print_hanging(console, head, trigger_line(trigger, saliency))
 
 
-def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Any:
-    """One trigger as a line: coefficient, the end of the prefix, last token, next token.
+def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Text:
+    """One trigger as a text: the end of the prefix, last token, next token.
 
     With saliency the whole prefix, redder where a token takes more of the coefficient away.
     """
@@ -142,7 +146,7 @@ def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Any:
 
     from ffmem.store.memory_page import trigger_text
 
-    line, text = Text(f"  {trigger.coefficient:8.3f}  "), trigger_text(trigger)
+    line, text = Text(), trigger_text(trigger)
     if saliency is None:
         line.append(text.before).append(text.last, style="underline")
     for place in saliency or ():

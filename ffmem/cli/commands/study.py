@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +76,13 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         ffmem study demo
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
-    from rich.console import Console
-
-    from ffmem.cli.output import print_verdicts
-    from ffmem.cli.progress import board, exit_code, print_failures, print_plan
+    from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
+    from ffmem.cli.terminal import print_verdicts, terminal
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
     from ffmem.workflows import run_study_plan
 
+    began = time.monotonic()
     if corpus is None and model != "demo":
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
     choice: ModelOptions = {
@@ -93,7 +93,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     again = _again(options.pop("again"))
     plan = _plan(language_model, "demo" if corpus is None else corpus, options)
     folder = out or Path("out") / Path(model).name
-    console = Console()
+    console = terminal()
     twin = plan.only if plan.twin else ()
     expected = estimate(language_model, plan.scan, plan.sizes, plan.only, twin)
     layers = len(language_model.layers)
@@ -102,7 +102,11 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     with board(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
-    click.echo(f"\nreport: {found.store.folder.report_page}")
+    took = duration_text(time.monotonic() - began)
+    click.echo(
+        f"\nreport: {found.store.folder.report_page} ({took} in all)\n"
+        f"browse it with: ffmem explore {folder}"
+    )
     print_failures(events, folder)
     raise SystemExit(exit_code(events))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-UNIT = 2.0**-24  # what one step of `totals` is worth
+from ffmem.scan.settings import UNIT as UNIT
 
 
 @dataclass(frozen=True)
