@@ -17,7 +17,7 @@ from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 
 FEW = Sizes(
-    sample=12,
+    sample=36,
     pattern_keys=2,
     removal_keys=2,
     removal_triggers=3,

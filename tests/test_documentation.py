@@ -1,14 +1,16 @@
 """Documentation that cannot drift: its code runs, its links lead somewhere, its lists are whole."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ffmem.cli.main import ffmem
-from tools import cli_page, python_page
+from tools import cli_page, notebook, python_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -30,6 +32,76 @@ def test_code_in_the_documentation_runs(
     page: Path, code: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exec(compile(code, str(page), "exec"), {})
+
+
+def same_but_for_rounding(one: str, other: str) -> bool:
+    """Whether two texts have the same words, and numbers that differ by little."""
+    number = re.compile(r"(-?\d+\.\d+)")
+    ours, theirs = (number.split(" ".join(text.split())) for text in (one, other))
+    if ours[::2] != theirs[::2]:
+        return False
+    pairs = zip(map(float, ours[1::2]), map(float, theirs[1::2]), strict=True)
+    return all(abs(a - b) <= 0.11 + 0.001 * abs(b) for a, b in pairs)
+
+
+def test_texts_with_other_words_or_numbers_are_not_the_same() -> None:
+    assert same_but_for_rounding("that 69.5% by 10.5%", "that  69.4%\nby 10.5%")
+    assert not same_but_for_rounding("that 69.5%", "by 69.5%")
+    assert not same_but_for_rounding("that 69.5%", "that 68.5%")
+
+
+def test_the_example_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """And two silent memories change the word that the model writes next."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, printed = re.findall(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", text, re.DOTALL)[
+        0
+    ]
+    exec(compile(code, "README.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert same_but_for_rounding(said, printed), said
+    assert [line.split(":")[1].split()[0] for line in printed.splitlines()[1:4]] == [
+        "that",
+        "that",
+        "by",
+    ]
+
+
+def output_text(outputs: list[dict[str, Any]]) -> str:
+    """What a cell shows, as text; a picture is only named."""
+    parts = [one.get("text") or one["data"].get("text/plain", ["picture"]) for one in outputs]
+    return "".join(line for part in parts for line in part)
+
+
+def test_the_notebook_gives_what_it_shows() -> None:
+    path = ROOT / "docs" / "notebooks" / "tour.ipynb"
+    shown = json.loads(path.read_text(encoding="utf-8"))
+    cells = 0
+    for cell, outputs in notebook.run_cells(shown):
+        cells += 1
+        assert same_but_for_rounding(output_text(outputs), output_text(cell["outputs"])), (
+            f"{cell['id']}: {output_text(outputs)}; run `python -m tools.notebook {path}`"
+        )
+    assert cells > 8
+    source = "".join(line for cell in shown["cells"] for line in cell["source"])
+    for name in ("load", "record", "explain_prompt", "contributions", "value_tokens", "edited"):
+        assert f"ffmem.{name}(" in source
+    for name in ("run_scan", "run_study", "open_study"):
+        assert f"ffmem.{name}(" in source
+
+
+def test_my_model_and_my_text_is_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The README's own, with a toy in place of a model that would be downloaded."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    command, folder = re.findall(r"^ffmem study (gpt2 \S+).*\nffmem explore (\S+)", text, re.M)[0]
+    model, corpus = command.replace("gpt2", "tiny:gpt2").split()
+    Path(corpus).write_text("The river runs to the sea.\n" * 40, encoding="utf-8")
+    with pytest.raises(SystemExit) as end:
+        ffmem.main(["study", model, corpus, "--only", "values"], standalone_mode=False)
+    assert end.value.code == 0
+    assert (tmp_path / folder.replace("gpt2", "tiny:gpt2") / "report.html").is_file()
 
 
 def test_the_quick_start_runs_and_so_does_the_store_page(

@@ -27,6 +27,12 @@ TITLES = {
     "next_probability": "Silenced or forced memory: change of the true next token",
     "kl": "Silenced or forced memory: shift of the next-token distribution",
 }
+CAPTIONS = {
+    "value_log_probability": "Mean change of the log-probability of the {tokens} tokens that the "
+    "value promotes most.",
+    "next_probability": "Mean change of the probability of the token that really follows.",
+    "kl": "KL divergence of the distribution after the change from the one before it.",
+}
 
 TEXTS = (
     FigureText(
@@ -34,6 +40,7 @@ TEXTS = (
         "Change of the value's own top tokens. Silencing (ablating) the memory should lower them, "
         "forcing it should raise them, and the controls should stay near zero.",
         "Not in the paper.",
+        claims=("silencing-matters",),
     ),
     FigureText(
         "causal-next-token",
@@ -73,6 +80,7 @@ def effect_rows(result: Causal) -> list[Row]:
                         "low": interval.low,
                         "high": interval.high,
                         "memories": interval.n,
+                        "cases": found.triggers,
                     }
                 )
     return rows
@@ -80,7 +88,9 @@ def effect_rows(result: Causal) -> list[Row]:
 
 def effect_chart(result: Causal, measure: str) -> Any:
     """Lines with bands for one measure; controls in grey and green."""
-    data = style.base(effect_rows(result)).transform_filter(alt.datum.measure == measure)
+    rows = effect_rows(result)
+    data = style.base(rows, style.enough_cases("cases", style.LEAST_MEAN))
+    data = data.transform_filter(alt.datum.measure == measure)
     names = tuple(NAMES.values())
     colours = (style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.GREY)
     colour = style.series("series", names, colours)
@@ -91,8 +101,11 @@ def effect_chart(result: Causal, measure: str) -> Any:
     band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
     first = result.layers[0]
     caption = (
-        f"{first.memories} random memories per layer, {first.triggers} triggers in all; the "
-        f"{result.tokens} top tokens of each value. Bands: 95 % bootstrap over memories."
+        f"{CAPTIONS[measure].format(tokens=result.tokens)} {first.memories} random memories per "
+        f"layer at {first.triggers} triggers. Bands: 95 % bootstrap over memories."
+        + style.few_cases_note(
+            [row for row in rows if row["measure"] == measure], "cases", style.LEAST_MEAN
+        )
     )
     chart = style.with_size(alt.layer(band, lines))
     return style.with_caption(chart, TITLES[measure], caption)

@@ -16,18 +16,21 @@ TEXTS = (
         "The share of each layer's memories that is active for one prefix, and how many make up "
         "90 % of the sum.",
         "10 to 50 % of the memories, fewest around layer 10 (figure 7).",
+        claims=("many-memories-are-active", "activity-dips"),
     ),
     FigureText(
         "composition-zero-agreement",
         "Share of prefixes where no memory's first choice is the layer's. Random "
         "directions in place of the values show what chance would give.",
         "At least about 68 % in every layer (figure 8).",
+        claims=("layers-compose",),
     ),
     FigureText(
         "composition-cases",
         "In the cases where some memory does agree: how often the token is a stop word and "
         "the prefix short, beside the same shares over all cases.",
         "60 % stop words, 43 % short prefixes; base rates are not given there.",
+        claims=("agreement-is-on-stop-words", "agreement-is-on-short-prefixes"),
     ),
 )
 
@@ -81,7 +84,10 @@ def active_chart(result: Composition) -> Any:
             ),
         )
     )
-    chart = style.with_size(alt.layer(style.box(data, x, "% of the layer's memories"), lines))
+    boxes = style.box(
+        data, x, "share of the layer's memories", axis=alt.Axis(labelExpr="datum.label + '%'")
+    )
+    chart = style.with_size(alt.layer(boxes, lines))
     caption = (
         f"Memories with a coefficient above zero over {result.prefixes:,} validation prefixes "
         "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
@@ -90,12 +96,12 @@ def active_chart(result: Composition) -> Any:
 
 
 SERIES = {
-    "all memories, against y": ("all", style.BLUE),
-    "active memories, against y": ("active", style.ORANGE),
-    "all memories, against o": ("all_o", style.GREEN),
-    "active memories, against o": ("active_o", style.PURPLE),
-    "scaled memories (m v), against y": ("scaled", style.INK),
-    "random directions, against y": ("random_values", style.GREY),
+    "all, against y": ("all", style.BLUE),
+    "active, against y": ("active", style.ORANGE),
+    "all, against o": ("all_o", style.GREEN),
+    "active, against o": ("active_o", style.PURPLE),
+    "scaled (m v), against y": ("scaled", style.INK),
+    "random values, against y": ("random_values", style.GREY),
 }
 
 
@@ -116,7 +122,7 @@ def zero_agreement_chart(result: Composition) -> Any:
             }
             for name, share in zip(names, shares, strict=True)
         ]
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     colour = style.series("series", names, colours)
     x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])
     main = data.transform_filter(alt.datum.series == names[0])
@@ -130,7 +136,7 @@ def zero_agreement_chart(result: Composition) -> Any:
     caption = (
         "Share of prefixes where no memory's top token is the top token of the layer's output y "
         "(figure 8), or of the block's output o. 95 % Wilson intervals. "
-        f"{result.prefixes:,} validation prefixes."
+        f"{result.prefixes:,} validation prefixes." + style.few_cases_note(rows)
     )
     chart = style.with_size(alt.layer(bars, error, lines))
     return style.with_caption(
@@ -162,8 +168,9 @@ def cases_chart(result: Composition) -> Any:
             for measure, pair in measures.items()
             for name, share in zip(names, pair, strict=True)
         ]
-    data = style.base(rows).transform_filter(
-        (alt.datum.target == "y") & (alt.datum.stopwords == "function_words")
+    which = ("y", "function_words")
+    data = style.base(rows, style.enough_cases()).transform_filter(
+        (alt.datum.target == which[0]) & (alt.datum.stopwords == which[1])
     )
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
@@ -174,8 +181,9 @@ def cases_chart(result: Composition) -> Any:
     caption = (
         "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
         "list of function words. Grey: the same shares over all cases, agreeing or not."
+        + style.few_cases_note([row for row in rows if (row["target"], row["stopwords"]) == which])
     )
-    chart = style.with_size(alt.layer(bars, error), width=360, height=160)
+    chart = style.with_size(alt.layer(bars, error), height=160)
     return style.with_caption(
         chart, "Stop words and short prefixes where a memory agrees with its layer", caption
     )

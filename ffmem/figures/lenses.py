@@ -54,15 +54,28 @@ def lens_rows(result: Lenses) -> list[Row]:
 
 
 def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
-    data = style.base(lens_rows(result))
+    data, lenses = style.base(lens_rows(result), style.enough_cases()), lenses_with_cases(result)
     names = ("own trigger", "keys shuffled")
     colour = style.series("series", names, (style.BLUE, style.GREY))
     x = style.layer_axis()
     lines = data.mark_line(point=True).encode(x=x, y=style.percent(field, title), color=colour)
     if not band:
-        return style.by_group(lines, "lens", result.lenses)
+        return style.by_group(lines, "lens", lenses)
     area = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
-    return style.by_group(alt.layer(area, lines), "lens", result.lenses)
+    return style.by_group(alt.layer(area, lines), "lens", lenses)
+
+
+def lenses_with_cases(result: Lenses) -> list[str]:
+    """The lenses of which some layer has enough cases to be drawn."""
+    cases = {row.lens: row.agreement.n for row in sorted(result.rows, key=lambda r: r.agreement.n)}
+    return [name for name in result.lenses if cases.get(name, 0) >= style.LEAST_SHARE]
+
+
+def lenses_note(result: Lenses) -> str:
+    """For a caption: the lenses that are not drawn, and why."""
+    few = [name for name in result.lenses if name not in lenses_with_cases(result)]
+    least = style.LEAST_SHARE
+    return f" Not drawn, with fewer than {least} cases per layer: {', '.join(few)}." if few else ""
 
 
 def top_10_chart(result: Lenses) -> Any:
@@ -72,12 +85,16 @@ def top_10_chart(result: Lenses) -> Any:
         "The strongest trigger's next token under each lens, 95 % Wilson bands; grey: another "
         f"key's. Measured: {result.measured_memories} memories per layer forced on at "
         f"{result.measured_prefixes} random prefixes, change of the model's own scores."
+        + lenses_note(result)
     )
-    return style.with_caption(chart, "Agreement under other projections", caption, 2)
+    return style.with_caption(chart, "Agreement under other projections", caption, 3)
 
 
 def rank_chart(result: Lenses) -> Any:
     """Median rank as a share of the vocabulary."""
     chart = _panels(result, "median_rank", "median rank, share of the vocabulary", band=False)
-    caption = "Median rank of the next token under each lens; grey: another key's next token."
-    return style.with_caption(chart, "Rank of the next token under other projections", caption, 2)
+    caption = (
+        "Median rank of the next token under each lens; grey: another key's next token."
+        + lenses_note(result)
+    )
+    return style.with_caption(chart, "Rank of the next token under other projections", caption, 3)

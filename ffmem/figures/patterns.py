@@ -20,6 +20,12 @@ TEXTS = (
         "finds on control keys, where there is nothing to find, is in the caption.",
         "Layers 1 to 9 mostly shallow, 10 to 16 mostly semantic; 65 to 80 % covered "
         "(figure 2, annotated by people).",
+        claims=(
+            "every-key-has-a-pattern",
+            "several-patterns-a-key",
+            "most-triggers-are-covered",
+            "semantic-takes-over",
+        ),
     ),
 )
 

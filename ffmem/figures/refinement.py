@@ -18,23 +18,27 @@ TEXTS = (
         "refinement-settled",
         "Share of prefixes whose final token is already on top of the residual (logit lens).",
         "About a third in the bottom few layers, growing fast from layer 10 (figure 9).",
+        claims=("a-third-is-settled-early", "growth-is-late"),
     ),
     FigureText(
         "refinement-probability",
         "The probability that the residual gives to the final token.",
         "Rises through the layers (figure 10).",
+        claims=("confidence-rises",),
     ),
     FigureText(
         "refinement-winners",
         "Each bar adds up to all prefixes: the residual's token stays, both agree, the "
         "layer's token wins, or a token of neither (composition).",
         "Residual and agreement the vast majority; composition far above ffn (figure 11).",
+        claims=("residual-decides", "changes-are-compositions"),
     ),
     FigureText(
         "refinement-veto",
         "Where the token changes: how often the layer pushes the old one down, beside "
         "tokens that stay on top.",
         "A conjecture there, not measured.",
+        claims=("layers-veto",),
     ),
     FigureText(
         "refinement-logits",
@@ -83,7 +87,7 @@ def final_token_chart(result: Refinement) -> Any:
         for step in rows.steps
         for name, share in zip(names, (step.settled, step.shuffled), strict=True)
     ]
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     x, y = style.layer_axis(), style.percent("share", "residual has it on top", domain=[0, 1])
     colour = style.series("series", names, (style.BLUE, style.GREY))
     own, other = (data.transform_filter(alt.datum.series == name) for name in names)
@@ -96,7 +100,7 @@ def final_token_chart(result: Refinement) -> Any:
     caption = (
         f"Share of {result.prefixes:,} validation prefixes whose residual before the layer already "
         "has the model's final token on top (figure 9), 95 % Wilson intervals. Grey: the final "
-        "token of another prefix."
+        "token of another prefix." + style.few_cases_note(rows)
     )
     panels = style.by_group(chart, "convention", groups)
     return style.with_caption(
@@ -197,7 +201,7 @@ def veto_chart(result: Refinement) -> Any:
             (names[1], row.unchanged_pushed_down, row.unchanged_old_rank),
         )
     ]
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     colour = style.series("series", names, (style.ORANGE, style.GREY))
     x = style.layer_axis()
 
@@ -205,15 +209,16 @@ def veto_chart(result: Refinement) -> Any:
         lines = data.mark_line(point=True).encode(
             x=x, y=style.percent(field, title, domain=[0, 1]), color=colour
         )
-        return style.with_size(lines, width=300)
+        return style.with_size(lines, width=style.panel_width(2))
 
     pushed = panel("share", "layer pushes it down (logit below 0)")
     band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
-    pushed = style.with_size(alt.layer(band, pushed), width=300)
+    pushed = style.with_size(alt.layer(band, pushed), width=style.panel_width(2))
     chart = alt.hconcat(pushed, panel("median_rank", "median rank under y (100 % is the bottom)"))
     caption = (
         "The residual's top token under the layer's own output y. If layers changed predictions by "
         "veto, replaced tokens would stand at the bottom of y. Grey: tokens that stay."
+        + style.few_cases_note(rows)
     )
     return style.with_caption(
         chart, "The replaced token under the layer's output (veto test)", caption, 2

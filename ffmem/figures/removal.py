@@ -16,6 +16,7 @@ TEXTS = (
         "The lower a line, the more of the coefficient is lost with that token. A key that "
         "only looks at the last word loses all of it with the last token.",
         "The last token costs most, and less so in upper layers (figure 3).",
+        claims=("last-token-matters-most", "last-token-fades"),
     ),
 )
 
@@ -41,7 +42,7 @@ def removal_chart(result: Removal) -> Any:
         if (change := getattr(layer, kind)).mean.n
     ]
     colour = style.series("removed", [f"{kind} token" for kind in KINDS])
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases("triggers", style.LEAST_MEAN))
     axis = alt.Axis(format="~%")
     band = data.mark_area(opacity=0.18).encode(
         x=style.layer_axis(),
@@ -56,7 +57,8 @@ def removal_chart(result: Removal) -> Any:
         tooltip=["layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"],
     )
     title = "Change of the coefficient when a token is removed (Fig. 3)"
-    return style.with_caption(style.with_size(alt.layer(band, line)), title, caption(result))
+    text = caption(result) + style.few_cases_note(rows, "triggers", style.LEAST_MEAN)
+    return style.with_caption(style.with_size(alt.layer(band, line)), title, text)
 
 
 def caption(result: Removal) -> str:

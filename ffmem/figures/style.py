@@ -9,12 +9,16 @@ from typing import Any
 
 import altair as alt
 
-WIDTH, HEIGHT = 440, 240
+WIDTH, HEIGHT = 640, 280
+PANELS = {1: WIDTH, 2: 400}  # pixels of one panel, by how many stand in a row
+NARROW = 280  # of three
+LEAST_SHARE, LEAST_MEAN = 30, 10  # cases below which a share, or a mean, is not drawn
 INK = "#6f7782"  # text and axes: legible on white and on black
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a2b", "#3f9e6b", "#9a6fc2", "#9aa1ab"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 CONTROL = GREY  # what a number is compared with is always grey
-LINE = 18  # characters of a caption that fit in 100 pixels
+LINE = 17  # characters of a caption that fit in 100 pixels
+LETTER, SYMBOL = 7, 36  # pixels: of a letter of a legend, of what stands beside its words
 
 Row = dict[str, Any]
 _NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens may be such bytes
@@ -25,17 +29,36 @@ _NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens
 
 @dataclass(frozen=True)
 class FigureText:
-    """How to read one figure, and what the paper says of it."""
+    """How to read one figure, what the paper says of it, and the claims that it shows."""
 
     figure: str
     read: str
     paper: str
+    claims: tuple[str, ...] = ()  # by name
 
 
-def base(rows: Sequence[Row]) -> alt.Chart:
-    """A chart over rows of plain values; NaN becomes missing, control characters visible."""
+def base(rows: Sequence[Row], enough: str | None = None) -> alt.Chart:
+    """A chart over rows of plain values; NaN becomes missing, control characters visible.
+
+    Rows that are not `enough`, an expression such as `enough_cases`, are kept and not drawn.
+    """
     clean = [{name: _plain(value) for name, value in row.items()} for row in rows]
-    return alt.Chart(alt.Data(values=clean))
+    chart = alt.Chart(alt.Data(values=clean))
+    return chart if enough is None else chart.transform_filter(enough)
+
+
+def enough_cases(field: str = "n", least: int = LEAST_SHARE) -> str:
+    """The expression that is true of rows with enough cases, and of rows that do not count any."""
+    return f"!isValid(datum.{field}) || datum.{field} >= {least}"
+
+
+def few_cases_note(rows: Sequence[Row], field: str = "n", least: int = LEAST_SHARE) -> str:
+    """For a caption: how many points have too few cases to be drawn; nothing if all are."""
+    few = sum(row[field] < least for row in rows if row.get(field) is not None)
+    if not few:
+        return ""
+    share = "All" if few == len(rows) else f"{few} of the"
+    return f" {share} {len(rows)} points have fewer than {least} cases and are not drawn."
 
 
 def _plain(value: Any) -> Any:
@@ -60,30 +83,29 @@ def percent(field: str, title: str, **scale: Any) -> alt.Y:
 
 
 def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -> alt.Color:
-    """One colour per series, in the order given; the legend stands below."""
+    """One colour per series, in the order given; the legend stands below, in rows that fit."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
-    columns = len(names) if len(names) == 4 and max(map(len, names)) < 14 else 3
     legend = alt.Legend(
         title=None,
         orient="bottom",
-        columns=columns,
-        labelLimit=260,
+        columns=max(1, min(len(names), WIDTH // (LETTER * max(map(len, names)) + SYMBOL))),
+        labelLimit=0,
         symbolLimit=0,
         symbolOpacity=1,
     )
     return alt.Color(f"{field}:N", scale=scale, legend=legend)
 
 
-def box(chart: alt.Chart, x: alt.X, title: str, colour: str = BLUE, **scale: Any) -> alt.LayerChart:
+def box(
+    chart: alt.Chart, x: alt.X, title: str, axis: alt.Axis | None = None, **scale: Any
+) -> alt.LayerChart:
     """A box a place from the fields q05, q25, q50, q75, q95: whiskers hold 90 % of the cases."""
-    axis = {"title": title, "scale": alt.Scale(**scale)}
-    whisker = chart.mark_rule(color=colour).encode(x=x, y=alt.Y("q05:Q", **axis), y2="q95:Q")
-    body = chart.mark_bar(color=colour, opacity=0.55, size=14).encode(
-        x=x, y=alt.Y("q25:Q", **axis), y2="q75:Q"
+    y = {"title": title, "axis": axis or alt.Undefined, "scale": alt.Scale(**scale)}
+    whisker = chart.mark_rule(color=BLUE).encode(x=x, y=alt.Y("q05:Q", **y), y2="q95:Q")
+    body = chart.mark_bar(color=BLUE, opacity=0.55, size=14).encode(
+        x=x, y=alt.Y("q25:Q", **y), y2="q75:Q"
     )
-    middle = chart.mark_tick(color=colour, thickness=3, size=16).encode(
-        x=x, y=alt.Y("q50:Q", **axis)
-    )
+    middle = chart.mark_tick(color=BLUE, thickness=3, size=16).encode(x=x, y=alt.Y("q50:Q", **y))
     return alt.layer(whisker, body, middle)
 
 
@@ -97,26 +119,32 @@ def with_size(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
     return chart.properties(width=width, height=height)
 
 
+def panel_width(panels: int) -> int:
+    """The width of one of so many panels, at most three of which stand in a row."""
+    return PANELS.get(panels, NARROW)
+
+
 def by_group(chart: Any, field: str, groups: Sequence[str]) -> Any:
-    """One panel per group; a single group needs no panel."""
+    """One panel per group, in the order given; a single group needs no panel."""
     if len(groups) < 2:
         return with_size(chart)
-    header = alt.Header(title=None, labelColor=INK, labelFontSize=12)
-    panel = with_size(chart, width=WIDTH * 2 // 3)
-    return panel.facet(facet=alt.Facet(f"{field}:N", header=header, sort=list(groups)), columns=3)
+    header = alt.Header(title=None, labelColor=INK, labelFontSize=13)
+    facet = alt.Facet(f"{field}:N", header=header, sort=list(groups))
+    panels = with_size(chart, width=panel_width(len(groups))).facet(facet=facet, columns=3)
+    return panels.properties(transform=[{"filter": {"field": field, "oneOf": list(groups)}}])
 
 
 def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
     """Put title and caption above a figure: what it shows, and beside which control."""
-    wide = LINE * (WIDTH if panels == 1 else WIDTH * 2 // 3 * min(panels, 3)) // 100
+    wide = LINE * panel_width(panels) * min(panels, 3) // 100
     heading = alt.TitleParams(
         title,
         subtitle=wrap_text(caption, wide),
         anchor="start",
         color=INK,
         subtitleColor=INK,
-        fontSize=14,
-        subtitleFontSize=11,
+        fontSize=15,
+        subtitleFontSize=12,
         offset=12,
     )
     return (
@@ -125,13 +153,16 @@ def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
         .configure_axis(
             labelColor=INK,
             titleColor=INK,
+            labelFontSize=12,
+            titleFontSize=13,
             gridColor=INK,
             gridOpacity=0.2,
             domainColor=INK,
             tickColor=INK,
             titleFontWeight="normal",
         )
-        .configure_legend(labelColor=INK, titleColor=INK)
+        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12)
+        .configure_mark(tooltip=True)
     )
 
 

@@ -13,21 +13,24 @@ from ffmem.figures.style import FigureText, Row
 TEXTS = (
     FigureText(
         "values-agreement",
-        "Bars above the grey line mean more than chance: the grey line gives every key "
+        "A bar that ends above its grey tick means more than chance: the tick gives every key "
         "another key's value, so common tokens are accounted for.",
         "About 0 in layers 1 to 10, then rising to 3.5 %; chance 0.0004 % (figure 4).",
+        claims=("upper-values-agree",),
     ),
     FigureText(
         "values-ranks",
         "Lower is better: 0 means that the next token is the value's first choice. Boxes "
         "below the grey band are better than another key's value.",
         "The rank improves through the layers (figure 5).",
+        claims=("ranks-improve",),
     ),
     FigureText(
         "values-probability",
         "Bars that rise to the right mean that values with a higher top probability agree more "
-        "often. The last bins on the left side hold few values: mind the counts.",
+        "often. The last bins on the left side hold few values: mind the counts above them.",
         "Agreement rises with the maximal probability (figure 6).",
+        claims=("sure-values-are-right",),
     ),
     FigureText(
         "values-predictive",
@@ -35,6 +38,7 @@ TEXTS = (
         "ones of the same layers.",
         "Of the 100 values with the highest top-token probability 97 are in layers 11 to 16; 46 "
         "have at least one agreeing trigger among 50.",
+        claims=("predictive-values-are-high-up", "predictive-values-predict"),
     ),
 )
 
@@ -70,13 +74,13 @@ def agreement_rows(result: Values) -> list[Row]:
 
 
 def agreement_chart(result: Values) -> Any:
-    """Figure 4: bars with their intervals, chance as lines."""
+    """Figure 4: bars with their intervals, the control as ticks, other targets as lines."""
     rows = agreement_rows(result)
     groups = sorted({row["cells"] for row in rows})
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     main = alt.datum.series == AGREEMENT[0]
     y = style.percent("share", "values that predict the next token")
-    colour = style.series("series", AGREEMENT, (style.BLUE, style.GREY, style.GREEN, style.ORANGE))
+    colour = style.series("series", AGREEMENT, (style.BLUE, style.INK, style.GREEN, style.ORANGE))
     bars = (
         data.transform_filter(main)
         .mark_bar(opacity=0.75)
@@ -88,17 +92,24 @@ def agreement_chart(result: Values) -> Any:
         .encode(x=style.layer_axis(), y="low:Q", y2="high:Q")
     )
     lines = (
-        data.transform_filter(alt.datum.series != AGREEMENT[0])
-        .mark_line(point=True)
+        data.transform_filter(
+            (alt.datum.series != AGREEMENT[0]) & (alt.datum.series != AGREEMENT[1])
+        )
+        .mark_line(strokeWidth=1.5)
+        .encode(x=style.layer_axis(), y=y, color=colour)
+    )
+    control = (
+        data.transform_filter(alt.datum.series == AGREEMENT[1])
+        .mark_tick(thickness=4)
         .encode(x=style.layer_axis(), y=y, color=colour)
     )
     cells = result.agreement[0].all.n
     caption = (
         f"Share of {cells:,} cells per layer whose value's top token is the token after the key's "
         f"strongest trigger (figure 4), 95 % Wilson intervals. A random token of the vocabulary "
-        f"agrees in {1 / result.vocabulary:.4%}."
+        f"agrees in {1 / result.vocabulary:.4%}." + style.few_cases_note(rows)
     )
-    chart = style.by_group(alt.layer(bars, error, lines), "cells", groups)
+    chart = style.by_group(alt.layer(bars, error, lines, control), "cells", groups)
     return style.with_caption(
         chart, "Agreement of value and next token (Fig. 4)", caption, len(groups)
     )
@@ -156,8 +167,10 @@ def probability_chart(result: Values) -> Any:
     rows = _bin_rows("equal width", result.equal_width)
     rows += _bin_rows("quantiles", result.quantile_bins)
     data = style.base(rows)
-    wide = data.transform_filter((alt.datum.kind == "equal width") & (alt.datum.n > 0))
-    axis = alt.Axis(format=".1e", labelAngle=-40)
+    wide = data.transform_filter(
+        (alt.datum.kind == "equal width") & (alt.datum.n >= style.LEAST_SHARE)
+    )
+    axis = alt.Axis(format=".3~%", labelAngle=0, tickCount=5)
     edges = alt.X("from:Q", title="maximal probability", axis=axis, scale=alt.Scale(zero=False))
     y = style.percent("share", "agreement", domain=[0, 1])
     bars = wide.mark_bar(color=style.BLUE, opacity=0.75).encode(
@@ -165,23 +178,24 @@ def probability_chart(result: Values) -> Any:
     )
     middle = wide.transform_calculate(middle="(datum.from + datum.to) / 2")
     error = middle.mark_rule(color=style.INK).encode(x="middle:Q", y="low:Q", y2="high:Q")
-    counts = middle.mark_text(dy=-8, color=style.INK, fontSize=9).encode(
+    counts = middle.mark_text(dy=-8, color=style.INK, fontSize=10).encode(
         x="middle:Q", y="high:Q", text=alt.Text("n:Q", format=",")
     )
-    equal = style.with_size(alt.layer(bars, error, counts), width=300)
+    equal = style.with_size(alt.layer(bars, error, counts), width=style.panel_width(2))
     many = data.transform_filter(alt.datum.kind == "quantiles")
     place = alt.X("bin:O", title="twentieth by maximal probability", axis=alt.Axis(labelAngle=0))
     low = style.percent("share", "agreement")
     parts = (
         many.mark_bar(color=style.BLUE, opacity=0.75).encode(x=place, y=low),
         many.mark_rule(color=style.INK).encode(x=place, y="low:Q", y2="high:Q"),
-        many.mark_tick(color=style.CONTROL, thickness=2).encode(x=place, y="shuffled:Q"),
+        many.mark_tick(color=style.INK, thickness=4).encode(x=place, y="shuffled:Q"),
     )
-    chart = alt.hconcat(equal, style.with_size(alt.layer(*parts), width=300))
+    chart = alt.hconcat(equal, style.with_size(alt.layer(*parts), width=style.panel_width(2)))
     caption = (
         "Agreement of all layers' cells by the probability of the value's top token (figure 6). "
         "Left: ten bins of equal width, cells in each written above. Right: twenty bins of equally "
-        "many cells. Rules: 95 % Wilson; grey ticks: keys shuffled."
+        "many cells. Rules: 95 % Wilson; grey ticks: keys shuffled. Bins of fewer than "
+        f"{style.LEAST_SHARE} cells are not drawn."
     )
     return style.with_caption(
         chart, "Agreement by the value's top probability (Fig. 6)", caption, 2
@@ -217,6 +231,6 @@ def predictive_chart(result: Values) -> Any:
         f"The {found.largest.n} values with the largest maximal probability of all "
         f"{result.counts['cells']:,} cells, and as many random ones."
     )
-    chart = style.with_size(alt.layer(bars, text), width=360, height=200)
+    chart = style.with_size(alt.layer(bars, text), height=200)
     title = f"The {found.largest.n} values with the highest top-token probability"
     return style.with_caption(chart, title, caption)

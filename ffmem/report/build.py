@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
 from ffmem.figures.style import FigureText
 from ffmem.report.examples import KeyRow, key_rows, value_rows
+from ffmem.report.opening import FIGURES, MemoryExample, Sentence, example_memory, sentences
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import judged_results
 from ffmem.report.verdicts import Verdict, judge_claims, tally
@@ -29,6 +31,7 @@ class Figure:
     caption: str
     read: str
     paper: str
+    claims: tuple[str, ...]  # that it shows, by name
     spec: dict[str, Any]
 
 
@@ -38,6 +41,7 @@ class Section:
 
     name: str
     title: str
+    short: str  # for the navigation
     intro: str
     missing: tuple[str, ...]  # analyses without a result
     verdicts: tuple[Verdict, ...]
@@ -58,7 +62,9 @@ class Report:
     """A whole report."""
 
     model: str
+    folder: str
     about: dict[str, str]
+    memory: MemoryExample | None
     verdicts: tuple[Verdict, ...]
     sections: tuple[Section, ...]
     keys: tuple[KeyRow, ...]
@@ -84,19 +90,47 @@ class Report:
         """Claims that were measured."""
         return sum(verdict.finding is not None for verdict in self.verdicts)
 
+    @property
+    def finding(self) -> tuple[Sentence, ...]:
+        """What was found, in a sentence for each chapter of the paper."""
+        return sentences(self.verdicts)
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """Every figure by name, in the order of the page."""
+        return {figure.name: figure for section in self.sections for figure in section.figures}
+
+    @property
+    def first_figures(self) -> tuple[Figure, ...]:
+        """The few that stand before all claims."""
+        return tuple(figure for figure in self.figures.values() if figure.name in FIGURES)
+
+    def evidence(self, verdict: Verdict) -> str:
+        """Where the page shows what a claim is about: the id of its figure, table or chapter."""
+        figures = [one.name for one in self.figures.values() if verdict.name in one.claims]
+        if figures:
+            return f"figure-{figures[0]}"
+        if verdict.analysis == "last-layer" and self.cases:
+            return "last-layer"
+        return next(part.name for part in self.sections if verdict in part.verdicts)
+
 
 def build(study: Study) -> Report:
     """Gather the report of a study; analyses that have no result are named as missing."""
     results = {name: study.result(name) for name in study.names}
     verdicts = judge(study)
     last = results.get("last-layer")
+    keys = key_rows(results["patterns"], study.store) if "patterns" in results else ()
+    values = value_rows(results["values"]) if "values" in results else ()
     return Report(
         model=Path(study.model_name).name,
+        folder=study.folder.name,
         about=about(study),
+        memory=example_memory(study, values, keys),
         verdicts=tuple(verdicts),
         sections=tuple(_section(words, study, verdicts) for words in SECTIONS),
-        keys=key_rows(results["patterns"], study.store) if "patterns" in results else (),
-        values=value_rows(results["values"]) if "values" in results else (),
+        keys=keys,
+        values=values,
         cases=last.cases[:CASES] if last else (),
         settings=settings(study),
         left_out=exclusions(study, results),
@@ -179,6 +213,7 @@ def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Secti
     return Section(
         words.name,
         words.title,
+        words.short,
         words.intro,
         tuple(name for name in words.analyses if name not in study.names),
         tuple(verdict for verdict in verdicts if verdict.analysis in words.analyses),
@@ -208,6 +243,7 @@ def figure_of(words: FigureText, study: Study) -> Figure:
         " ".join(heading["subtitle"]),
         words.read,
         words.paper,
+        words.claims,
         spec,
     )
 
@@ -223,6 +259,7 @@ class SectionText:
 
     name: str
     title: str
+    short: str
     intro: str
 
     @property
@@ -235,12 +272,14 @@ SECTIONS = (
     SectionText(
         "keys",
         "Keys detect patterns",
+        "Keys",
         "A key fires on prefixes. Its strongest triggers show what it looks for: the same last "
         "word (shallow), the same subject (semantic), or both.",
     ),
     SectionText(
         "values",
         "Values promote tokens",
+        "Values",
         "A value, multiplied with the output embedding, is a ranking of the vocabulary. If "
         "memories predict, the token on top should be the one that follows the key's triggers.",
     ),
@@ -254,18 +293,21 @@ SECTIONS = (
     SectionText(
         "composition",
         "Memories compose",
+        "Composition",
         "A layer's output is a sum over its memories. Either one memory decides, or many together "
         "say what none of them says alone.",
     ),
     SectionText(
         "refinement",
         "Layers refine the prediction",
+        "Refinement",
         "The residual carries a prediction from layer to layer. Each layer may leave it, replace "
         "it by its own, or turn it into a third.",
     ),
     SectionText(
         "causal",
         "Are memories causes?",
+        "Causes",
         "Correlation with triggers is not yet cause. Here random memories are silenced on their "
         "own triggers, and forced on elsewhere.",
     ),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.errors import FfmemError
-from ffmem.figures.saving import chart_script, picture
+from ffmem.figures.saving import picture
 from ffmem.figures.style import INK, FigureText
 from ffmem.report.build import SECTIONS, about, figure_texts, judge
-from ffmem.report.report_writer import render, write_text
+from ffmem.report.report_writer import page_script, render, write_text
 from ffmem.report.verdicts import Verdict
 from ffmem.studies.study import Study
 
@@ -115,8 +115,6 @@ def write_comparison(studies: Sequence[Study], path: Path) -> Path:
     """Write the comparison as one page that opens offline."""
     comparison = compare(studies)
     pictures = {figure.name: picture(figure.spec) for figure in comparison.figures}
-    page = render(
-        "compare.html.j2", comparison=comparison, pictures=pictures, script=chart_script()
-    )
+    page = render("compare.html.j2", comparison=comparison, pictures=pictures, script=page_script())
     write_text(path, page)
     return path

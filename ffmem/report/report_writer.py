@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from ffmem.figures.saving import chart_script, picture
 from ffmem.report.build import Report, build, numbers
 from ffmem.report.verdicts import interval_text
 from ffmem.store.digests import write_and_note
+from ffmem.store.memory_page import cut
 from ffmem.studies.study import Study
 
 
@@ -27,12 +32,22 @@ def write_report(study: Study) -> Path:
 
 def html(report: Report) -> str:
     """The page, with its charts as pictures that its own script makes interactive."""
-    pictures = {
-        figure.name: picture(figure.spec)
-        for section in report.sections
-        for figure in section.figures
-    }
-    return render("report.html.j2", report=report, pictures=pictures, script=chart_script())
+    pictures = {name: picture(figure.spec) for name, figure in report.figures.items()}
+    return render("report.html.j2", report=report, pictures=pictures, script=page_script())
+
+
+@cache
+def page_script() -> str:
+    """All that a page runs: the library that draws charts, and what fits them to the page."""
+    return chart_script() + resources.files(__package__).joinpath("templates/draw.js").read_text(
+        "utf-8"
+    )
+
+
+def script_source(script: str) -> str:
+    """The source expression by which a page's policy lets this script run, and no other."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
 
 
 def render(template: str, **values: Any) -> str:
@@ -45,6 +60,8 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["shown"] = interval_text
+    environment.filters["source"] = script_source
+    environment.filters["cut"] = cut
     environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
     return environment.get_template(template).render(**values)
 

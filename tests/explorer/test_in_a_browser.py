@@ -15,7 +15,9 @@ import uvicorn
 from ffmem.annotations.sheets import draw_sheets
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.report.report_writer import write_report
 from ffmem.store.scan_store import ScanStore
+from ffmem.studies.study import open_study
 from tests.waiting import LONGEST, wait_until
 
 TEXT = "the river and the stone"
@@ -26,8 +28,9 @@ PROMPT = f"/prompt?{urlencode({'text': TEXT, 'write': 4, 'edit': 'L2.7=0'})}"
 def opened(
     study: ScanStore, gated_study: ScanStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StudyContext]:
-    """A study with another beside it, and sheets that two people have begun."""
+    """A study with its report, another beside it, and sheets that two people have begun."""
     database = str(tmp_path_factory.mktemp("notes") / "notes.sqlite")
+    write_report(open_study(study.folder.root))
     found = open_context(study.folder.root, others=[gated_study.folder.root])
     found = replace(found, database=database)
     sheets = draw_sheets(study, keys=2)
@@ -155,8 +158,22 @@ PAGES = {
     "/annotate/agreement": "table",
     "/compare": ".claims",
     "/figure/values-agreement": "#chart svg",
+    "/report": ".controls",
     "/api": ".route",
 }
+
+
+def test_memories_of_a_served_report_lead_to_their_pages(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(address)
+    page.get_by_role("link", name="report").click()
+    first = page.locator("a:has(code.address)").first
+    memory = first.inner_text()
+    first.click()
+    page.locator("h1", has_text=re.compile(f"^{re.escape(memory)}$")).wait_for()
+    assert complaints == []
+    context.close()
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.context import StudyContext
+from ffmem.explorer.app import create_app
+from ffmem.explorer.context import StudyContext, open_context
+from ffmem.report.report_writer import script_source, write_report
 from tests.explorer.conftest import HOSTILE
 
 PAGES = [
@@ -54,3 +58,25 @@ def test_random_leads_to_a_memory(client: TestClient) -> None:
     answer = client.get("/random", follow_redirects=False)
     assert answer.status_code == 303
     assert client.get(answer.headers["location"]).status_code == 200
+
+
+def test_a_report_is_served_with_a_policy_that_lets_only_its_own_script_run(
+    explored: StudyContext, tmp_path: Path
+) -> None:
+    """And a page that carries no such script runs none."""
+    shutil.copytree(explored.store.folder.root, tmp_path / "study")
+    context = open_context(tmp_path / "study")
+    context.store.folder.report_page.unlink(missing_ok=True)
+    with TestClient(create_app(context), base_url="http://127.0.0.1:8600") as client:
+        assert client.get("/report").status_code == 404
+        assert "/report" not in client.get("/").text
+        page = write_report(context.study).read_text(encoding="utf-8")
+        script = re.findall(r'<script type="module">(.*?)</script>', page, flags=re.DOTALL)
+        answer = client.get("/report")
+        assert answer.text == page
+        (policy,) = answer.headers.get_list("content-security-policy")
+        assert f"script-src {script_source(script[0])};" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert 'href="/report"' in client.get("/").text
+        context.store.folder.report_page.write_text("<html><head></head><script>1</script></html>")
+        assert "script-src 'none';" in client.get("/report").headers["content-security-policy"]

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from ffmem.figures import style
-from ffmem.figures.saving import save
+from ffmem.figures.saving import picture, rows_of, save
 
 ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}]
 
@@ -30,3 +30,24 @@ def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None
 
 def test_captions_are_cut_between_words() -> None:
     assert style.wrap_text("one two three four", 8) == ["one two", "three", "four"]
+
+
+def test_what_has_too_few_cases_is_kept_and_not_drawn() -> None:
+    """A share of 29 cases is in the numbers and not in the picture."""
+    few = style.LEAST_SHARE - 1
+    rows = [{"layer": layer, "share": 0.5, "n": n} for layer, n in ((1, few), (2, few + 1))]
+    chart = style.base(rows, style.enough_cases()).mark_bar()
+    drawn = style.with_size(chart.encode(x=style.layer_axis(), y="share:Q")).to_dict()
+    assert rows_of(drawn) == rows
+    svg = picture(drawn)
+    assert svg.count('aria-roledescription="bar"') == 1
+    assert "layer: 2" in svg
+    assert style.few_cases_note(rows).startswith(" 1 of the 2 points have fewer than 30 cases")
+    assert style.few_cases_note(rows[1:]) == ""
+
+
+def test_a_legend_has_as_many_columns_as_fit() -> None:
+    short = style.series("series", ["one", "two", "three"]).to_dict()
+    assert short["legend"]["columns"] == 3
+    long = style.series("series", ["x" * 80, "y"]).to_dict()
+    assert long["legend"]["columns"] == 1

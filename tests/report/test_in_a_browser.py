@@ -23,6 +23,22 @@ def pages(
     }
 
 
+BEYOND_THE_EDGE = """width => [...document.querySelectorAll("main td, main svg, main p, nav a")]
+    .filter((one) => one.getBoundingClientRect().right > width + 1)
+    .map((one) => one.outerHTML.slice(0, 80))"""
+
+
+def wait_for_charts(page: Any) -> int:
+    """Wait until all charts are drawn; how many there are."""
+    charts = page.locator("[data-chart]").count()
+    assert charts > 10
+    page.wait_for_function(
+        "count => document.querySelectorAll('[data-chart] .vega-embed').length === count",
+        arg=charts,
+    )
+    return charts
+
+
 @pytest.mark.parametrize(
     ("name", "scheme", "width"),
     [("report", "light", 1100), ("gated", "dark", 390), ("compare", "dark", 1100)],
@@ -39,15 +55,48 @@ def test_a_page_opens_offline(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda asked: complaints.append(asked.url) if "http" in asked.url else None)
     page.goto(pages[name].as_uri())
-    charts = page.locator("[data-chart]").count()
-    assert charts > 10
-    page.wait_for_function(
-        "count => document.querySelectorAll('[data-chart] .vega-embed').length === count",
-        arg=charts,
-    )
+    wait_for_charts(page)
     assert complaints == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width  # no sideways scrolling
+    assert page.evaluate(BEYOND_THE_EDGE, width) == []
     violations = Axe().run(page).response["violations"]
     serious = [v for v in violations if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
+    context.close()
+
+
+def test_charts_fill_their_place_and_can_be_saved(browser: Any, pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.goto(pages["report"].as_uri())
+    charts = wait_for_charts(page)
+    shares = page.evaluate(
+        """[...document.querySelectorAll("[data-chart]")].map((place) =>
+        place.querySelector("svg").getBoundingClientRect().width / place.clientWidth)"""
+    )
+    assert len(shares) == charts
+    assert min(shares) > 0.7  # several panels leave room for their axes
+    first = page.locator("#figure-patterns")
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("CSV", b"layer,")):
+        with page.expect_download() as saving:
+            first.get_by_role("button", name=f"Save the chart as {kind}").click()
+        assert saving.value.suggested_filename == f"patterns.{kind.lower()}"
+        assert start in Path(saving.value.path()).read_bytes()[:200]
+    context.close()
+
+
+def test_a_claim_leads_to_its_figure_and_the_sections_stay_in_sight(
+    browser: Any, pages: dict[str, Path]
+) -> None:
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.goto(pages["report"].as_uri())
+    wait_for_charts(page)
+    page.locator("#claim-ranks-improve a").click()
+    assert page.url.endswith("#figure-values-ranks")
+    figure, sections = (
+        page.locator(name).bounding_box() for name in ("#figure-values-ranks h3", "nav")
+    )
+    assert sections["y"] == 0
+    assert sections["height"] <= figure["y"] < 200
     context.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html as html_escapes
 import json
 import re
 import shutil
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 from ffmem.analyses.statistics import wilson
-from ffmem.report.build import build, judge
+from ffmem.report.build import SECTIONS, build, figure_texts, judge
 from ffmem.report.comparison import compare, write_comparison
+from ffmem.report.opening import FIGURES
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
-from ffmem.report.report_writer import html
+from ffmem.report.report_writer import html, script_source
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
 
@@ -124,6 +126,78 @@ def test_what_is_missing_is_said(toy_study: Study, monkeypatch: pytest.MonkeyPat
     reasons = {verdict.analysis: verdict.reason for verdict in report.verdicts}
     assert reasons["refinement"] == "not measured"
     assert reasons["values"] != "not measured"
+
+
+class Links(HTMLParser):
+    """Every id of a page, and every place in it that a link leads to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if "id" in given and tag not in ("svg", "g", "path", "clippath"):
+            self.ids.append(given["id"] or "")
+        if tag == "a" and (given.get("href") or "").startswith("#"):
+            self.targets.append((given["href"] or "")[1:])
+
+
+def test_every_claim_leads_to_what_shows_it(toy_study: Study) -> None:
+    report = build(toy_study)
+    links = Links()
+    links.feed((toy_study.folder / "report.html").read_text())
+    assert set(links.targets) <= set(links.ids)
+    assert len(links.ids) == len(set(links.ids))
+    places = {verdict.name: report.evidence(verdict) for verdict in report.verdicts}
+    assert set(places.values()) <= set(links.targets)
+    assert places["upper-values-agree"] == "figure-values-agreement"
+    assert places["last-changes-are-distant"] in ("last-layer", "refinement")
+
+
+def test_figures_name_claims_that_there_are() -> None:
+    shown = [name for part in SECTIONS for text in figure_texts(part) for name in text.claims]
+    assert set(shown) <= {claim.name for claim in CLAIMS}
+    assert len(shown) == len(set(shown))
+
+
+def test_a_report_opens_with_the_finding_a_memory_and_four_figures(toy_study: Study) -> None:
+    report = build(toy_study)
+    page = (toy_study.folder / "report.html").read_text()
+    lead = page[page.index('<p class="lead">') : page.index('<p class="tally">')]
+    assert len(report.finding) == 3
+    for one in report.finding:
+        assert f'data-path="claims/{one.verdict.name}/finding/number/estimate"' in lead
+    assert "{" not in lead
+    assert sum(report.tally.values()) == len(CLAIMS)
+    order = [page.index(part) for part in ('class="memory"', 'class="first"', 'id="claims"')]
+    assert order == sorted(order)
+    assert page.count("small-chart") - page.count(".small-chart") >= len(FIGURES)
+    titles = [figure.title for figure in report.figures.values()]
+    assert len(titles) == len(set(titles))
+
+
+def test_the_memory_that_opens_a_report_is_as_the_store_has_it(toy_study: Study) -> None:
+    report = build(toy_study)
+    assert report.memory is not None
+    page = toy_study.memory(report.memory.address)
+    first, shown = page.triggers[0], report.memory.triggers[0]
+    assert (shown.last, shown.next) == (first.last, first.next or "end")
+    assert first.before.endswith(shown.before.removeprefix("…"))
+    assert [one.token for one in report.memory.promoted] == [
+        one.text for one in page.promoted[: len(report.memory.promoted)]
+    ]
+    assert report.memory.promoted[0].share == 1
+
+
+def test_only_the_pages_own_script_may_run(toy_study: Study) -> None:
+    page = (toy_study.folder / "report.html").read_text()
+    script = re.findall(r'<script type="module">(.*?)</script>', page, flags=re.DOTALL)
+    assert len(script) == 1
+    policy = html_escapes.unescape(page[: page.index("</head>")])
+    assert f"script-src {script_source(script[0])};" in policy
+    assert "unsafe-eval" not in policy
 
 
 def test_two_studies_stand_side_by_side(toy_study: Study, gated_study: Study, tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a study: as files, and as charts that answer the mouse."""
+"""The figures of a study, as files and as charts that answer the mouse, and its report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.queries.figures import figure_files, figure_path
+from ffmem.explorer.queries.figures import figure_files, figure_path, report_file
 from ffmem.explorer.templating import page
 from ffmem.figures.saving import javascript
 
@@ -23,6 +23,15 @@ def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
     if path is None:
         raise HTTPException(404, f"there is no figure {f'{name}.{ending}'!r} in this study")
     return FileResponse(path)
+
+
+@router.get("/report", include_in_schema=False)
+def report_page(explored: TheStudy) -> HTMLResponse:
+    """The report as it lies in the study's folder; its memories lead to their pages here."""
+    found = report_file(explored)
+    if found is None:
+        raise HTTPException(404, "this study has no report yet; `ffmem report DIR` writes it")
+    return HTMLResponse(found.page, headers={"Content-Security-Policy": found.policy})
 
 
 @router.get("/figure/{name}", include_in_schema=False)

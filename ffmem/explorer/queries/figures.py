@@ -1,13 +1,15 @@
-"""The figures of a study, as files in its folder and as charts that answer the mouse."""
+"""The figures of a study, as files and as charts that answer the mouse, and its report."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.explorer.context import StudyContext
 
 ENDINGS = ("svg", "png", "csv", "json")
+OWN_SCRIPT = re.compile(r"sha256-[A-Za-z0-9+/=]+")  # in the policy that a report carries
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,28 @@ class FigureFile:
     def title(self) -> str:
         """The name as words."""
         return self.name.replace("-", " ").capitalize()
+
+
+@dataclass(frozen=True)
+class ReportFile:
+    """A report, and what the browser may do with it: run the script that it was written with."""
+
+    page: str
+    policy: str
+
+
+def report_file(explored: StudyContext) -> ReportFile | None:
+    """The study's report, or None where none was written."""
+    path = explored.store.folder.report_page
+    if not path.is_file():
+        return None
+    page = path.read_text(encoding="utf-8")
+    script = OWN_SCRIPT.search(page, 0, page.find("</head>"))
+    return ReportFile(
+        page,
+        f"default-src 'none'; script-src '{script[0] if script else 'none'}'; "
+        "style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'none'; base-uri 'none'",
+    )
 
 
 def figure_files(explored: StudyContext) -> tuple[FigureFile, ...]:

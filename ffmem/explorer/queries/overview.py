@@ -43,6 +43,7 @@ class Overview:
     triggers: int  # kept for every cell
     analyses: tuple[str, ...]
     figures: tuple[FigureFile, ...]
+    report: bool  # whether one was written
     layers: tuple[LayerLine, ...]
 
 
@@ -62,6 +63,7 @@ def overview(explored: StudyContext) -> Overview:
         triggers=int(manifest.key.settings["top"]),
         analyses=explored.study.names,
         figures=figure_files(explored),
+        report=explored.store.folder.report_page.is_file(),
         layers=layer_lines(explored),
     )
 

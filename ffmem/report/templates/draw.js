@@ -1,13 +1,106 @@
-for (const place of document.querySelectorAll("[data-chart]")) {
+
+const NARROWEST = 290; // pixels: of a panel that can be read
+const AXIS = 84; // beside a panel
+const LETTER = 7, SYMBOL = 36; // of a letter of a legend, and of what stands beside its words
+
+// A chart as wide as its place; panels that would be too narrow stand below each other.
+function fit(spec, width, alone = true) {
+  const { hconcat, concat = hconcat, ...rest } = spec;
+  const panels = concat ? concat.length : spec.facet?.sort?.length;
+  const columns = Math.max(1, Math.min(panels ?? 1, 3, Math.floor(width / NARROWEST)));
+  if (concat) return { ...rest, columns, concat: concat.map((one) => fit(one, width / columns, false)) };
+  if (spec.facet) return { ...spec, columns, spec: fit(spec.spec, width / columns, false) };
+  if (alone) return { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
+  return { ...spec, width: width - AXIS };
+}
+
+// Legends in as many columns as there is room for.
+function fitLegends(part, width) {
+  if (part === null || typeof part !== "object") return;
+  const names = part.legend && part.scale?.domain;
+  if (names) {
+    const longest = Math.max(...names.map((name) => name.length));
+    part.legend.columns = Math.max(1, Math.min(names.length, Math.floor(width / (LETTER * longest + SYMBOL))));
+  }
+  for (const [name, inner] of Object.entries(part)) if (name !== "datasets") fitLegends(inner, width);
+}
+
+function save(name, address) {
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+}
+
+function asCsv(spec) {
+  const rows = spec.data?.values ?? Object.values(spec.datasets ?? {}).flat();
+  const columns = [...new Set(rows.flatMap(Object.keys))];
+  const quote = (value) => (/[",\n]/.test(value ?? "") ? `"${String(value).replaceAll('"', '""')}"` : (value ?? ""));
+  return [columns, ...rows.map((row) => columns.map((column) => quote(row[column])))].map((row) => row.join(",")).join("\n");
+}
+
+// What can be done with a chart, in sight below it.
+function controls(place, view, spec) {
+  const line = document.createElement("p");
+  line.className = "controls";
+  const hint = document.createElement("span");
+  hint.className = "hint";
+  hint.textContent = "Hover for numbers. ";
+  line.append(hint, "Save as ");
+  const name = place.dataset.chart;
+  const ways = {
+    SVG: async () => save(`${name}.svg`, await view.toImageURL("svg")),
+    PNG: async () => save(`${name}.png`, await view.toImageURL("png", 2)),
+    CSV: () => save(`${name}.csv`, "data:text/csv;charset=utf-8," + encodeURIComponent(asCsv(spec))),
+  };
+  for (const [kind, way] of Object.entries(ways)) {
+    const button = document.createElement("button");
+    button.textContent = kind;
+    button.setAttribute("aria-label", `Save the chart as ${kind}`);
+    button.addEventListener("click", way);
+    line.append(button);
+  }
+  return line;
+}
+
+async function draw(place) {
+  const width = place.clientWidth;
+  if (place.dataset.width === String(width)) return;
+  place.dataset.width = width;
   const spec = JSON.parse(document.getElementById("spec-" + place.dataset.chart).textContent);
+  const small = place.classList.contains("small-chart");
+  const wide = fit(small ? { ...spec, height: spec.height && 180 } : spec, width);
+  fitLegends(wide, width);
   const chart = document.createElement("div");
-  window.vegaEmbed(chart, spec, { actions: { export: true, source: false, compiled: false, editor: false }, renderer: "svg" })
-    .then(() => {
-      chart.querySelector("summary")?.setAttribute("aria-label", "Save the chart");
-      for (const mark of chart.querySelectorAll('[role="graphics-symbol"]:not([aria-label])')) {
-        mark.setAttribute("aria-label", mark.getAttribute("aria-roledescription"));
-      }
-      place.replaceChildren(chart);
-    })
-    .catch((error) => console.error(error));
+  const options = {
+    ast: true, // expressions are interpreted: the page may not evaluate text as a script
+    actions: false,
+    renderer: "svg",
+    logLevel: 1, // errors; a figure without enough cases is empty, and its caption says so
+  };
+  const { view } = await window.vegaEmbed(chart, wide, options);
+  for (const mark of chart.querySelectorAll('[role="graphics-symbol"]:not([aria-label])')) {
+    mark.setAttribute("aria-label", mark.getAttribute("aria-roledescription"));
+  }
+  if (!small) chart.append(controls(place, view, spec));
+  place.replaceChildren(chart);
+}
+
+const places = [...document.querySelectorAll("[data-chart]")];
+Promise.all(places.map((place) => draw(place)))
+  .then(() => {
+    if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+    const watch = new ResizeObserver((changes) => changes.forEach((change) => draw(change.target)));
+    for (const place of places) watch.observe(place);
+  })
+  .catch((error) => console.error(error));
+
+// `ffmem explore` serves this page beside the memories that it names.
+if (location.pathname === "/report") {
+  for (const name of document.querySelectorAll("code.address")) {
+    const link = document.createElement("a");
+    link.href = "/memory/" + encodeURIComponent(name.textContent);
+    name.replaceWith(link);
+    link.append(name);
+  }
 }

@@ -1,0 +1,42 @@
+"""What a new user types is understood, and a step that goes wrong is noticed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ffmem.cli.main import ffmem
+from tools.first_hour import COMMANDS, PATHS, STRINGS, expect, say, steps
+
+
+def test_every_command_of_the_first_hour_can_be_parsed() -> None:
+    for step in COMMANDS.values():
+        command = ffmem.commands.get(step.words[0])
+        if command is not None:
+            context = command.make_context(step.words[0], list(step.words[1:]))
+            assert context.params
+        else:
+            assert step.words == ("--help",)
+
+
+def test_no_step_names_the_source_tree(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    words = [word for step in COMMANDS.values() for word in step.words]
+    assert not any(str(root) in text for text in [*words, *PATHS, STRINGS])
+    names = list(steps("python", tmp_path, tmp_path / "ffmem.whl", installed=True))
+    assert names[0] == "install"
+    assert {"own text", "own strings", "prompt", "show", "explore", "report"} <= set(names)
+
+
+def test_a_step_runs_without_the_source_tree_and_may_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    code = "import os; print(os.environ.get('PYTHONPATH'), os.getcwd())"
+    assert say([sys.executable, "-c", code], tmp_path).split() == ["None", str(tmp_path)]
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        say([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
+    with pytest.raises(RuntimeError, match="'that' is not in"):
+        expect("it is what", "that")
