@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward, LinearPart
+from ffmem.models.mixtures import MixtureMap
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm, linear_norm
 
@@ -55,7 +56,7 @@ def norm_before(layer: FeedForward) -> LinearNorm | None:
     return linear_norm(layer.norm, probe.to(layer.device, layer.dtype))
 
 
-def _read_side(part: LinearPart, norm: LinearNorm | None) -> tuple[Tensor, Tensor]:
+def _read_side(part: LinearPart | MixtureMap, norm: LinearNorm | None) -> tuple[Tensor, Tensor]:
     """The directions and biases of a map, as seen from before the norm."""
     weight = part.weight.detach().float()
     bias = torch.zeros(len(weight), device=weight.device)

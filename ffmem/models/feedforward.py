@@ -148,7 +148,7 @@ class FeedForward:
         return self.gate_map is not None
 
     @property
-    def maps(self) -> list[LinearPart]:
+    def maps(self) -> list[LinearPart | MixtureMap]:
         """The maps of its keys, values and gate."""
         return [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -286,6 +285,7 @@ SECTIONS = (
     SectionText(
         "weights",
         "What the weights alone say",
+        "Weights",
         "Keys, gates and values are directions of one space, so they can be compared before any "
         "text is read: does a memory strengthen what it detects or erase it, does its value speak "
         "of few tokens or of none?",

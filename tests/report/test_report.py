@@ -170,7 +170,7 @@ def test_a_report_opens_with_the_finding_a_memory_and_four_figures(toy_study: St
     for one in report.finding:
         assert f'data-path="claims/{one.verdict.name}/finding/number/estimate"' in lead
     assert "{" not in lead
-    assert sum(report.tally.values()) == len(CLAIMS)
+    assert report.headline in page
     order = [page.index(part) for part in ('class="memory"', 'class="first"', 'id="claims"')]
     assert order == sorted(order)
     assert page.count("small-chart") - page.count(".small-chart") >= len(FIGURES)
