@@ -76,7 +76,7 @@ def test_every_claim_is_judged_on_plain_and_gated_models(
 def test_the_report_begins_with_what_holds_and_says_why_not(toy_study: Study) -> None:
     page = (toy_study.folder / "report.html").read_text()
     report = build(toy_study)
-    assert f"<strong>{report.headline}</strong>" in page
+    assert f'<a href="#claims">{report.headline}</a>' in page
     assert report.headline in (toy_study.folder / "report.md").read_text()
     assert "(our own claim, not counted)" in page
     assert "nobody has judged the cases yet" in page

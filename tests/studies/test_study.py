@@ -60,7 +60,7 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     assert "untrained twin " in said
     assert "undecided" in said  # claims of analyses that were left out
     assert "claims of the paper hold" in said
-    assert said.rstrip().endswith("report.html")
+    assert said.rstrip().endswith(f"ffmem explore {out}")
     study = open_study(out)
     assert study.twin is not None
     assert study.twin.names == ("values", "refinement")
