@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ffmem.analyses.paper_values import PaperValues
     from ffmem.report.verdicts import Verdict
 
 
@@ -85,3 +86,19 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
             f"[{STYLES[verdict.word]}]{verdict.word}[/]",
         )
     console.print(table)
+
+
+def print_paper_values(console: Console, found: PaperValues) -> None:
+    """The paper's own values: its words and counts beside those of this checkpoint."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("the paper's own values", "paper", "here", ""):
+        table.add_column(name)
+    rows = [(f"top word of {value.address}", value) for value in found.values]
+    for says, one in [*rows, *((count.says, count) for count in found.counts)]:
+        style, word = ("green", "matches") if one.matches else ("red", "differs")
+        table.add_row(says, str(one.expected), str(one.found), f"[{style}]{word}[/]")
+    console.print()
+    console.print(table)
+    console.print(f"{found.matching} of {len(rows) + len(found.counts)} match")

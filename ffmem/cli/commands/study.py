@@ -59,8 +59,9 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
     Ends with a table of the paper's claims and whether they hold for this model, and the path of
-    report.html. Results that exist for the same settings are kept, so the same command continues
-    where it was stopped. `ffmem study demo` needs no corpus.
+    report.html; for a checkpoint of the paper's own shape also with the values that the paper
+    names. Results that exist for the same settings are kept, so the same command continues where
+    it was stopped. `ffmem study demo` needs no corpus.
 
     \b
     Examples:
@@ -69,7 +70,8 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     """
     from rich.console import Console
 
-    from ffmem.cli.output import print_verdicts
+    from ffmem.analyses.paper_values import is_papers_model, paper_values
+    from ffmem.cli.output import print_paper_values, print_verdicts
     from ffmem.cli.progress import board, exit_code, print_failures, print_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
@@ -93,6 +95,9 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     with board(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
+    if is_papers_model(language_model):
+        predictive = found.result("values").predictive if "values" in found.names else None
+        print_paper_values(console, paper_values(language_model, predictive))
     click.echo(f"\nreport: {found.store.folder.report_page}")
     print_failures(events, folder)
     raise SystemExit(exit_code(events))
