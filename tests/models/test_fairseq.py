@@ -272,7 +272,7 @@ def test_the_command_converts_and_says_what_is_next(
     assert run(["inspect", str(tmp_path / "out"), "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert "fairseq_lm" in said
-    assert "tied" in said
+    assert "tied; adaptive softmax over 20 + 30 + 10 words" in said
 
 
 def test_words_have_the_ids_of_their_lines(tmp_path: Path) -> None:
