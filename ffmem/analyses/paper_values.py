@@ -6,7 +6,6 @@ the checkpoint can see whether a value here is the value there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
@@ -28,44 +27,17 @@ ORIGINS = ((0, 0), (0, -1), (1, 0), (1, -1))  # what printed numbers may count f
 
 
 @dataclass(frozen=True)
-class NamedValue:
-    """One value of the table, and what it promotes here."""
+class PaperValue:
+    """One thing that the paper says of its values, and what is so here."""
 
-    address: Address  # as we count: layers from 1, memories from 0
+    says: str
     expected: str
     found: str
 
     @property
     def matches(self) -> bool:
-        """Whether both name the same word."""
+        """Whether both are the same."""
         return self.found == self.expected
-
-
-@dataclass(frozen=True)
-class Count:
-    """A number of the text, there and here."""
-
-    says: str
-    expected: int
-    found: int
-
-    @property
-    def matches(self) -> bool:
-        """Whether both are the same number."""
-        return self.found == self.expected
-
-
-@dataclass(frozen=True)
-class PaperValues:
-    """Table 2's values, and two counts over the 100 surest, where the values were analysed."""
-
-    values: tuple[NamedValue, ...]
-    counts: tuple[Count, ...]
-
-    @property
-    def matching(self) -> int:
-        """How many of all agree."""
-        return sum(one.matches for one in (*self.values, *self.counts))
 
 
 def is_papers_model(model: LanguageModel) -> bool:
@@ -78,32 +50,29 @@ def is_papers_model(model: LanguageModel) -> bool:
     )
 
 
-def paper_values(
-    model: LanguageModel,
-    predictive: Predictive | None,
-    table: Sequence[tuple[int, int, str]] = TABLE_2,
-) -> PaperValues:
-    """Look up the table's values, under the way to count that fits best, and compare the counts."""
-    tries = [_values(model, table, *origin) for origin in ORIGINS]
+def paper_values(model: LanguageModel, predictive: Predictive | None) -> list[PaperValue]:
+    """Table 2's values, under the way to count that fits best, and two counts over the surest.
+
+    The counts are left out where the values were not analysed.
+    """
+    tries = [_values(model, *origin) for origin in ORIGINS]
     best = max(tries, key=lambda found: sum(value.matches for value in found))
-    counts: tuple[Count, ...] = ()
-    if predictive is not None and predictive.largest.n == SUREST:
-        group = predictive.largest
-        counts = (
-            Count(f"of the {SUREST} surest values in layers 11 to 16", UPPER, group.upper),
-            Count(f"of the {SUREST} with an agreeing trigger", AGREEING, group.agreeing),
-        )
-    return PaperValues(best, counts)
+    if predictive is None or predictive.largest.n != SUREST:
+        return best
+    group, among = predictive.largest, f"of the {SUREST} surest values"
+    return [
+        *best,
+        PaperValue(f"{among} in layers 11 to 16", str(UPPER), str(group.upper)),
+        PaperValue(f"{among} with an agreeing trigger", str(AGREEING), str(group.agreeing)),
+    ]
 
 
-def _values(
-    model: LanguageModel, table: Sequence[tuple[int, int, str]], layer_shift: int, shift: int
-) -> tuple[NamedValue, ...]:
+def _values(model: LanguageModel, layer_shift: int, shift: int) -> list[PaperValue]:
     """The table's values if its numbers count from elsewhere; those outside the model left out."""
     found = []
-    for layer, number, word in table:
+    for layer, number, word in TABLE_2:
         if layer + layer_shift <= len(model.layers):
             address = Address(layer + layer_shift, number + shift)
             top = int(value_tokens(model, address, 1).tokens)
-            found.append(NamedValue(address, word, model.token_text(top)))
-    return tuple(found)
+            found.append(PaperValue(f"top word of {address}", word, model.token_text(top)))
+    return found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ffmem.analyses.paper_values import PaperValues
+    from ffmem.analyses.paper_values import PaperValue
     from ffmem.report.verdicts import Verdict
 
 
@@ -88,17 +88,17 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(table)
 
 
-def print_paper_values(console: Console, found: PaperValues) -> None:
-    """The paper's own values: its words and counts beside those of this checkpoint."""
+def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:
+    """What the paper says of its own values beside what is so in this checkpoint."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("the paper's own values", "paper", "here", ""):
         table.add_column(name)
-    rows = [(f"top word of {value.address}", value) for value in found.values]
-    for says, one in [*rows, *((count.says, count) for count in found.counts)]:
-        style, word = ("green", "matches") if one.matches else ("red", "differs")
-        table.add_row(says, str(one.expected), str(one.found), f"[{style}]{word}[/]")
+    for value in values:
+        word = "[green]matches[/]" if value.matches else "[red]differs[/]"
+        table.add_row(value.says, value.expected, escape(value.found), word)
     console.print()
     console.print(table)
-    console.print(f"{found.matching} of {len(rows) + len(found.counts)} match")
+    console.print(f"{sum(value.matches for value in values)} of {len(values)} match")

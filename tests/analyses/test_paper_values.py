@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from rich.console import Console
@@ -58,14 +56,10 @@ def test_planted_values_are_found_whatever_the_table_counts_from(
     assert is_papers_model(model)
     assert not is_papers_model(ffmem.load("tiny:fairseq_lm", device="cpu"))
     found = paper_values(model, group(97, 45))
-    assert [value.matches for value in found.values] == [True] * 5 + [False]
-    assert str(found.values[0].address) == "L15.221"
-    assert found.values[2].found == "extratropical"
-    assert [count.matches for count in found.counts] == [True, False]
-    assert found.matching == 6
-    assert paper_values(model, None).counts == ()
-    other = paper_values(model, replace(group(97, 46)))
-    assert other.matching == 7
+    assert [value.matches for value in found] == [True] * 5 + [False, True, False]
+    assert found[0].says == "top word of L15.221"
+    assert found[2].found == "extratropical"
+    assert len(paper_values(model, None)) == len(TABLE_2)
 
 
 def test_the_block_says_what_matches(model: ffmem.LanguageModel) -> None:
