@@ -35,7 +35,7 @@ from ffmem.studies.estimates import probe
 from tests.analyses.conftest import lines, sentences_of
 from tests.small_study import small_results
 
-KINDS = ("llama", "gpt2", "phi", "gemma2", "olmo2", "openai-gpt")
+KINDS = ("llama", "gpt2", "phi", "gemma2", "olmo2", "openai-gpt", "fairseq_lm")
 TEXT = "the river runs"
 NEAR = {"rtol": 1e-3, "atol": 1e-4}  # what two devices may round differently
 
@@ -99,9 +99,10 @@ def assert_same_weights(expected: LanguageModel, found: LanguageModel) -> None:
         assert torch.equal(other.values.cpu(), one.values)
         assert torch.equal(other.keys.cpu(), one.keys)
         same(value_vectors(one), value_vectors(other))
-    assert torch.equal(found.head.embedding.cpu(), expected.head.embedding)
-    assert torch.equal(found.head.input_embedding.cpu(), expected.head.input_embedding)
-    assert found.head.embedding.device == found.head.device
+    for embed in ("output", "input"):
+        mine, own = found.head.vectors(embed), expected.head.vectors(embed)  # type: ignore[arg-type]
+        assert torch.equal(mine.of(torch.arange(len(own))).cpu(), own.of(torch.arange(len(own))))
+        assert mine.device == found.head.device
     assert found.head.tied == expected.head.tied
 
 

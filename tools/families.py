@@ -24,6 +24,7 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ffmem.errors import ModelError
+from ffmem.models.fairseq import KIND
 from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
 
@@ -146,10 +147,11 @@ TEXT = """# Model types
 
 Written by `python -m tools.families`; do not edit by hand.
 
-Of the {types} causal language model types that transformers {version} knows, **{passed} pass**. For
-each type a toy, mostly of 30,000 to 100,000 random parameters, is built, run on nine tokens and
-seen as memories. To pass, five equations must hold on it, with a relative error of at most 1e-4 in
-float32:
+Of the {types} causal language model types that transformers {version} knows or ffmem adds
+(`fairseq_lm`, see [Convert a model of fairseq's](../how-to/convert-from-fairseq.md)),
+**{passed} pass**. For each type a toy, mostly of 30,000 to 100,000 random parameters, is built,
+run on nine tokens and seen as memories. To pass, five equations must hold on it, with a relative
+error of at most 1e-4 in float32:
 coefficients x values + bias = the layer's output; activation of the keys' scores = coefficients;
 r + y = o; the last o through the head = the logits; a later token changes nothing before it. The
 last column is the worst of the five.
@@ -183,7 +185,7 @@ def main(kinds: Sequence[str]) -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     results = []
-    for kind in kinds or MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    for kind in kinds or {KIND, *MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}:
         results.append(guarded(kind))
         sys.stdout.write(row(results[-1]) + "\n")
         sys.stdout.flush()

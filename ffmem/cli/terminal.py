@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from ffmem.analyses.paper_values import PaperValue
     from ffmem.report.verdicts import Verdict
 
 MARKS = {  # of a verdict: its sign and colour
@@ -87,3 +88,19 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
             control = interval_text(verdict.finding.control, verdict.unit, interval=False)
             parts.insert(1, f"control: {control} {verdict.finding.against}")
     return Text(word, style=colour).append("  " + "; ".join(parts), style="default")
+
+
+def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:
+    """What the paper says of its own values beside what is so in this checkpoint."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("the paper's own values", "paper", "here", ""):
+        table.add_column(name)
+    for value in values:
+        word = Text("matches", "green") if value.matches else Text("differs", "red")
+        table.add_row(value.says, value.expected, value.found, word)
+    console.print()
+    console.print(table)
+    console.print(f"{sum(value.matches for value in values)} of {len(values)} match")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.context import StudyContext
+from ffmem.explorer.app import create_app
+from ffmem.explorer.context import StudyContext, open_context
 from ffmem.memories.edits import edited
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
 from ffmem.models.loading import load
+from tests.explorer.conftest import small_study
 
 TEXT = "the river and the stone"
 
@@ -49,6 +52,20 @@ def test_terms_sum_to_the_models_logit(client: TestClient, explored: StudyContex
         total = why["start"] + sum(terms) + why["constant"]
         assert total == pytest.approx(why["total"], abs=1e-9)
         assert total == pytest.approx(float(logits[token]), abs=1e-4)
+
+
+def test_an_adaptive_head_is_explored(tmp_path: Path) -> None:
+    store = small_study(tmp_path / "study", "tiny:fairseq_lm")
+    explored = open_context(store.folder.root, "tiny:fairseq_lm")
+    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as client:
+        why = asked(client, token=200, write=4)["plain"]["explanation"]
+        assert asked(client, token=200)["chances"][0]["plain"] > 0
+        for page in ("/api/overview", "/api/memories/L2.7"):
+            assert client.get(page).status_code == 200, page
+    model = load("tiny:fairseq_lm")
+    with torch.no_grad():
+        own = model.model(input_ids=model.encode(TEXT)).logits[0, -1, 200]
+    assert why["total"] == pytest.approx(float(own), abs=1e-4)
 
 
 def test_silencing_the_strongest_memory_changes_the_view(

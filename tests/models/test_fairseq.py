@@ -228,6 +228,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: damage(folder, lambda model: _spoil(model, "tail.1.0.weight")),
         "tie_adaptive_proj, but projection 2",
     ),
+    "a tail too few": (
+        lambda folder: damage(folder, _drop_tail),
+        "reads 60 words and its softmax has 50",
+    ),
     "not a checkpoint": (
         lambda folder: (folder / "model.pt").write_bytes(pickle.dumps([1, 2])),
         "not a whole checkpoint",
@@ -237,6 +241,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "no weights under `model`",
     ),
 }
+
+
+def _drop_tail(model: dict[str, torch.Tensor]) -> None:
+    for part in (0, 2):
+        del model[f"decoder.adaptive_softmax.tail.1.{part}.weight"]
 
 
 def _spoil(model: dict[str, torch.Tensor], name: str) -> None:
@@ -272,7 +281,7 @@ def test_the_command_converts_and_says_what_is_next(
     assert run(["inspect", str(tmp_path / "out"), "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert "fairseq_lm" in said
-    assert "tied" in said
+    assert "tied; adaptive softmax over 20 + 30 + 10 words" in said
 
 
 def test_words_have_the_ids_of_their_lines(tmp_path: Path) -> None:

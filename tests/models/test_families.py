@@ -41,6 +41,7 @@ EXPECTED = {
     "ernie": "post-norm gelu",
     "ernie4_5": "sequential silu gated",
     "exaone4": "sequential silu gated",
+    "fairseq_lm": "sequential relu",
     "falcon": "parallel gelu",
     "gemma": "sequential gelu_pytorch_tanh gated",
     "gemma2": "sequential gelu_pytorch_tanh gated",

@@ -71,7 +71,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "block": "; ".join(f"{form} ({FORM_SENTENCES[form]})" for form in forms),
         "after the values": after_the_values(model),
         "final norm": final_norm(model),
-        "embeddings": "tied" if model.head.tied else "untied",
+        "embeddings": embeddings(model),
         "vocabulary": f"{model.vocab_size:,} tokens",
         "parameters": f"{all_parameters:,}, {inside / all_parameters:.0%} in feed-forward layers",
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
@@ -85,6 +85,15 @@ def after_the_values(model: LanguageModel) -> str:
     parts = [] if layer.after is None else [f"norm ({type(layer.after).__name__})"]
     parts += [] if layer.scale == 1.0 else [f"times {layer.scale:g}"]
     return ", ".join(parts) or "nothing"
+
+
+def embeddings(model: LanguageModel) -> str:
+    """Whether input and output share a matrix, and the bands of an adaptive softmax."""
+    tie = "tied" if model.head.tied else "untied"
+    if model.head.classes is None:
+        return tie
+    sizes = [f"{span.stop - span.start:,}" for span in model.head.vectors().spans]
+    return f"{tie}; adaptive softmax over {' + '.join(sizes)} words"
 
 
 def final_norm(model: LanguageModel) -> str:

@@ -67,17 +67,18 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
     Ends with a table of the paper's claims and whether they hold for this model, more than for an
-    untrained twin of the same shape, and the path of report.html. Results that exist for the same
-    settings are kept, so the same command continues where it was stopped. `ffmem study demo` needs
-    no corpus.
+    untrained twin of the same shape, and the path of report.html; for a checkpoint of the paper's
+    own shape also with the values that the paper names. Results that exist for the same settings
+    are kept, so the same command continues where it was stopped. `ffmem study demo` needs no corpus.
 
     \b
     Examples:
         ffmem study demo
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
+    from ffmem.analyses.paper_values import is_papers_model, paper_values
     from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
-    from ffmem.cli.terminal import print_verdicts, terminal
+    from ffmem.cli.terminal import print_paper_values, print_verdicts, terminal
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
     from ffmem.workflows import run_study_plan
@@ -102,6 +103,9 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     with board(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
+    if is_papers_model(language_model):
+        predictive = found.result("values").predictive if "values" in found.names else None
+        print_paper_values(console, paper_values(language_model, predictive))
     took = duration_text(time.monotonic() - began)
     click.echo(
         f"\nreport: {found.store.folder.report_page} ({took} in all)\n"

@@ -108,7 +108,7 @@ class AdaptiveHead(TokenBands):
 class LearnedPositions(nn.Embedding):
     """A row for each position, behind two that fairseq leaves before the first."""
 
-    def forward(self, position_ids: Tensor, _past: Any = 0) -> Tensor:  # type: ignore[override]
+    def forward(self, position_ids: Tensor, _past: Any = 0) -> Tensor:
         """[batch, position] to [batch, position, width]."""
         return super().forward(position_ids + 2)
 

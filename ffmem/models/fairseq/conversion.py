@@ -158,16 +158,16 @@ def places_of(name: str, tensor: Tensor, width: int) -> Iterator[tuple[str, Tens
 def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> XGLMConfig:
     """The settings for transformers: sizes of the tensors, and what was stored beside them."""
     split_head(path, tensors)
-    width, ends = tensors["model.layers.0.fc1.weight"].shape[1], {}
-    ends["input_bands"] = bands_of(tensors, "model.embed_tokens")
-    ends["output_bands"] = bands_of(tensors, "lm_head")
-    ends["final_norm"] = "model.layer_norm.weight" in tensors
-    ends["learned_positions"] = "model.embed_positions.weight" in tensors
-    whole = tensors.get("model.embed_tokens.weight")
-    if whole is None and not ends["input_bands"]:
-        raise ModelError(f"{path} has no embedding; give a checkpoint of a language model")
+    width = tensors["model.layers.0.fc1.weight"].shape[1]
+    ends: dict[str, Any] = {
+        "input_bands": bands_of(tensors, "model.embed_tokens"),
+        "output_bands": bands_of(tensors, "lm_head"),
+        "final_norm": "model.layer_norm.weight" in tensors,
+        "learned_positions": "model.embed_positions.weight" in tensors,
+    }
+    words = vocabulary_of(path, tensors, ends)
     every = {
-        "vocab_size": sum(words for words, _ in ends["input_bands"] or ()) or len(whole),  # type: ignore[arg-type]
+        "vocab_size": words,
         "d_model": width,
         "ffn_dim": len(tensors["model.layers.0.fc1.weight"]),
         "num_layers": len({name for name in tensors if name.endswith(".fc1.weight")}),
@@ -182,16 +182,24 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
         **{name: float(settings.get(name) or 0) for name in ("dropout", "attention_dropout")},
         **ties_of(path, tensors, settings),
     }
-    stock = ends == {
-        "input_bands": None,
-        "output_bands": None,
-        "final_norm": True,
-        "learned_positions": False,
-    }
-    if stock:
+    if list(ends.values()) == [None, None, True, False]:  # all as XGLM has it
         every.pop("tie_projections")
         return XGLMConfig(**every)
     return FairseqConfig(**every, **ends)
+
+
+def vocabulary_of(path: Path, tensors: dict[str, Tensor], ends: dict[str, Any]) -> int:
+    """Words at the input; refuses another number at the output."""
+    whole = tensors.get("model.embed_tokens.weight")
+    read = ends["input_bands"] or ([] if whole is None else [whole.shape])
+    if not read:
+        raise ModelError(f"{path} has no embedding; give a checkpoint of a language model")
+    words, said = (sum(count for count, _ in cut) for cut in (read, ends["output_bands"] or read))
+    if words != said:
+        raise ModelError(
+            f"{path} reads {words:,} words and its softmax has {said:,}; copy or download it again"
+        )
+    return words
 
 
 def split_head(path: Path, tensors: dict[str, Tensor]) -> None:

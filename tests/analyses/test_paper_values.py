@@ -1,0 +1,72 @@
+"""The paper's own values, in a file of its model's shape with values planted in it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rich.console import Console
+
+import ffmem
+from ffmem.analyses.paper_values import (
+    LAYERS,
+    MEMORIES,
+    TABLE_2,
+    WORDS,
+    is_papers_model,
+    paper_values,
+)
+from ffmem.analyses.predictive_values import Predictive, ValueGroup
+from ffmem.analyses.statistics import Interval
+from ffmem.cli.terminal import print_paper_values
+from ffmem.models.fairseq.conversion import convert
+from ffmem.models.fairseq.word_list import SPECIAL
+from making.train_paper_model import new_model, parse, save_as_fairseq
+
+NAMES = [word for _, _, word in TABLE_2]
+SHIFT = 1  # the toy counts memories from 0, as if the table counted them from 1
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ffmem.LanguageModel:
+    folder = tmp_path_factory.mktemp("paper")
+    size = f"--layers {LAYERS} --memories {MEMORIES} --width 8 --heads 2 --factor 2 --device cpu"
+    given = parse(["text", "--into", str(folder), *size.split()])
+    torch.manual_seed(0)
+    made = new_model(given, WORDS)
+    with torch.no_grad():
+        for number, (layer, memory, _) in enumerate(TABLE_2[:5]):  # the last one is not planted
+            row = made.lm_head.rows_0[len(SPECIAL) + number]
+            row.copy_(torch.nn.functional.normalize(row, dim=0) * 9)
+            made.model.layers[layer - 1].fc2.weight[:, memory - SHIFT] = 9 * row
+    save_as_fairseq(made, given, folder / "model.pt")
+    rest = (f"word{number}" for number in range(WORDS - len(SPECIAL) - len(NAMES)))
+    lines = [f"{word} 3\n" for word in (*NAMES, *rest)]
+    (folder / "dict.txt").write_text("".join(lines))
+    return ffmem.load(str(convert(folder, folder / "out")), device="cpu")
+
+
+def group(upper: int, agreeing: int) -> Predictive:
+    one = ValueGroup("largest", 100, upper, agreeing, Interval(0.0, 0.0, 0.0, 100))
+    return Predictive(one, one, one, (), 11)
+
+
+def test_planted_values_are_found_whatever_the_table_counts_from(
+    model: ffmem.LanguageModel,
+) -> None:
+    assert is_papers_model(model)
+    assert not is_papers_model(ffmem.load("tiny:fairseq_lm", device="cpu"))
+    found = paper_values(model, group(97, 45))
+    assert [value.matches for value in found] == [True] * 5 + [False, True, False]
+    assert found[0].says == "top word of L15.221"
+    assert found[2].found == "extratropical"
+    assert len(paper_values(model, None)) == len(TABLE_2)
+
+
+def test_the_block_says_what_matches(model: ffmem.LanguageModel) -> None:
+    console = Console(width=100, record=True, quiet=False)
+    print_paper_values(console, paper_values(model, group(97, 46)))
+    said = console.export_text()
+    assert "7 of 8 match" in said
+    assert said.count("matches") == 7
+    assert said.count("differs") == 1
+    assert "L15.221" in said
