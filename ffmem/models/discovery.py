@@ -97,13 +97,15 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
         if block not in run.outputs:
             continue
         maps = block_maps(model, run, block, name)
-        rows = [surroundings(model, run, block, one) for one in maps]
-        if maps and not any(rows):
+        rows = (surroundings(model, run, block, one) for one in maps)
+        row = next(filter(None, rows), None)
+        if row is not None:
+            found[index] = replace(row, blocks=blocks)
+        elif maps:
             raise ModelError(
                 f"{name}: what {block}.{maps[0].values} ({type(child).__name__}) adds to the "
                 "residual follows no known form; use a dense model of the same family"
             )
-        found |= {index: replace(row, blocks=blocks) for row in rows[:1] if row is not None}
     return found
 
 

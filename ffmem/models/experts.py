@@ -46,7 +46,10 @@ _stock: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 def is_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that transformers runs through its registry."""
-    return all(hasattr(module, flag) for flag in FLAGS) and module.down_proj.ndim == 3  # type: ignore[union-attr,operator]
+    if not all(hasattr(module, flag) for flag in FLAGS):
+        return False
+    down = module.down_proj
+    return isinstance(down, Tensor) and down.ndim == 3
 
 
 def experts_in(model: nn.Module) -> list[nn.Module]:
@@ -108,7 +111,9 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     listeners = _listeners.get(experts)
     if not listeners:
         own = type(experts).forward.__wrapped__  # the module's loop over experts, "eager"
-        return ALL_EXPERTS_FUNCTIONS.get(_stock.get(experts), own)(experts, hidden, index, weights)  # type: ignore[no-any-return]
+        function: Any = ALL_EXPERTS_FUNCTIONS.get(_stock.get(experts), own)
+        y: Tensor = function(experts, hidden, index, weights)
+        return y
     x, k = hidden.reshape(-1, hidden.shape[-1]), index.shape[-1]
     expert, order = index.reshape(-1).sort(stable=True)
     counts = torch.bincount(expert, minlength=len(experts.down_proj))[: len(experts.down_proj)]
@@ -142,7 +147,8 @@ def _linear(experts: Any, name: str, lines: Tensor, counts: Tensor) -> Tensor:
     grouped = getattr(functional, "grouped_mm", None)
     if grouped is not None and lines.is_cuda and weight.dtype == torch.bfloat16:
         ends = counts.cumsum(0, dtype=torch.int32)
-        return grouped(lines.to(weight.dtype), weight, offs=ends)  # type: ignore[no-any-return]
+        product: Tensor = grouped(lines.to(weight.dtype), weight, offs=ends)
+        return product
     found = lines.new_empty(len(lines), weight.shape[-1], dtype=weight.dtype)
     start = 0
     for expert, count in enumerate(counts.tolist()):

@@ -134,7 +134,7 @@ class Mixture:
         switch: ExpertsSwitch,
     ) -> None:
         self.module = module
-        self.experts = experts
+        self.experts: Any = experts  # its parameters and flags are not those of every module
         self.shared = tuple(shared)
         self.factor = factor
         self._switch = switch
@@ -150,14 +150,14 @@ class Mixture:
     def parts(self) -> Parts:
         """Experts and shared experts with their sizes."""
         down = self.experts.down_proj
-        size = down.shape[1] if self.experts.is_transposed else down.shape[2]  # type: ignore[union-attr]
-        return Parts(len(down), size, tuple(one.memories for one in self.shared))  # type: ignore[arg-type]
+        size = down.shape[1] if self.experts.is_transposed else down.shape[2]
+        return Parts(len(down), size, tuple(one.memories for one in self.shared))
 
     @property
     def width(self) -> int:
         """Numbers in one value."""
         down = self.experts.down_proj
-        return down.shape[2] if self.experts.is_transposed else down.shape[1]  # type: ignore[union-attr,return-value]
+        return int(down.shape[2] if self.experts.is_transposed else down.shape[1])
 
     @property
     def gated(self) -> bool:
@@ -172,7 +172,7 @@ class Mixture:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the experts' weights."""
-        return self.experts.down_proj.dtype  # type: ignore[union-attr,return-value]
+        return self.experts.down_proj.dtype  # type: ignore[no-any-return]
 
     @property
     def parameters(self) -> int:
@@ -185,7 +185,7 @@ class Mixture:
         )
 
     def half(self, scores: Tensor, role: Role) -> Tensor:
-        """The gate's or the keys' part of what the experts' first map gives, along the last axis."""
+        """The gate's or the keys' part of what the experts' first map gives: the last axis."""
         if not self.gated:
             return scores
         if not getattr(self.experts, "is_concatenated", True):
@@ -229,7 +229,7 @@ class Mixture:
         nothing = torch.zeros(1, self.width, dtype=self.dtype, device=self.device)
         first = nothing.expand(self.parts.experts, -1) if own is None else own
         beside = [nothing if (b := one.value_map.bias) is None else b[None] for one in self.shared]
-        return torch.cat([first, *beside])  # type: ignore[list-item]
+        return torch.cat([first, *beside])
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call a listener after every forward pass of the mixture, until what is returned is."""
@@ -376,7 +376,8 @@ class MixtureMap:
     @property
     def module(self) -> nn.Module:
         """What to put hooks on."""
-        return getattr(self.mixture, self.role)  # type: ignore[no-any-return]
+        stand_in: nn.Module = getattr(self.mixture, self.role)
+        return stand_in
 
     @property
     def weight(self) -> Tensor:
