@@ -76,7 +76,7 @@ class Cells:
         if address.sign and not self.signed:
             raise AddressError(
                 f"{address} names one sign, but the scan's layers are not gated; "
-                f"write {replace(address, sign='')}"
+                f"write {address.memory}"
             )
         if address.sign in self.signs:
             return (address,)
