@@ -115,7 +115,7 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
     experts = [path for path, inside in module.named_modules() if is_experts(inside)]
     if not experts:
         refuse_experts(module, name)
-        return largest(candidate_maps(model, run, block), tensors_inside(run, block))
+        return largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
     mixture = experts[0].rpartition(".")[0]
     if len(experts) > 1 or not mixture:
         raise ModelError(
@@ -296,8 +296,16 @@ def largest(
     candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
 ) -> list[_Maps]:
     """Those with the most memories: an adapter beside the feed-forward layer looks like one too."""
-    memories = {maps: inside[maps.values][0].shape[-1] for maps in candidates}
-    return [maps for maps, count in memories.items() if count == max(memories.values())]
+    ordered = largest_first(candidates, inside)
+    memories = [inside[maps.values][0].shape[-1] for maps in ordered]
+    return [maps for maps, count in zip(ordered, memories, strict=True) if count == memories[0]]
+
+
+def largest_first(
+    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[_Maps]:
+    """The candidates by their number of memories, the order of equals kept."""
+    return sorted(dict.fromkeys(candidates), key=lambda maps: -inside[maps.values][0].shape[-1])
 
 
 def maps_before(

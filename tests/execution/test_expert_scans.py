@@ -17,6 +17,8 @@ from ffmem.models.experts import experts_in
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
 from tests.execution.small_scans import plan_for, sentences
 
@@ -128,3 +130,21 @@ def test_the_store_knows_the_parts_without_the_model(store: ScanStore) -> None:
     assert [again.cells.row(cell) for cell in cells] == list(rows)
     assert len(set(cells)) == again.cells.count
     assert {str(cells[0]), "L2.E3.15+", "L3.S.15-"} <= set(map(str, cells))
+
+
+def test_experts_are_counted_with_their_weights(
+    model: LanguageModel, corpus: Path, store: ScanStore
+) -> None:
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    weights = torch.cat([record(model, line, "w")[2].w[0, 1:-1, :4] for line in lines])
+    for expert in range(4):
+        found = store.counts(Address(3, 0, "+", f"E{expert}")).expert
+        chosen = weights[:, expert][weights[:, expert] != 0]
+        assert found is not None
+        assert found.routed == len(chosen)
+        assert found.mean_weight == pytest.approx(float(chosen.mean()), rel=1e-4)
+    assert store.counts(Address(3, 0, "+", "S")).expert is None
+    assert (
+        "expert E1 is chosen for"
+        in memory_page(MemoryIndex.at_once(store), Address.parse("L3.E1.0+")).frequency
+    )
