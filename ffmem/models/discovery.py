@@ -84,7 +84,7 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
 
 
 def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int, Family]:
-    """A row for every block of a model with experts, each found by itself: some may be dense.
+    """A row for every block, each found by itself: some may be mixtures, or of another form.
 
     A block without any feed-forward layer, such as one of attention alone, has none.
     """
@@ -342,30 +342,39 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
         for path, (seen, out) in sorted(inside.items(), key=lambda item: item[0].count("."))
         if seen.numel() == out.numel() == y.numel()
     }
-    for output, whole in output_scales(module).items():
+    for output, leaves, o in block_ends(run, block, module, fits):
         for scale, number in scales(model, module).items():
             for after, given in residual_additions(fits, y.reshape(shape)):
                 row = Family(
-                    "",
-                    maps.keys,
-                    maps.values,
-                    None,
-                    None,
-                    maps.gate,
-                    after,
-                    scale,
-                    output,
-                    maps.experts,
-                )
+                    "", maps.keys, maps.values, None, None, maps.gate, after, scale, output,
+                    leaves, maps.experts,
+                )  # fmt: skip
                 around = _Around(
-                    before=run.inputs[block],
-                    x=x.reshape(shape),
-                    y=number * given,
-                    output=run.outputs[block] / whole,
+                    before=run.inputs[block], x=x.reshape(shape), y=number * given, output=o
                 )
                 for found in families_with_surroundings(row, around, fits):
                     return found
     return None
+
+
+def block_ends(
+    run: Trace, block: str, module: nn.Module, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[tuple[str | None, str | None, Tensor]]:
+    """What r + y may be, with the number behind it: what leaves the block, or what a module reads.
+
+    The second only where the block adds one more module's output to it, and nothing else.
+    """
+    ends = {name: run.outputs[block] / whole for name, whole in output_scales(module).items()}
+    for output, end in ends.items():
+        yield output, None, end
+    readers = tensors_inside(run, block).items()
+    for output, end in ends.items():
+        for path, (seen, _) in readers:
+            if seen.numel() == end.numel():
+                state = seen.reshape(end.shape)
+                rest = (out for _, out in fits.values())
+                if any(relative_error(state + out, end) < rounding(out.dtype) for out in rest):
+                    yield output, path, state
 
 
 def families_with_surroundings(

@@ -89,7 +89,7 @@ def test_a_logit_is_a_sum_over_experts_and_their_weighted_biases(kind: str) -> N
     assert max(abs(part.rest) for part in found.layers) < 1e-4 * max(1, abs(found.logit))
     if kind == "gpt_oss":
         assert all(part.bias for part in found.layers)
-    strongest = found.strongest(1)[0]
+    strongest = found.layers[-1].strongest[0]
     assert strongest.address.part
     assert found.of(strongest.address) == pytest.approx(strongest.amount)
 
