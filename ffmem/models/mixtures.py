@@ -257,11 +257,11 @@ class Mixture:
 
     def _show(self, reading: MixtureReading) -> Tensor | None:
         for role, stand_in in (("keys", self.keys), ("gate", self.gate)):
-            if stand_in.hooked:
+            if stand_in.has_hooks:
                 stand_in(reading.x, reading.scores(role))  # type: ignore[arg-type]
-        if self.router.hooked:
+        if self.router.has_hooks:
             self.router(reading.x, reading.part_weights)
-        return self.values(reading.coefficients, reading) if self.values.hooked else None
+        return self.values(reading.coefficients, reading) if self.values.has_hooks else None
 
     def _attach(self) -> None:
         self._switch.listen(self.experts, self._note_routed)
@@ -336,7 +336,7 @@ class StandIn(nn.Module):
         self.mixture = mixture
 
     @property
-    def hooked(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether anybody looks."""
         return bool(self._forward_hooks or self._forward_pre_hooks)
 
