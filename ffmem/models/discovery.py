@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXPERTS = re.compile(r"expert|moe", re.IGNORECASE)
+DENSE = "use a dense model of the same family"
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,21 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
         elif maps:
             raise ModelError(
                 f"{name}: what {block}.{maps[0].values} ({type(child).__name__}) adds to the "
-                "residual follows no known form; use a dense model of the same family"
+                f"residual follows no known form; {DENSE}"
             )
+    if not found:
+        raise ModelError(f"{name}: no feed-forward layer found at {blocks}.*")
     return found
 
 
 def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
     """The maps of a block: its experts with what adds them up, else those of a dense layer."""
     module = model.get_submodule(block)
-    experts = [path for path, inside in module.named_modules() if is_experts(inside)]
+    experts = [
+        path
+        for path, inside in module.named_modules()
+        if is_experts(inside) and f"{block}.{path}" in run.outputs
+    ]
     if not experts:
         refuse_experts(module, name)
         return largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
@@ -120,7 +127,7 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
     if len(experts) > 1 or not mixture:
         raise ModelError(
             f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
-            "known form; use a dense model of the same family"
+            f"known form; {DENSE}"
         )
     return [_Maps(experts[0], mixture, None, experts=True)]
 
@@ -131,7 +138,7 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     form, form_error = block_form(name, family, run, place)
     experts = place.block.get_submodule(family.keys)
     if experts.has_post_expert_norm:
-        raise ModelError(f"{name}.{family.keys} norms each expert's sum; use another model")
+        raise ModelError(f"{name}.{family.keys} norms each expert's sum; {DENSE}")
     shared, factor = shared_experts(model, run, f"{name}.{family.values}", f"{name}.{family.keys}")
     mixture = Mixture(
         place.block.get_submodule(family.values), experts, shared, factor, switch_of(model)
@@ -160,11 +167,13 @@ def shared_experts(
 ) -> tuple[list[SharedExpert], float]:
     """The shared experts beside the routed ones, and the number that multiplies these."""
     module = model.get_submodule(mixture)
-    y = run.outputs[mixture]
-    routed = run.outputs[experts].reshape(y.shape)
-    maps = list({maps.values: maps for maps in candidate_maps(model, run, mixture)}.values())
+    y, routed = run.outputs[mixture], run.outputs[experts]
+    if routed.numel() != y.numel():
+        raise ModelError(f"{experts} gives vectors of another size than {mixture}; {DENSE}")
+    routed, inside = routed.reshape(y.shape), tensors_inside(run, mixture)
+    candidates = {maps.values: maps for maps in candidate_maps(model, run, mixture)}
+    maps = [one for path, one in candidates.items() if inside[path][1].numel() == y.numel()]
     sums = [run.outputs[f"{mixture}.{one.values}"].reshape(y.shape) for one in maps]
-    inside = tensors_inside(run, mixture)
     places = y.numel() // y.shape[-1]
     weighers = [path for path, (_, out) in inside.items() if out.numel() == places]
     for factor in scales(model, module).values():
@@ -175,8 +184,7 @@ def shared_experts(
                 by = None if weigher is None else module.get_submodule(weigher)
                 return [shared_expert(module, one, by) for one in maps], factor
     raise ModelError(
-        f"what {mixture} adds is not the sum of its experts and its shared experts; "
-        "use a dense model of the same family"
+        f"what {mixture} adds is not the sum of its experts and its shared experts; {DENSE}"
     )
 
 
@@ -223,10 +231,12 @@ def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
     weights = routed.weights[:, None].to(routed.scores.dtype)
     c, a = routed.coefficients, mixture.half(routed.scores, "gate")
     beside = (
-        weights * mixture.half(routed.scores, "keys") if mixture.gated else weights.expand_as(a)
+        weights * mixture.half(routed.scores, "keys")
+        if mixture.experts.has_gate
+        else weights.expand_as(a)
     )
     name, error = activation_name(c, a, beside, run, "")
-    if error < rounding(c.dtype) or not mixture.gated:
+    if error < rounding(c.dtype) or not mixture.experts.has_gate:
         return name, error
     own = mixture.experts._apply_gate(routed.scores)  # type: ignore[operator]
     return "own gate", relative_error(own * weights, c)
@@ -248,8 +258,7 @@ def refuse_experts(blocks: nn.Module, name: str) -> None:
         if EXPERTS.search(path):
             raise ModelError(
                 f"{name}: its feed-forward layers are mixtures of experts "
-                f"({type(module).__name__}), which ffmem does not read yet; "
-                "use a dense model of the same family"
+                f"({type(module).__name__}), which ffmem does not read yet; " + DENSE
             )
 
 

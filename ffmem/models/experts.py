@@ -49,7 +49,7 @@ def is_experts(module: nn.Module) -> bool:
     if not all(hasattr(module, flag) for flag in FLAGS):
         return False
     down = module.down_proj
-    return isinstance(down, Tensor) and down.ndim == 3
+    return isinstance(down, Tensor) and down.ndim == 3 and down.dtype.itemsize > 1  # not packed
 
 
 def experts_in(model: nn.Module) -> list[nn.Module]:

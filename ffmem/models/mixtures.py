@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Parts
-from ffmem.models.device_placement import device_of
+from ffmem.models.device_placement import device_of, tensor_of
 from ffmem.models.experts import ExpertsSwitch, RoutedCoefficients, expert_rows
 from ffmem.models.feedforward import LinearPart
 from ffmem.models.trace import first_tensor
@@ -82,7 +82,7 @@ class MixtureReading:
         """What the keys, or the gate's keys, gave for every memory: [place, memory]."""
         own = self.mixture.half(self.routed.scores, role)
         beside = [
-            one.map(role).of(self.tensors[number, role], dim=-1)
+            one.map(role).of(self.tensors[number, role if one.gate_map else "keys"], dim=-1)
             for number, one in enumerate(self.mixture.shared)
         ]
         return torch.cat([self._spread(own), *beside], dim=1)
@@ -161,8 +161,8 @@ class Mixture:
 
     @property
     def gated(self) -> bool:
-        """Whether the experts are gated."""
-        return bool(self.experts.has_gate)
+        """Whether any of the experts are gated, so that coefficients have either sign."""
+        return bool(self.experts.has_gate) or any(one.gate_map for one in self.shared)
 
     @property
     def device(self) -> torch.device:
@@ -186,7 +186,7 @@ class Mixture:
 
     def half(self, scores: Tensor, role: Role) -> Tensor:
         """The gate's or the keys' part of what the experts' first map gives: the last axis."""
-        if not self.gated:
+        if not self.experts.has_gate:
             return scores
         if not getattr(self.experts, "is_concatenated", True):
             return scores[..., ::2] if role == "gate" else scores[..., 1::2]
@@ -200,7 +200,9 @@ class Mixture:
             own = expert_rows(self.experts, "down_proj").transpose(1, 2)
             beside = [weight.T for weight in beside]
         else:
-            stack = expert_rows(self.experts, "gate_up_proj" if self.gated else "up_proj")
+            stack = expert_rows(
+                self.experts, "gate_up_proj" if self.experts.has_gate else "up_proj"
+            )
             own = self.half(stack.transpose(1, 2), role).transpose(1, 2)
         return torch.cat([own.reshape(-1, own.shape[-1]), *beside])
 
@@ -223,7 +225,7 @@ class Mixture:
     @property
     def biases(self) -> Tensor | None:
         """[part, width]: what each part adds beside its values, times its weight; or None."""
-        own = self.experts.down_proj_bias if self.experts.has_bias else None
+        own = tensor_of(self.experts, "down_proj_bias") if self.experts.has_bias else None
         if own is None and all(one.value_map.bias is None for one in self.shared):
             return None
         nothing = torch.zeros(1, self.width, dtype=self.dtype, device=self.device)
@@ -251,6 +253,7 @@ class Mixture:
         def remove_and_leave() -> None:
             remove()
             leave()
+            handle.remove = remove  # type: ignore[method-assign] # a second call does nothing
 
         handle.remove = remove_and_leave  # type: ignore[method-assign]
         return handle
