@@ -131,9 +131,13 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     y = _linear(experts, "down_proj", c, counts)
     if experts.has_bias:
         y = y + weight * experts.down_proj_bias[expert]
-    each = y.new_zeros(index.numel(), y.shape[-1])
-    each[order] = y.to(each.dtype)
-    return each.view(len(x), k, -1).sum(dim=1).to(hidden.dtype).view_as(hidden)
+    if not y.is_cuda and y.dtype == torch.float32:
+        total = y.new_zeros(x.shape).index_add_(0, order // k, y)
+    else:  # in the same order every time, and in float32
+        each = y.new_zeros(index.numel(), y.shape[-1])
+        each[order] = y
+        total = each.view(len(x), k, -1).sum(dim=1)
+    return total.to(hidden.dtype).view_as(hidden)
 
 
 ALL_EXPERTS_FUNCTIONS.register(NAME, read_experts)
