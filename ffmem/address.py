@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, total_ordering
 from typing import Literal
 
@@ -34,6 +34,11 @@ class Address:
         part = f".{self.part}" if self.part else ""
         index = "" if self.index == WHOLE else f".{self.index}"
         return f"L{self.layer}{part}{index}{self.sign}"
+
+    @property
+    def memory(self) -> Address:
+        """The address without a sign."""
+        return replace(self, sign="")
 
     def __lt__(self, other: Address) -> bool:
         return self._order < other._order

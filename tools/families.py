@@ -38,7 +38,8 @@ VERDICTS = (BY_ROW, BY_STRUCTURE, REFUSED, NOT_BUILT)
 
 # Why a model is refused, as one phrase: the first whose words are found in the message.
 REASONS = {
-    "mixtures of experts": "mixture of experts",
+    "mixtures of experts": "experts that cannot be read",
+    "not the sum of its experts": "a mixture that adds more than its experts' sums",
     "reads ahead": "reads ahead",
     "token ids alone": "needs more than token ids",
     "exactly once": "passes its blocks more than once",

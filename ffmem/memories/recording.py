@@ -244,10 +244,10 @@ def record(
     taken as they are. A prompt gets the BOS in front, in column 0, where the model has one.
     `kinds` are names, as in `("coefficients", "residual")`, or letters, as in `"mr"`:
     block_input h, residual r, key_input x, pre_activation a, coefficients m (the activations of
-    the neurons), ffn_output y, block_output o, and in mixtures of experts router_weights w. The tensors are copies, [batch, position, ...], on
-    each layer's device; where a row is shorter than the longest they hold NaN. `at` keeps one
-    column of each row, so that a large batch needs little memory: a number for all rows, or one
-    for each; -1 is the last token.
+    the neurons), ffn_output y, block_output o, and in mixtures of experts router_weights w. The
+    tensors are copies, [batch, position, ...], on each layer's device; where a row is shorter than
+    the longest they hold NaN. `at` keeps one column of each row, so that a large batch needs little
+    memory: a number for all rows, or one for each; -1 is the last token.
     """
     letters = kind_letters(kinds)
     tokens, lengths = token_rows(model, text)

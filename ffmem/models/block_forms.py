@@ -169,6 +169,8 @@ def block_form(block: str, family: Family, run: Trace, place: BlockPlace) -> tup
         )
     y = run.outputs[f"{block}.{family.after or family.values}"]
     output = run.outputs[block] / place.output_scale
+    if family.leaves is not None:
+        output = run.inputs[f"{block}.{family.leaves}"].reshape(output.shape)
     found = [
         (sum_error(r, place.scale * y.reshape(r.shape), o), form)
         for form, r, o in candidate_forms(block, family, run, output)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EXPERTS = re.compile(r"expert|moe", re.IGNORECASE)
+DENSE = "use a dense model of the same family"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family
 
 
 def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int, Family]:
-    """A row for every block of a model with experts, each found by itself: some may be dense.
+    """A row for every block, each found by itself: some may be mixtures, or of another form.
 
     A block without any feed-forward layer, such as one of attention alone, has none.
     """
@@ -97,28 +98,36 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
         if block not in run.outputs:
             continue
         maps = block_maps(model, run, block, name)
-        rows = [surroundings(model, run, block, one) for one in maps]
-        if maps and not any(rows):
+        rows = (surroundings(model, run, block, one) for one in maps)
+        row = next(filter(None, rows), None)
+        if row is not None:
+            found[index] = replace(row, blocks=blocks)
+        elif maps:
             raise ModelError(
                 f"{name}: what {block}.{maps[0].values} ({type(child).__name__}) adds to the "
-                "residual follows no known form; use a dense model of the same family"
+                f"residual follows no known form; {DENSE}"
             )
-        found |= {index: replace(row, blocks=blocks) for row in rows[:1] if row is not None}
+    if not found:
+        raise ModelError(f"{name}: no feed-forward layer found at {blocks}.*")
     return found
 
 
 def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
     """The maps of a block: its experts with what adds them up, else those of a dense layer."""
     module = model.get_submodule(block)
-    experts = [path for path, inside in module.named_modules() if is_experts(inside)]
+    experts = [
+        path
+        for path, inside in module.named_modules()
+        if is_experts(inside) and f"{block}.{path}" in run.outputs
+    ]
     if not experts:
         refuse_experts(module, name)
-        return largest(candidate_maps(model, run, block), tensors_inside(run, block))
+        return largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
     mixture = experts[0].rpartition(".")[0]
     if len(experts) > 1 or not mixture:
         raise ModelError(
             f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
-            "known form; use a dense model of the same family"
+            f"known form; {DENSE}"
         )
     return [_Maps(experts[0], mixture, None, experts=True)]
 
@@ -129,7 +138,7 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     form, form_error = block_form(name, family, run, place)
     experts = place.block.get_submodule(family.keys)
     if experts.has_post_expert_norm:
-        raise ModelError(f"{name}.{family.keys} norms each expert's sum; use another model")
+        raise ModelError(f"{name}.{family.keys} norms each expert's sum; {DENSE}")
     shared, factor = shared_experts(model, run, f"{name}.{family.values}", f"{name}.{family.keys}")
     mixture = Mixture(
         place.block.get_submodule(family.values), experts, shared, factor, switch_of(model)
@@ -158,11 +167,13 @@ def shared_experts(
 ) -> tuple[list[SharedExpert], float]:
     """The shared experts beside the routed ones, and the number that multiplies these."""
     module = model.get_submodule(mixture)
-    y = run.outputs[mixture]
-    routed = run.outputs[experts].reshape(y.shape)
-    maps = list({maps.values: maps for maps in candidate_maps(model, run, mixture)}.values())
+    y, routed = run.outputs[mixture], run.outputs[experts]
+    if routed.numel() != y.numel():
+        raise ModelError(f"{experts} gives vectors of another size than {mixture}; {DENSE}")
+    routed, inside = routed.reshape(y.shape), tensors_inside(run, mixture)
+    candidates = {maps.values: maps for maps in candidate_maps(model, run, mixture)}
+    maps = [one for path, one in candidates.items() if inside[path][1].numel() == y.numel()]
     sums = [run.outputs[f"{mixture}.{one.values}"].reshape(y.shape) for one in maps]
-    inside = tensors_inside(run, mixture)
     places = y.numel() // y.shape[-1]
     weighers = [path for path, (_, out) in inside.items() if out.numel() == places]
     for factor in scales(model, module).values():
@@ -173,8 +184,7 @@ def shared_experts(
                 by = None if weigher is None else module.get_submodule(weigher)
                 return [shared_expert(module, one, by) for one in maps], factor
     raise ModelError(
-        f"what {mixture} adds is not the sum of its experts and its shared experts; "
-        "use a dense model of the same family"
+        f"what {mixture} adds is not the sum of its experts and its shared experts; {DENSE}"
     )
 
 
@@ -221,10 +231,12 @@ def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
     weights = routed.weights[:, None].to(routed.scores.dtype)
     c, a = routed.coefficients, mixture.half(routed.scores, "gate")
     beside = (
-        weights * mixture.half(routed.scores, "keys") if mixture.gated else weights.expand_as(a)
+        weights * mixture.half(routed.scores, "keys")
+        if mixture.experts.has_gate
+        else weights.expand_as(a)
     )
     name, error = activation_name(c, a, beside, run, "")
-    if error < rounding(c.dtype) or not mixture.gated:
+    if error < rounding(c.dtype) or not mixture.experts.has_gate:
         return name, error
     own = mixture.experts._apply_gate(routed.scores)  # type: ignore[operator]
     return "own gate", relative_error(own * weights, c)
@@ -246,8 +258,7 @@ def refuse_experts(blocks: nn.Module, name: str) -> None:
         if EXPERTS.search(path):
             raise ModelError(
                 f"{name}: its feed-forward layers are mixtures of experts "
-                f"({type(module).__name__}), which ffmem does not read yet; "
-                "use a dense model of the same family"
+                f"({type(module).__name__}), which ffmem does not read yet; " + DENSE
             )
 
 
@@ -294,8 +305,16 @@ def largest(
     candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
 ) -> list[_Maps]:
     """Those with the most memories: an adapter beside the feed-forward layer looks like one too."""
-    memories = {maps: inside[maps.values][0].shape[-1] for maps in candidates}
-    return [maps for maps, count in memories.items() if count == max(memories.values())]
+    ordered = largest_first(candidates, inside)
+    memories = [inside[maps.values][0].shape[-1] for maps in ordered]
+    return [maps for maps, count in zip(ordered, memories, strict=True) if count == memories[0]]
+
+
+def largest_first(
+    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[_Maps]:
+    """The candidates by their number of memories, the order of equals kept."""
+    return sorted(dict.fromkeys(candidates), key=lambda maps: -inside[maps.values][0].shape[-1])
 
 
 def maps_before(
@@ -332,30 +351,39 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
         for path, (seen, out) in sorted(inside.items(), key=lambda item: item[0].count("."))
         if seen.numel() == out.numel() == y.numel()
     }
-    for output, whole in output_scales(module).items():
+    for output, leaves, o in block_ends(run, block, module, fits):
         for scale, number in scales(model, module).items():
             for after, given in residual_additions(fits, y.reshape(shape)):
                 row = Family(
-                    "",
-                    maps.keys,
-                    maps.values,
-                    None,
-                    None,
-                    maps.gate,
-                    after,
-                    scale,
-                    output,
-                    maps.experts,
-                )
+                    "", maps.keys, maps.values, None, None, maps.gate, after, scale, output,
+                    leaves, maps.experts,
+                )  # fmt: skip
                 around = _Around(
-                    before=run.inputs[block],
-                    x=x.reshape(shape),
-                    y=number * given,
-                    output=run.outputs[block] / whole,
+                    before=run.inputs[block], x=x.reshape(shape), y=number * given, output=o
                 )
                 for found in families_with_surroundings(row, around, fits):
                     return found
     return None
+
+
+def block_ends(
+    run: Trace, block: str, module: nn.Module, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[tuple[str | None, str | None, Tensor]]:
+    """What r + y may be, with the number behind it: what leaves the block, or what a module reads.
+
+    The second only where the block adds one more module's output to it, and nothing else.
+    """
+    ends = {name: run.outputs[block] / whole for name, whole in output_scales(module).items()}
+    for output, end in ends.items():
+        yield output, None, end
+    readers = tensors_inside(run, block).items()
+    for output, end in ends.items():
+        for path, (seen, _) in readers:
+            if seen.numel() == end.numel():
+                state = seen.reshape(end.shape)
+                rest = (out for _, out in fits.values())
+                if any(relative_error(state + out, end) < rounding(out.dtype) for out in rest):
+                    yield output, path, state
 
 
 def families_with_surroundings(

@@ -46,7 +46,10 @@ _stock: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 def is_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that transformers runs through its registry."""
-    return all(hasattr(module, flag) for flag in FLAGS) and module.down_proj.ndim == 3  # type: ignore[union-attr,operator]
+    if not all(hasattr(module, flag) for flag in FLAGS):
+        return False
+    down = module.down_proj
+    return isinstance(down, Tensor) and down.ndim == 3 and down.dtype.itemsize > 1  # not packed
 
 
 def experts_in(model: nn.Module) -> list[nn.Module]:
@@ -108,7 +111,9 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     listeners = _listeners.get(experts)
     if not listeners:
         own = type(experts).forward.__wrapped__  # the module's loop over experts, "eager"
-        return ALL_EXPERTS_FUNCTIONS.get(_stock.get(experts), own)(experts, hidden, index, weights)  # type: ignore[no-any-return]
+        function: Any = ALL_EXPERTS_FUNCTIONS.get(_stock.get(experts), own)
+        y: Tensor = function(experts, hidden, index, weights)
+        return y
     x, k = hidden.reshape(-1, hidden.shape[-1]), index.shape[-1]
     expert, order = index.reshape(-1).sort(stable=True)
     counts = torch.bincount(expert, minlength=len(experts.down_proj))[: len(experts.down_proj)]
@@ -126,9 +131,13 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     y = _linear(experts, "down_proj", c, counts)
     if experts.has_bias:
         y = y + weight * experts.down_proj_bias[expert]
-    each = y.new_zeros(index.numel(), y.shape[-1])
-    each[order] = y.to(each.dtype)
-    return each.view(len(x), k, -1).sum(dim=1).to(hidden.dtype).view_as(hidden)
+    if not y.is_cuda and y.dtype == torch.float32:
+        total = y.new_zeros(x.shape).index_add_(0, order // k, y)
+    else:  # in the same order every time, and in float32
+        each = y.new_zeros(index.numel(), y.shape[-1])
+        each[order] = y
+        total = each.view(len(x), k, -1).sum(dim=1)
+    return total.to(hidden.dtype).view_as(hidden)
 
 
 ALL_EXPERTS_FUNCTIONS.register(NAME, read_experts)
@@ -142,7 +151,8 @@ def _linear(experts: Any, name: str, lines: Tensor, counts: Tensor) -> Tensor:
     grouped = getattr(functional, "grouped_mm", None)
     if grouped is not None and lines.is_cuda and weight.dtype == torch.bfloat16:
         ends = counts.cumsum(0, dtype=torch.int32)
-        return grouped(lines.to(weight.dtype), weight, offs=ends)  # type: ignore[no-any-return]
+        product: Tensor = grouped(lines.to(weight.dtype), weight, offs=ends)
+        return product
     found = lines.new_empty(len(lines), weight.shape[-1], dtype=weight.dtype)
     start = 0
     for expert, count in enumerate(counts.tolist()):

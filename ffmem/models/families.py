@@ -28,6 +28,7 @@ class Family:
     after: str | None = None  # a norm between the values and the residual stream
     scale: str | None = None  # number that multiplies what is added, by its name in config or block
     output: str | None = None  # number that multiplies r + y on the way out, likewise
+    leaves: str | None = None  # what reads r + y, in a block that adds something else behind it
     experts: bool = False  # a mixture: `keys` is the experts module, `values` what adds them up
 
 

@@ -139,7 +139,7 @@ class LanguageModel:
         if address.sign and not layer.gated:
             raise AddressError(
                 f"{address} names one sign, but the layers of {self.name} are not gated; "
-                f"write {replace(address, sign='')}"
+                f"write {address.memory}"
             )
         return index
 

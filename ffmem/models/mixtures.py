@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Parts
-from ffmem.models.device_placement import device_of
+from ffmem.models.device_placement import device_of, tensor_of
 from ffmem.models.experts import ExpertsSwitch, RoutedCoefficients, expert_rows
 from ffmem.models.feedforward import LinearPart
 from ffmem.models.trace import first_tensor
@@ -82,7 +82,7 @@ class MixtureReading:
         """What the keys, or the gate's keys, gave for every memory: [place, memory]."""
         own = self.mixture.half(self.routed.scores, role)
         beside = [
-            one.map(role).of(self.tensors[number, role], dim=-1)
+            one.map(role).of(self.tensors[number, role if one.gate_map else "keys"], dim=-1)
             for number, one in enumerate(self.mixture.shared)
         ]
         return torch.cat([self._spread(own), *beside], dim=1)
@@ -134,7 +134,7 @@ class Mixture:
         switch: ExpertsSwitch,
     ) -> None:
         self.module = module
-        self.experts = experts
+        self.experts: Any = experts  # its parameters and flags are not those of every module
         self.shared = tuple(shared)
         self.factor = factor
         self._switch = switch
@@ -150,19 +150,19 @@ class Mixture:
     def parts(self) -> Parts:
         """Experts and shared experts with their sizes."""
         down = self.experts.down_proj
-        size = down.shape[1] if self.experts.is_transposed else down.shape[2]  # type: ignore[union-attr]
-        return Parts(len(down), size, tuple(one.memories for one in self.shared))  # type: ignore[arg-type]
+        size = down.shape[1] if self.experts.is_transposed else down.shape[2]
+        return Parts(len(down), size, tuple(one.memories for one in self.shared))
 
     @property
     def width(self) -> int:
         """Numbers in one value."""
         down = self.experts.down_proj
-        return down.shape[2] if self.experts.is_transposed else down.shape[1]  # type: ignore[union-attr,return-value]
+        return int(down.shape[2] if self.experts.is_transposed else down.shape[1])
 
     @property
     def gated(self) -> bool:
-        """Whether the experts are gated."""
-        return bool(self.experts.has_gate)
+        """Whether any of the experts are gated, so that coefficients have either sign."""
+        return bool(self.experts.has_gate) or any(one.gate_map for one in self.shared)
 
     @property
     def device(self) -> torch.device:
@@ -172,7 +172,7 @@ class Mixture:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the experts' weights."""
-        return self.experts.down_proj.dtype  # type: ignore[union-attr,return-value]
+        return self.experts.down_proj.dtype  # type: ignore[no-any-return]
 
     @property
     def parameters(self) -> int:
@@ -185,8 +185,8 @@ class Mixture:
         )
 
     def half(self, scores: Tensor, role: Role) -> Tensor:
-        """The gate's or the keys' part of what the experts' first map gives, along the last axis."""
-        if not self.gated:
+        """The gate's or the keys' part of what the experts' first map gives: the last axis."""
+        if not self.experts.has_gate:
             return scores
         if not getattr(self.experts, "is_concatenated", True):
             return scores[..., ::2] if role == "gate" else scores[..., 1::2]
@@ -200,7 +200,9 @@ class Mixture:
             own = expert_rows(self.experts, "down_proj").transpose(1, 2)
             beside = [weight.T for weight in beside]
         else:
-            stack = expert_rows(self.experts, "gate_up_proj" if self.gated else "up_proj")
+            stack = expert_rows(
+                self.experts, "gate_up_proj" if self.experts.has_gate else "up_proj"
+            )
             own = self.half(stack.transpose(1, 2), role).transpose(1, 2)
         return torch.cat([own.reshape(-1, own.shape[-1]), *beside])
 
@@ -223,13 +225,13 @@ class Mixture:
     @property
     def biases(self) -> Tensor | None:
         """[part, width]: what each part adds beside its values, times its weight; or None."""
-        own = self.experts.down_proj_bias if self.experts.has_bias else None
+        own = tensor_of(self.experts, "down_proj_bias") if self.experts.has_bias else None
         if own is None and all(one.value_map.bias is None for one in self.shared):
             return None
         nothing = torch.zeros(1, self.width, dtype=self.dtype, device=self.device)
         first = nothing.expand(self.parts.experts, -1) if own is None else own
         beside = [nothing if (b := one.value_map.bias) is None else b[None] for one in self.shared]
-        return torch.cat([first, *beside])  # type: ignore[list-item]
+        return torch.cat([first, *beside])
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call a listener after every forward pass of the mixture, until what is returned is."""
@@ -251,17 +253,18 @@ class Mixture:
         def remove_and_leave() -> None:
             remove()
             leave()
+            handle.remove = remove  # type: ignore[method-assign] # a second call does nothing
 
         handle.remove = remove_and_leave  # type: ignore[method-assign]
         return handle
 
     def _show(self, reading: MixtureReading) -> Tensor | None:
         for role, stand_in in (("keys", self.keys), ("gate", self.gate)):
-            if stand_in.hooked:
+            if stand_in.has_hooks:
                 stand_in(reading.x, reading.scores(role))  # type: ignore[arg-type]
-        if self.router.hooked:
+        if self.router.has_hooks:
             self.router(reading.x, reading.part_weights)
-        return self.values(reading.coefficients, reading) if self.values.hooked else None
+        return self.values(reading.coefficients, reading) if self.values.has_hooks else None
 
     def _attach(self) -> None:
         self._switch.listen(self.experts, self._note_routed)
@@ -336,7 +339,7 @@ class StandIn(nn.Module):
         self.mixture = mixture
 
     @property
-    def hooked(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether anybody looks."""
         return bool(self._forward_hooks or self._forward_pre_hooks)
 
@@ -376,7 +379,8 @@ class MixtureMap:
     @property
     def module(self) -> nn.Module:
         """What to put hooks on."""
-        return getattr(self.mixture, self.role)  # type: ignore[no-any-return]
+        stand_in: nn.Module = getattr(self.mixture, self.role)
+        return stand_in
 
     @property
     def weight(self) -> Tensor:

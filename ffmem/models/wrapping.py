@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError
-from ffmem.models.block_forms import block_places, families_of, fit_layer
+from ffmem.models.block_forms import block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.checks import last_state, measure_identity, refuse_non_causal
 from ffmem.models.device_placement import device_of, own_parameters
 from ffmem.models.discovery import (
@@ -149,4 +149,7 @@ def families_for(
         raise ModelError(f"{name}: {error}") from None
     if not found:
         raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
+    blocks = (f"{family.blocks}.{index}" for index in found)
+    if not known and not all(norm_belongs(block, family, run) for block in blocks):
+        return families_by_block(model, run, name), "structure"
     return found, "row" if known else "structure"

@@ -47,6 +47,7 @@ class Routing:
     experts: Tensor  # [row]
     places: Tensor  # [line]
     groups: Tensor | None  # [line]
+    admissible: Tensor  # the lines of all rows, in order
 
 
 @dataclass(frozen=True)

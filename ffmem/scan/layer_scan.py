@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -134,6 +134,7 @@ class LayerScan:
         first = self.memories - sum(m.shape[-1] for m in beside)
         if len(lines):
             self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
+        self._count_routed(lines, routed, first // size)
         for m in beside:
             size = m.shape[-1]
             self._see_plainly(m.detach().view(len(rows), -1, size), rows, (first, size, size))
@@ -148,18 +149,32 @@ class LayerScan:
         tallies = Tallies(
             self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
         )
+        if self._routed is not None and self._weights is not None:
+            tallies = replace(tallies, routed=self._routed, weights=self._weights)
         return LayerState(self._triggers, tallies, self._sample)
 
     def _begin_at(self, state: LayerState) -> None:
         self._triggers, self._sample = state.triggers, state.sample
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
+        self._routed, self._weights = state.tallies.routed, state.tallies.weights
         self._bars = Thresholds.of(self._triggers, self._sample)
 
     @property
     def _enough(self) -> int:
         """How many candidates are worth a fold: about what as many sentences again bring."""
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
+
+    def _count_routed(self, lines: Rows, routed: RoutedCoefficients, experts: int) -> None:
+        """How often each expert was chosen for a prefix, and with which weights."""
+        assert lines.routing is not None
+        own = lines.routing.admissible
+        chosen, weights = routed.experts[own], routed.weights[own].double()
+        each = torch.zeros(experts, dtype=torch.float64, device=self.device)
+        counts = torch.bincount(chosen, minlength=experts)
+        sums = (each.index_add_(0, chosen, weights) / UNIT).round_().long()
+        self._routed = counts if self._routed is None else self._routed + counts
+        self._weights = sums if self._weights is None else self._weights + sums
 
     def _see_plainly(self, m: Tensor, rows: Rows, span: _Span) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):

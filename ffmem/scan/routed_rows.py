@@ -27,5 +27,5 @@ def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
         groups = torch.zeros_like(places)
         groups[lines] = rows.groups[row, column]
     starts = lines[first]
-    routing = Routing(starts, expert[first], places, groups)
+    routing = Routing(starts, expert[first], places, groups, lines)
     return Rows(0, counts, places[starts], rows.priorities[row[first]], None, routing)

@@ -67,6 +67,13 @@ class Cells:
         before = np.cumsum(sizes) - sizes
         return numbers, sizes, before, before * len(self.signs)
 
+    def expert_row(self, cell: Address) -> int | None:
+        """The row of a cell's expert, counted over all layers; None for one that is not chosen."""
+        if not cell.part.startswith("E"):
+            return None
+        before = sum(parts.experts for layer, parts in self.mixtures.items() if layer < cell.layer)
+        return before + int(cell.part[1:])
+
     def resolve(self, address: Address) -> tuple[Address, ...]:
         """The address itself, or both signs of a gated memory named without one."""
         if address.layer not in self.memories:
@@ -76,7 +83,7 @@ class Cells:
         if address.sign and not self.signed:
             raise AddressError(
                 f"{address} names one sign, but the scan's layers are not gated; "
-                f"write {replace(address, sign='')}"
+                f"write {address.memory}"
             )
         if address.sign in self.signs:
             return (address,)

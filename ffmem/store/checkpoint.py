@@ -107,6 +107,8 @@ def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
         "fires": layer.tallies.fires,
         "totals": layer.tallies.totals,
         "largest": layer.tallies.largest,
+        "routed": layer.tallies.routed,
+        "weights": layer.tallies.weights,
         "sample.coefficients": layer.sample.coefficients,
         "sample.places": layer.sample.places,
         "sample.priorities": layer.sample.priorities,
@@ -170,6 +172,13 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
 
     return LayerState(
         Triggers(part("coefficients"), part("places"), tensors.get(f"{number}.groups")),
-        Tallies(part("fires"), part("totals"), part("largest"), *counts),
+        Tallies(
+            part("fires"),
+            part("totals"),
+            part("largest"),
+            *counts,
+            routed=tensors.get(f"{number}.routed"),
+            weights=tensors.get(f"{number}.weights"),
+        ),
         Sample(part("sample.coefficients"), part("sample.places"), part("sample.priorities")),
     )

@@ -92,7 +92,19 @@ class MemoryPage:
         share = counts.fires / max(counts.prefixes, 1)
         return (
             f"fires on {counts.fires:,} of {counts.prefixes:,} prefixes ({share:.2%}), "
-            f"mean {counts.mean:.3f}, largest {counts.largest:.3f}"
+            f"mean {counts.mean:.3f}, largest {counts.largest:.3f}{self._routing}"
+        )
+
+    @property
+    def _routing(self) -> str:
+        expert = self.counts.expert
+        if expert is None:
+            return ""
+        share = expert.routed / max(self.counts.prefixes, 1)
+        given = self.counts.fires / max(expert.routed, 1)
+        return (
+            f"; expert {self.address.part} is chosen for {share:.2%}, with mean weight "
+            f"{expert.mean_weight:.3f}, and it fires on {given:.2%} of those"
         )
 
     def __repr__(self) -> str:

@@ -33,6 +33,14 @@ READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 m
 
 
 @dataclass(frozen=True)
+class ExpertCounts:
+    """How often the router chose a memory's expert over the whole corpus."""
+
+    routed: int  # prefixes
+    mean_weight: float  # over them
+
+
+@dataclass(frozen=True)
 class Counts:
     """How often and how strongly a memory fired over the whole corpus."""
 
@@ -40,6 +48,7 @@ class Counts:
     prefixes: int
     mean: float  # over the prefixes that fired
     largest: float
+    expert: ExpertCounts | None = None  # in a mixture of experts
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,14 @@ class ScanStore:
             for memory in memories
         ]
 
+    def expert_counts(self, cell: Address) -> ExpertCounts | None:
+        """The counts of a cell's expert; None in a dense layer and in a shared expert."""
+        row = self.cells.expert_row(cell)
+        if row is None:
+            return None
+        routed, total = (int(self.array(f"expert_{name}")[row]) for name in ("routed", "weights"))
+        return ExpertCounts(routed, total * UNIT / routed if routed else 0.0)
+
     def counts(self, cell: Address) -> Counts:
         """A cell's counts over the corpus."""
         row = self.cells.row(cell)
@@ -140,6 +157,7 @@ class ScanStore:
             prefixes=self.manifest.counts["prefixes"],
             mean=total * UNIT / fires if fires else 0.0,
             largest=float(self.array("largest")[row]),
+            expert=self.expert_counts(cell),
         )
         with contradictions(self, "tally"):
             check_counts(fires, found.largest, found.prefixes)

@@ -40,6 +40,11 @@ def write_state(folder: StudyFolder, state: ScanState) -> Files:
     for name in ("fires", "totals", "largest"):
         cells = [getattr(layer.tallies, name).cpu().numpy() for layer in layers]
         files |= write_array(folder, name, np.concatenate(cells))
+    for name in ("routed", "weights"):
+        experts = [getattr(layer.tallies, name) for layer in layers]
+        mixtures = [tensor.cpu().numpy() for tensor in experts if tensor is not None]
+        if mixtures:
+            files |= write_array(folder, f"expert_{name}", np.concatenate(mixtures))
     return files
 
 

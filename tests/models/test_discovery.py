@@ -36,7 +36,15 @@ def test_structure_finds_what_the_row_says(kind: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("kind", "layers"), [("bamba", 3), ("recurrent_gemma", 3), ("xlstm", 3), ("moshi", 3)]
+    ("kind", "layers"),
+    [
+        ("bamba", 3),
+        ("gemma4_text", 3),
+        ("olmo_hybrid", 3),
+        ("recurrent_gemma", 3),
+        ("xlstm", 3),
+        ("moshi", 3),
+    ],
 )
 def test_types_without_a_row_pass_by_structure(kind: str, layers: int) -> None:
     seen = wrap(tiny_model(kind))

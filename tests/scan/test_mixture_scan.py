@@ -84,7 +84,16 @@ def test_states_of_two_halves_merge_into_that_of_the_whole() -> None:
     generator = torch.Generator().manual_seed(3)
     sentences = route(readings(generator, 60, EXPERTS * SIZE + 1), 2, generator)
     one, other = (scan(half, chosen, (1, 0), 7, 1) for half in (sentences[:25], sentences[25:]))
-    assert_same(one.merge(other), scan(sentences, chosen, (1, 0), 9, 1))
+    both, whole = one.merge(other), scan(sentences, chosen, (1, 0), 9, 1)
+    assert_same(both, whole)
+    assert both.tallies.routed is not None
+    assert torch.equal(both.tallies.routed, whole.tallies.routed)
+    layer = LayerScan(EXPERTS * SIZE + 1, chosen, use_kernel=False)
+    layer.resume(one)
+    for piece in split(sentences[25:], 5, True):
+        take_in(layer, *batched(piece, 1, 2), 1)
+    assert_same(layer.state(), whole)
+    assert torch.equal(layer.state().tallies.routed, whole.tallies.routed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

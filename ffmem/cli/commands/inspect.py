@@ -66,6 +66,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "width": model.hidden_size,
         "memories a layer": " or ".join(f"{size:,}" for size in sizes),
         "memories in all": f"{model.memories:,}",
+        **experts_of(model),
         "activation": " or ".join(sorted({layer.activation for layer in layers})),
         "gated": "yes: a memory is two cells, + and -" if model.gated else "no",
         "block": "; ".join(f"{form} ({FORM_SENTENCES[form]})" for form in forms),
@@ -76,6 +77,30 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "parameters": f"{all_parameters:,}, {inside / all_parameters:.0%} in feed-forward layers",
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),
+    }
+
+
+def experts_of(model: LanguageModel) -> dict[str, str]:
+    """The mixtures of experts among the layers, or nothing for a dense model."""
+    mixtures = [layer.mixture for layer in model.layers if layer.mixture is not None]
+    if not mixtures:
+        return {}
+    sizes = dict.fromkeys(mixture.parts for mixture in mixtures)
+    words = [
+        f"{parts.experts:,} of {parts.size:,} memories"
+        + "".join(f", and a shared one of {size:,}" for size in parts.beside)
+        for parts in sizes
+    ]
+    packed = any(not weight.is_floating_point() for weight in model.model.parameters())
+    dtype = mixtures[0].dtype
+    name = str(dtype).removeprefix("torch.")
+    note = (
+        f"; they are not quantised, as other weights are, but in {name}"
+        if packed and dtype.is_floating_point
+        else ""
+    )
+    return {
+        "experts": f"in {len(mixtures)} of {len(model.layers)} layers: {' or '.join(words)}{note}"
     }
 
 

@@ -118,11 +118,11 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
         store = scan_here(model, model_choice, corpus, out, options)
     else:
         store = scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
-    counts = store.manifest.counts
+    counts, last = store.manifest.counts, store.manifest.layers[-1][0]
     click.echo(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
         f"{counts['tokens']:,} tokens, {store.manifest.seconds:.0f} s -> {out}\n"
-        f"see one with: ffmem show {out} L{store.manifest.layers[-1][0]}.0"
+        f"see one with: ffmem show {out} {store.cells.in_layer(last, [0])[0].memory}"
     )
 
 

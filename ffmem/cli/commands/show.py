@@ -40,7 +40,7 @@ class ShownPage:
         """The page as JSON."""
         return {
             "address": str(self.page.address),
-            "counts": asdict(self.page.counts),
+            "counts": {k: v for k, v in asdict(self.page.counts).items() if v is not None},
             "promoted": [asdict(push) for push in self.page.promoted],
             "suppressed": [asdict(push) for push in self.page.suppressed],
             "triggers": [

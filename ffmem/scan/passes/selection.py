@@ -58,7 +58,7 @@ def candidates(swept: PassResult, settings: ScanSettings, sweeper: CpuPass) -> C
 
 
 def _cells(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
-    """The cells of some memories, counted from the first one of the pass: experts follow another."""
+    """The cells of some memories, counted from the pass's first one, expert by expert."""
     routing = swept.rows.routing
     if routing is None:
         return memory

@@ -18,7 +18,9 @@ class Tallies:
     sum of those coefficients in steps of UNIT (int64); `largest` of them (float32, 0 if none).
     For all cells: `prefixes` read, and `sentences` that had any. Sums within a batch are floats,
     rounded once to whole steps; from there on all is integers, so `merge` is exact and
-    associative to the bit. Coefficients that sum to 2**39 or more overflow `totals`.
+    associative to the bit. Coefficients that sum to 2**39 or more overflow `totals`. In a mixture,
+    per expert: `routed`, the prefixes for which it was chosen (int64), and `weights`, the sum of
+    the router's weights there in steps of UNIT (int64); None before anything is read.
     """
 
     fires: Tensor
@@ -26,6 +28,8 @@ class Tallies:
     largest: Tensor
     prefixes: int
     sentences: int
+    routed: Tensor | None = None
+    weights: Tensor | None = None
 
     @classmethod
     def empty(cls, cells: int, device: torch.device | str = "cpu") -> Tallies:
@@ -41,6 +45,8 @@ class Tallies:
             torch.maximum(self.largest, other.largest),
             self.prefixes + other.prefixes,
             self.sentences + other.sentences,
+            _sum(self.routed, other.routed),
+            _sum(self.weights, other.weights),
         )
 
     @property
@@ -51,4 +57,9 @@ class Tallies:
     def to(self, device: torch.device | str) -> Tallies:
         """The same tallies on another device."""
         fires, totals, largest = (t.to(device) for t in (self.fires, self.totals, self.largest))
-        return Tallies(fires, totals, largest, self.prefixes, self.sentences)
+        experts = (None if t is None else t.to(device) for t in (self.routed, self.weights))
+        return Tallies(fires, totals, largest, self.prefixes, self.sentences, *experts)
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one + other

@@ -1,0 +1,150 @@
+"""The scan of a mixture of experts, against a plain loop over sentences, places and experts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ffmem.address import Address
+from ffmem.execution.run import run_scan
+from ffmem.memories.recording import record
+from ffmem.models.experts import experts_in
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import memory_page
+from ffmem.store.scan_store import ScanStore
+from tests.execution.small_scans import plan_for, sentences
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    """A dense layer, then two of four experts, two of them chosen, with one that all share."""
+    return wrap(tiny_model("deepseek_v3"), tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("\n".join(sentences(91)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(
+    model: LanguageModel, corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> ScanStore:
+    return run_scan(model, plan_for(model, corpus), tmp_path_factory.mktemp("scan") / "out")
+
+
+def plain_loop(model: LanguageModel, line: str) -> Tensor:
+    """The routed coefficients of the last layer [column, memory]: no code of the package's."""
+    experts: Any = experts_in(model.model)[-1]
+    calls: list[tuple[Tensor, ...]] = []
+
+    def note(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        calls.append(args)
+
+    handle = experts.register_forward_pre_hook(note)
+    with torch.no_grad():
+        model.model(model.encode(line))
+    handle.remove()
+    hidden, index, weights = calls[0]
+    count, _, size = experts.down_proj.shape
+    found = torch.zeros(len(hidden), count * size)
+    for place in range(len(hidden)):
+        for expert, weight in zip(index[place].tolist(), weights[place].tolist(), strict=True):
+            gate, up = (experts.gate_up_proj[expert].detach() @ hidden[place]).chunk(2)
+            own = slice(expert * size, (expert + 1) * size)
+            found[place, own] = weight * nn.functional.silu(gate) * up
+    return found
+
+
+def test_triggers_and_counts_are_those_of_a_full_sort_over_a_plain_loop(
+    model: LanguageModel, corpus: Path, store: ScanStore
+) -> None:
+    """Equal sentences tie, so a place is right when its own coefficient is that of its rank."""
+    every = {}
+    for number, line in enumerate(corpus.read_text(encoding="utf-8").splitlines()):
+        m = plain_loop(model, line)[1:-1]  # column p: p tokens read
+        every[number] = torch.cat([m, -m], dim=1)
+    assert len(every) == 100
+    layer, routed = 3, every[0].shape[1] // 2
+    best = torch.stack([m.amax(dim=0) for m in every.values()]).clamp(min=0)
+    strongest = best.sort(dim=0, descending=True).values[:6]
+    fires = sum((m > 0).sum(0) for m in every.values())
+    memories = store.memories[layer]
+    for cell, expected in enumerate(strongest.T.tolist()):
+        sign, memory = divmod(cell, routed)
+        address = store.cells.in_layer(layer, [sign * memories + memory])[0]
+        assert address == Address(layer, memory % 16, "+-"[sign], f"E{memory // 16}")
+        found = store.triggers(address)
+        stored = [t.coefficient for t in found] + [0.0] * (6 - len(found))
+        assert stored == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        own = [float(every[t.sentence][t.position - 1, cell]) for t in found]
+        assert own == pytest.approx(expected[: len(own)], rel=1e-4, abs=1e-5)
+        assert len({t.sentence for t in found}) == len(found)
+        assert abs(store.counts(address).fires - int(fires[cell])) <= 1  # one may round to 0
+
+
+def test_shared_experts_and_dense_layers_are_those_of_a_full_sort(
+    model: LanguageModel, corpus: Path, store: ScanStore
+) -> None:
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    readings = [record(model, line, "m") for line in lines]
+    for address in map(Address.parse, ("L1.40-", "L2.S.3+", "L3.S.15-", "L2.E3.0+")):
+        sign, index = -1 if address.sign == "-" else 1, model.index_of(address)
+        m = [sign * one[address.layer - 1].m[0, 1:-1, index] for one in readings]
+        strongest = sorted((max(0.0, float(one.max())) for one in m), reverse=True)[:6]
+        stored = [t.coefficient for t in store.triggers(address)]
+        assert stored + [0.0] * (6 - len(stored)) == pytest.approx(strongest, rel=1e-4, abs=1e-5)
+
+
+def test_batches_and_layers_do_not_change_the_answer(
+    model: LanguageModel, corpus: Path, store: ScanStore, tmp_path: Path
+) -> None:
+    small = run_scan(model, plan_for(model, corpus, budget=130), tmp_path / "small")
+    last = run_scan(model, plan_for(model, corpus, layers=[3]), tmp_path / "last")
+    assert small.manifest.counts["prefixes"] == store.manifest.counts["prefixes"]
+    expected = store.array("trigger_coefficients")
+    np.testing.assert_allclose(small.array("trigger_coefficients"), expected, rtol=1e-4, atol=1e-5)
+    own = expected[store.cells.rows_of(3)]
+    np.testing.assert_allclose(last.array("trigger_coefficients"), own, rtol=1e-4, atol=1e-5)
+
+
+def test_the_store_knows_the_parts_without_the_model(store: ScanStore) -> None:
+    again = ScanStore.open(store.folder.root)
+    assert again.manifest.format == 3
+    assert {layer: parts.experts for layer, parts in again.manifest.mixtures.items()} == {
+        2: 4,
+        3: 4,
+    }
+    rows = range(again.cells.count)
+    cells = again.cells.addresses(list(rows))
+    assert [again.cells.row(cell) for cell in cells] == list(rows)
+    assert len(set(cells)) == again.cells.count
+    assert {str(cells[0]), "L2.E3.15+", "L3.S.15-"} <= set(map(str, cells))
+
+
+def test_experts_are_counted_with_their_weights(
+    model: LanguageModel, corpus: Path, store: ScanStore
+) -> None:
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    weights = torch.cat([record(model, line, "w")[2].w[0, 1:-1, :4] for line in lines])
+    for expert in range(4):
+        found = store.counts(Address(3, 0, "+", f"E{expert}")).expert
+        chosen = weights[:, expert][weights[:, expert] != 0]
+        assert found is not None
+        assert found.routed == len(chosen)
+        assert found.mean_weight == pytest.approx(float(chosen.mean()), rel=1e-4)
+    assert store.counts(Address(3, 0, "+", "S")).expert is None
+    assert (
+        "expert E1 is chosen for"
+        in memory_page(MemoryIndex.at_once(store), Address.parse("L3.E1.0+")).frequency
+    )

@@ -1,0 +1,61 @@
+"""A study of a mixture of experts: every analysis runs on it, and its pages link its experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ffmem.explorer.app import create_app
+from ffmem.explorer.context import open_context
+from ffmem.models.loading import load
+from ffmem.studies.study import Study
+from tests.small_study import small_results
+
+KIND = "tiny:deepseek_v3"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A dense layer, then two mixtures, through every analysis."""
+    return small_results(load(KIND), tmp_path_factory.mktemp("mixture") / "study")
+
+
+@pytest.fixture(scope="module")
+def client(study: Study) -> Iterator[TestClient]:
+    root: Path = study.store.folder.root
+    app = create_app(open_context(root, KIND))
+    with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
+        yield asking
+
+
+def test_pages_of_experts_lead_to_their_neighbours(client: TestClient) -> None:
+    found = client.get("/api/memories/L2.E1.0+").json()
+    assert (found["previous"], found["next"]) == ("L2.E0.15+", "L2.E1.1+")
+    shared = client.get("/api/memories/L2.S.15-").json()
+    assert (shared["previous"], shared["next"]) == ("L2.S.14-", "L3.E0.0-")
+    assert client.get("/api/memories/L2.E0.0+").json()["previous"] == "L1.63+"
+    page = client.get("/memory/L2.E1.0+")
+    assert page.status_code == 200
+    assert "L2.E0.15" in page.text
+    wrong = client.get("/api/memories/L2.5+")
+    assert wrong.status_code == 404
+    assert "E0 to E3 and S" in wrong.text
+
+
+def test_live_questions_and_prompts_know_experts(client: TestClient) -> None:
+    near = client.get("/api/memories/L2.E1.3+/nearest").json()
+    names = {one["address"] for side in near.values() for one in side}
+    assert names
+    assert any(".E" in name for name in names)
+    asked = {"text": "the river", "edit": ["L2.E1=0", "L3.S.2*2"]}
+    answer = client.get("/api/prompt", params=asked)
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_data_frame_names_every_cell_once(study: Study) -> None:
+    frame = study.memories()
+    assert frame["address"].is_unique
+    assert {"L1.0+", "L2.E3.15-", "L3.S.0+"} <= set(frame["address"])

@@ -1,0 +1,106 @@
+"""Edits and attribution in a mixture of experts, against models whose weights say the same."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+from ffmem.address import Address
+from ffmem.errors import AddressError
+from ffmem.memories.attribution import contributions
+from ffmem.memories.edits import Edit, edited
+from ffmem.memories.prompt_explanation import explain_prompt
+from ffmem.memories.recording import record
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
+
+TEXT = "the river runs"
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return wrap(tiny_model("qwen2_moe"), tiny_tokenizer())
+
+
+def logits(model: LanguageModel) -> torch.Tensor:
+    with torch.no_grad():
+        return model.model(model.encode(TEXT)).logits
+
+
+@pytest.mark.parametrize(
+    ("edit", "part", "columns"),
+    [("L2.E1=0", "E1", slice(None)), ("L2.E1.3=0", "E1", 3), ("L2.S.5=0", "S", 5)],
+)
+def test_a_memory_or_expert_at_0_is_one_without_a_value(
+    model: LanguageModel, edit: str, part: str, columns: slice | int
+) -> None:
+    inner = deepcopy(model.model)
+    mlp = inner.model.layers[1].mlp
+    with torch.no_grad():
+        if part == "S":
+            mlp.shared_expert.down_proj.weight[:, columns] = 0
+        else:
+            mlp.experts.down_proj[1][:, columns] = 0
+        expected = inner(model.encode(TEXT)).logits
+    before = logits(model)
+    with edited(model, [edit]):
+        found = logits(model)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found, before, atol=1e-3)
+    torch.testing.assert_close(logits(model), before)
+
+
+def test_a_memory_is_held_at_a_number_where_its_expert_is_not_chosen_too(
+    model: LanguageModel,
+) -> None:
+    reading = record(model, TEXT, "mwyr")[2]
+    expert = int((reading.w[0, :, :4] == 0).sum(0).argmax())
+    address = Address(3, 7, "", f"E{expert}")
+    index = model.index_of(address)
+    with edited(model, [Edit(address, "set", 2.0)]):
+        changed = record(model, TEXT, "my")[2]
+    assert (changed.m[..., index] == 2.0).all()
+    value = reading.layer.values[index]
+    expected = reading.y + (2.0 - reading.m[..., index, None]) * value
+    torch.testing.assert_close(changed.y, expected, rtol=1e-4, atol=1e-5)
+    with edited(model, [Edit(address, "scale", 3.0)]):
+        scaled = record(model, TEXT, "m")[2]
+    torch.testing.assert_close(scaled.m[..., index], 3 * reading.m[..., index])
+
+
+def test_edits_at_some_positions_and_in_generation(model: LanguageModel) -> None:
+    before = record(model, TEXT, "m")[0].m
+    with edited(model, [Edit(Address(1, 2, "", "S"), "set", 1.5, positions=(3,))]):
+        m = record(model, TEXT, "m")[0].m
+    index = model.index_of(Address(1, 2, "", "S"))
+    assert m[0, 3, index] == 1.5
+    torch.testing.assert_close(m[0, :3], before[0, :3])
+
+
+@pytest.mark.parametrize("kind", ["gpt_oss", "deepseek_v3", "qwen2_moe"])
+def test_a_logit_is_a_sum_over_experts_and_their_weighted_biases(kind: str) -> None:
+    model = wrap(tiny_model(kind), tiny_tokenizer())
+    view = explain_prompt(model, TEXT)
+    found = contributions(model, view.readings, view.likeliest(1)[0])
+    assert found.total == pytest.approx(found.logit, rel=1e-4, abs=1e-5)
+    assert max(abs(part.rest) for part in found.layers) < 1e-4 * max(1, abs(found.logit))
+    if kind == "gpt_oss":
+        assert all(part.bias for part in found.layers)
+    strongest = found.layers[-1].strongest[0]
+    assert strongest.address.part
+    assert found.of(strongest.address) == pytest.approx(strongest.amount)
+
+
+def test_an_address_of_another_part_is_refused_with_what_to_write(model: LanguageModel) -> None:
+    with pytest.raises(AddressError, match=r"E0 to E3 and S, so name one of them, as in L2\.E0\.3"):
+        model.layer_of(Address.parse("L2.3"))
+    with pytest.raises(AddressError, match=r"L2\.E1 has memories 0 to 15"):
+        model.layer_of(Address.parse("L2.E1.16"))
+    with pytest.raises(AddressError, match="E0 to E3"), edited(model, ["L2.E4=0"]):
+        pass
+    dense = wrap(tiny_model("llama"))
+    with pytest.raises(AddressError, match=r"no experts, so write L2\.3"):
+        dense.layer_of(Address.parse("L2.E0.3"))
