@@ -12,7 +12,7 @@ from ffmem.figures.style import FigureText, Row
 
 NAMES = {
     "silenced": "silenced at its triggers",
-    "other_silenced": "another memory silenced there",
+    "other_silenced": "a memory of like strength silenced there",
     "forced": "forced on elsewhere",
     "unrelated": "silenced on random text",
     "silenced_elsewhere": "silenced where it is quiet",
@@ -92,7 +92,8 @@ def effect_chart(result: Causal, measure: str) -> Any:
     first = result.layers[0]
     caption = (
         f"{first.memories} random memories per layer, {first.triggers} triggers in all; the "
-        f"{result.tokens} top tokens of each value. Bands: 95 % bootstrap over memories."
+        f"{result.tokens} top tokens of each value. The memory of like strength is the one that "
+        "adds a vector most nearly as long there. Bands: 95 % bootstrap over memories."
     )
     chart = style.with_size(alt.layer(band, lines))
     return style.with_caption(chart, TITLES[measure], caption)

@@ -9,7 +9,7 @@ from typing import Any
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
 from ffmem.figures.style import FigureText
-from ffmem.report.examples import KeyRow, key_rows, value_rows
+from ffmem.report.examples import AnnotatedKey, KeyRow, annotated_key, key_rows, value_rows
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.verdicts import Verdict, judge_claims
 from ffmem.store.result_files import to_plain
@@ -62,6 +62,7 @@ class Report:
     sections: tuple[Section, ...]
     keys: tuple[KeyRow, ...]
     values: tuple[ValueRow, ...]
+    annotated: AnnotatedKey | None
     cases: tuple[Case, ...]
     settings: dict[str, str]
     left_out: dict[str, int]
@@ -91,6 +92,9 @@ def build(study: Study) -> Report:
         sections=tuple(_section(words, study, verdicts) for words in SECTIONS),
         keys=key_rows(results["patterns"], study.store) if "patterns" in results else (),
         values=value_rows(results["values"]) if "values" in results else (),
+        annotated=(
+            annotated_key(results["patterns"], study.store) if "patterns" in results else None
+        ),
         cases=last.cases[:CASES] if last else (),
         settings=settings(study),
         left_out=exclusions(study, results),
@@ -112,6 +116,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         },
         "table_1": to_plain(report.keys),
         "table_2": to_plain(report.values),
+        "table_3": to_plain(report.annotated),
         "results": {name: study.record(name).result for name in study.names},
     }
 

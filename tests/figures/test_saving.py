@@ -4,7 +4,9 @@ import csv
 import json
 from pathlib import Path
 
+from ffmem.analyses.composition import Composition, LayerActivity
 from ffmem.figures import style
+from ffmem.figures.composition import active_chart
 from ffmem.figures.saving import save
 
 ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}]
@@ -30,3 +32,15 @@ def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None
 
 def test_captions_are_cut_between_words() -> None:
     assert style.wrap_text("one two three four", 8) == ["one two", "three", "four"]
+
+
+def test_gates_are_not_called_coefficients() -> None:
+    interval = (0.0,) * 5
+    row = LayerActivity(1, 4, interval, interval, interval, interval, 0.0, 0.0, 0.0)
+    words = {}
+    for gated in (False, True):
+        result = Composition((row,), (), (), (), (), 3, 0, gated)
+        words[gated] = " ".join(active_chart(result).to_dict()["title"]["subtitle"])
+    assert "coefficient above zero" in words[False]
+    assert "gate is on" in words[True]
+    assert "coefficient" not in words[True]
