@@ -13,6 +13,7 @@ from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, composition
 from ffmem.analyses.last_layer import LastLayer, last_layer
 from ffmem.analyses.lenses import Lenses, lenses
+from ffmem.analyses.membership import Membership, membership
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.suppression import Suppression, suppression
@@ -129,6 +130,12 @@ def _refinement_figures() -> Figures:
     return module
 
 
+def _membership_figures() -> Figures:
+    from ffmem.figures import membership as module
+
+    return module
+
+
 def _causal_figures() -> Figures:
     from ffmem.figures import causal as module
 
@@ -217,6 +224,14 @@ ANALYSES: dict[str, Analysis] = {
         lambda _: Cost(seconds=1),
         ("sample",),
         arrays=("sample",),
+    ),
+    "membership": Analysis(
+        Membership,
+        lambda s: membership(s.model, s.store, s.sample, s.generator, s.valid is not None),
+        "keys",
+        lambda w: Cost(600 * w.prefix, 0, 2),
+        ("sample",),
+        _membership_figures,
     ),
     "causal": Analysis(
         Causal,
