@@ -32,7 +32,7 @@ def main() -> None:
     model, store = load(options.model, dtype=options.dtype), ScanStore.open(options.scan)
     began = time.perf_counter()
     study = patterns_by_rule(
-        store, lambda counted: WordStates(model, counted), options.keys, options.seed
+        store, lambda counted: WordStates(model, counted), options.keys, options.seed, "states"
     )
     seconds = round(time.perf_counter() - began, 2)
     report(study)

@@ -16,7 +16,7 @@ from ffmem.analyses.inputs.prefix_sample import PrefixSample
 from ffmem.analyses.inputs.trigger_tokens import NONE
 from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
-from ffmem.memories.value_vectors import value_tokens
+from ffmem.memories.value_vectors import value_tokens, value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
@@ -45,10 +45,12 @@ class LayerCausal:
     """One layer's sampled memories.
 
     `silenced`: coefficient set to zero at the end of the memory's triggers. Its controls:
-    `other_silenced`, another memory that fires at the same place; `silenced_elsewhere`, the same
-    memory at the end of random prefixes of the same length that do not fire it. `forced`: set to
-    its largest coefficient of the scan at the end of those prefixes. `unrelated`: silenced at
-    every token of random text, the damage done elsewhere.
+    `other_silenced`, the memory of the layer that adds a vector most nearly as long (|m| ||v||) at
+    the same place; `silenced_elsewhere`, the same memory at the end of random prefixes of the same
+    length that do not fire it. `forced`: set to its largest coefficient of the scan at the end of
+    those prefixes. `unrelated`: silenced at every token of random text, the damage done elsewhere.
+    `other_strength` is how long what the other memory adds is, in units of the silenced one's,
+    median over places.
     """
 
     layer: int
@@ -60,6 +62,7 @@ class LayerCausal:
     silenced_elsewhere: Effect
     forced: Effect
     unrelated: Effect
+    other_strength: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def layer_causal(
         return [Edit(cells[owner], "set", 0.0) for owner in places.owners.tolist()]
 
     force = [Edit(cells[owner], "set", largest[owner]) for owner in elsewhere.owners.tolist()]
-    others = other_memories(model, cells, at_triggers, generator)
+    others, ratio = other_memories(model, cells, at_triggers)
     return LayerCausal(
         layer=layer,
         memories=len(cells),
@@ -151,6 +154,7 @@ def layer_causal(
         silenced_elsewhere=effect(elsewhere, silence(elsewhere)),
         forced=effect(elsewhere, force),
         unrelated=effect(random, silence(random), everywhere=True),
+        other_strength=ratio,
     )
 
 
@@ -229,23 +233,27 @@ def random_places(
     )
 
 
+@torch.no_grad()
 def other_memories(
-    model: LanguageModel, cells: Sequence[Address], places: _Places, generator: torch.Generator
-) -> list[Edit]:
-    """At each place another random memory of the layer that fires there, to be silenced."""
+    model: LanguageModel, cells: Sequence[Address], places: _Places
+) -> tuple[list[Edit], float]:
+    """At each place the other memory of most nearly the same strength |m| ||v||, to be silenced.
+
+    The number is the median of the other's strength over the memory's own.
+    """
     if not places.prefixes:
-        return []
-    m = last_coefficients(model, cells[0].layer, places.prefixes)
-    edits = []
-    for row, owner in enumerate(places.owners.tolist()):
-        fires, own = (m[row] != 0) if cells[owner].sign else (m[row] > 0), cells[owner]
-        fires[model.index_of(own)] = False
-        able = fires.nonzero().flatten()
-        if not len(able):
-            able = (torch.arange(len(fires)) != model.index_of(own)).nonzero().flatten()
-        index = int(able[torch.randint(len(able), (1,), generator=generator)])
-        edits.append(Edit(model.layer(own.layer).parts.address(own.layer, index), "set", 0.0))
-    return edits
+        return [], float("nan")
+    layer = cells[0].layer
+    lengths = value_vectors(model.layer(layer)).float().norm(dim=1).cpu()
+    strength = last_coefficients(model, layer, places.prefixes).abs() * lengths
+    index = torch.tensor([model.index_of(cells[owner]) for owner in places.owners.tolist()])[:, None]
+    own = strength.gather(1, index)
+    apart = (strength - own).abs().scatter(1, index, torch.inf)
+    other = apart.argmin(dim=1, keepdim=True)
+    ratio = strength.gather(1, other) / own.clamp(min=1e-30)
+    parts = model.layer(layer).parts
+    edits = [Edit(parts.address(layer, one), "set", 0.0) for one in other[:, 0].tolist()]
+    return edits, float(ratio.median())
 
 
 def effect_of(

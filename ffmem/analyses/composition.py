@@ -26,9 +26,10 @@ TargetToken = Literal["y", "gold", "output"]
 class LayerActivity:
     """Figure 7 for one layer over the prefixes: shares of its memories, in per cent.
 
-    Each tuple holds quantiles at 5, 25, 50, 75 and 95 %: memories with a coefficient above zero,
-    those above the small threshold, those that make up 90 % of sum |m| ||v||, and the
-    participation ratio of the same sum.
+    Each tuple holds quantiles at 5, 25, 50, 75 and 95 %: memories with a coefficient above zero (in
+    a gated layer memories whose gate is on, whatever the sign of the coefficient), those above the
+    small threshold, those that make up 90 % of sum |m| ||v||, and the participation ratio of the
+    same sum.
     """
 
     layer: int
@@ -88,6 +89,7 @@ class Composition:
     stop_word_by_layer: tuple[Interval, ...]
     prefixes: int
     seed: int
+    gated: bool = False  # then active memories are those whose gate is on
     effects: Effects = field(default_factory=dict)
 
 
@@ -107,6 +109,7 @@ def composition(
         stop_word_by_layer=_by_layer(stops[top], agree),
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
+        gated=model.gated,
         effects=composition_effects(reading, stops[top]),
     )
 

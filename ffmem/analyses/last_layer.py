@@ -57,7 +57,8 @@ class LastLayer:
     """Cases of the last layer, the share the rule calls related, and that share by chance.
 
     `random` judges pairs of random tokens, `shuffled` the same tokens in other pairs, which keeps
-    their frequencies. `near` is the share of the vocabulary that counts as near a token.
+    their frequencies, other pairs than those that set the distance. `near` is the share of the
+    vocabulary that counts as near a token.
     `controls` are for people, who must not know them from cases: a case whose residual's token is
     that of another prefix, from prefixes that are not among the cases where there are enough.
     """
@@ -81,7 +82,8 @@ def last_layer(
     """Draw `count` composition cases of the last layer and judge each by rule.
 
     Fewer cases than `count` are all taken. The distance that counts as near is the largest of a
-    few that calls at most 5 % of the shuffled pairs near.
+    few that calls at most 5 % of half of the shuffled pairs near; the other half shows what the
+    rule then says of pairs by chance.
     """
     found = reading.predictions[0]
     r, f, o = (t[:, -1] for t in (found.residual, found.feedforward, found.output))
@@ -91,7 +93,8 @@ def last_layer(
     old, new = r[chosen], o[chosen]
     many = random_rows(len(rows), len(rows), generator)
     pairs = r[rows][many], shuffle_rows(o[rows][many], generator)
-    near = calibrate_nearness(model, *pairs)
+    half = len(rows) // 2
+    near = calibrate_nearness(model, *(side[:half] for side in pairs))
     judge = Judge(model, near)
     chance = torch.randint(model.vocab_size, (2, 500), generator=generator)
     reasons = judge.reasons(old, new)
@@ -110,7 +113,7 @@ def last_layer(
         found=len(rows),
         related=_share(reasons),
         random=_share(judge.reasons(chance[0], chance[1])),
-        shuffled=_share(judge.reasons(*(side[:500] for side in pairs))),
+        shuffled=_share(judge.reasons(*(side[half:][:500] for side in pairs))),
         near=near,
         memories=last_memories(model, reading, generator),
     )

@@ -1,8 +1,9 @@
 """Do values of lower layers not predict, or do they only speak another language?
 
 The same agreement under several ways to read a value, each beside its own chance level:
-raw (straight through the output embedding), norm-folded, through the input embedding, and
-measured: the memory is forced on and the change of the model's own next-token scores is read.
+raw (straight through the output embedding), norm-folded, through the input embedding, learned: by
+an affine map from the layer's states to the last layer's, fitted on the scanned text, and measured:
+the memory is forced on and the change of the model's own next-token scores is read.
 """
 
 from __future__ import annotations
@@ -10,21 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import agreement_of_shuffles, random_rows, shuffle_rows
 from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
-from ffmem.analyses.inputs.prefix_sample import PrefixSample
+from ffmem.analyses.inputs.prefix_sample import PrefixSample, prefix_batches
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
 from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, additive, best, in_chunks
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
-MEASURED = "measured"
+MEASURED, LEARNED = "measured", "learned"
+PLACES = 1500  # of the scanned text that maps are fitted and tested on
+TRAINING = 0.8  # share of them that maps are fitted on
+RIDGE = 0.1  # pull of a map towards doing nothing, in units of the states' mean variance
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,22 @@ class LensAgreement:
 
 
 @dataclass(frozen=True)
+class LensFit:
+    """How well an affine map turns one layer's output into the last one's, on held-out places.
+
+    Shares of places where the state, read through the head, has the model's own top token:
+    `identity` as it is (the logit lens), `learned` through the fitted map, `shuffled` through a map
+    fitted to the last states of other places, which is what common tokens alone give.
+    """
+
+    layer: int
+    fitted_on: int
+    identity: Interval
+    learned: Interval
+    shuffled: Interval
+
+
+@dataclass(frozen=True)
 class Lenses:
     """All layers under all lenses that differ in this model."""
 
@@ -53,6 +75,7 @@ class Lenses:
     lenses: tuple[str, ...]
     measured_memories: int
     measured_prefixes: int
+    fits: tuple[LensFit, ...] = ()
 
 
 def lenses_of(model: LanguageModel) -> dict[str, Lens]:
@@ -82,6 +105,7 @@ def lenses(
     """
     static = lenses_of(model)
     rows: list[LensAgreement] = []
+    states, fits = scanned_states(model, store, generator), []
     for layer in store.memories:
         following = trigger_tokens(store, layer).next[:, 0]
         cells = (following >= 0).nonzero().flatten()
@@ -90,6 +114,11 @@ def lenses(
         for name, lens in static.items():
             scores = (part for _, part in in_chunks(model, values, "piece", lens))
             rows.append(_row(model, (layer, name), scores, wanted, generator))
+        fit, learned = learn_lens(model, layer, states, generator)
+        fits.append(fit)
+        moved = learned.move(values)
+        scores = (part for _, part in in_chunks(model, moved, "piece"))
+        rows.append(_row(model, (layer, LEARNED), scores, wanted, generator))
         chosen = random_rows(len(cells), size[0], generator)
         own = wanted[chosen, 0]
         wanted = torch.stack([own, shuffle_rows(own, generator)], dim=1)
@@ -97,7 +126,86 @@ def lenses(
             model, store, (layer, cells[chosen]), sample, (generator, size[1])
         )
         rows.append(_row(model, (layer, MEASURED), changes, wanted, generator))
-    return Lenses(tuple(rows), (*static, MEASURED), *size)
+    return Lenses(tuple(rows), (*static, LEARNED, MEASURED), *size, tuple(fits))
+
+
+@dataclass(frozen=True)
+class AffineMap:
+    """h -> h + h D + b, in float32 on the CPU."""
+
+    change: Tensor  # [width, width]
+    shift: Tensor  # [width]
+
+    def move(self, pieces: Tensor) -> Tensor:
+        """What is added to a state, moved along with it: without the shift."""
+        pieces = pieces.float()
+        return pieces + pieces @ self.change.to(pieces.device)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """States [place, width] as they would be at the end."""
+        return self.move(states) + self.shift.to(states.device)
+
+
+def fit_map(states: Tensor, ends: Tensor) -> AffineMap:
+    """The affine map from states to ends, both [place, width], by least squares.
+
+    It is pulled towards the identity, so that few places leave directions alone that they do not
+    show.
+    """
+    x, y = states.double(), ends.double()
+    middle, goal = x.mean(dim=0), (y - x).mean(dim=0)
+    x, change = x - middle, y - x - goal
+    square = x.T @ x
+    pull = RIDGE * square.diagonal().mean().clamp(min=1e-12)
+    found = torch.linalg.solve(square + pull * torch.eye(len(square)).double(), x.T @ change)
+    return AffineMap(found.float(), (goal - middle @ found).float())
+
+
+@torch.no_grad()
+def scanned_states(
+    model: LanguageModel, store: ScanStore, generator: torch.Generator
+) -> dict[int, Tensor]:
+    """Outputs [place, width] of every layer at random places of the scanned text, on the CPU.
+
+    One place for each of some sentences of the random samples, in random order.
+    """
+    rows = store.slots(slice(None), "sample").distinct_sentences()
+    if not len(rows):
+        rows = np.arange(len(store.sentences))
+    chosen = rows[random_rows(len(rows), PLACES, generator).numpy()]
+    prefixes = []
+    for row in chosen.tolist():
+        tokens = torch.from_numpy(store.sentences.token_ids(row).astype(np.int64))
+        end = 1 + int(torch.randint(max(len(tokens), 1), (1,), generator=generator))
+        prefixes.append(tokens[:end])
+    found: dict[int, list[Tensor]] = {layer.number: [] for layer in model.layers}
+    for batch in prefix_batches(prefixes, model.bos, len(prefixes)):
+        for reading in record(model, batch.tokens, "o", at=batch.columns):
+            found[reading.layer.number].append(reading.o.float().cpu())
+    order = torch.randperm(sum(len(part) for part in found[1]), generator=generator)
+    return {layer: torch.cat(parts)[order] for layer, parts in found.items()}
+
+
+def learn_lens(
+    model: LanguageModel, layer: int, states: dict[int, Tensor], generator: torch.Generator
+) -> tuple[LensFit, AffineMap]:
+    """Fit a layer's map on some places and test it on the others."""
+    own, ends = states[layer], states[len(model.layers)]
+    count = round(TRAINING * len(own))
+    learned = fit_map(own[:count], ends[:count])
+    chance = fit_map(own[:count], shuffle_rows(ends[:count], generator))
+    rest = own[count:]
+    goal = _tops(model, ends[count:])
+
+    def share(some: Tensor) -> Interval:
+        return wilson(int((_tops(model, some) == goal).sum()), len(goal))
+
+    return LensFit(layer, count, share(rest), share(learned(rest)), share(chance(rest))), learned
+
+
+def _tops(model: LanguageModel, states: Tensor) -> Tensor:
+    parts = [best(scores).cpu() for _, scores in in_chunks(model, states, "state")]
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
 
 
 def measured_effects(

@@ -19,7 +19,7 @@ from ffmem.analyses.effects import (
 )
 from ffmem.analyses.inputs.value_rankings import Group, LayerValueRankings
 from ffmem.analyses.predictive_values import Predictive, predictive_values
-from ffmem.analyses.statistics import Interval, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, wilson
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -70,6 +70,24 @@ class LayerRanks:
 
 
 @dataclass(frozen=True)
+class LayerMass:
+    """Is a value a distribution of what follows its pattern? One layer, over keys with triggers.
+
+    `own` is the mean probability that a value gives to the next tokens of all stored triggers of
+    its key together, `shuffled` to those of another key of the layer, `difference` of the two, pair
+    by pair; intervals resample keys. `greater` is the share of keys for which its own get more,
+    half by chance.
+    """
+
+    layer: int
+    cells: Group
+    own: Interval
+    shuffled: Interval
+    difference: Interval
+    greater: Interval
+
+
+@dataclass(frozen=True)
 class Bin:
     """Figure 6: cells whose value's maximal probability lies in a range; the last is closed."""
 
@@ -95,6 +113,7 @@ class Values:
     vocabulary: int
     layers: int
     counts: dict[str, int]
+    mass: tuple[LayerMass, ...] = ()
     effects: Effects = field(default_factory=dict)
     feed_forward_share: float = float("nan")
 
@@ -117,6 +136,7 @@ def summarise(
         vocabulary=model.vocab_size,
         layers=len(read),
         counts=exclusions(read, model.unk),
+        mass=tuple(row for part in read for row in next_token_mass(part, generator)),
         effects=value_effects(read, [row for row in rows if row.cells in ("", "both")]),
         feed_forward_share=feed_forward_share(model),
     )
@@ -162,6 +182,26 @@ def feed_forward_share(model: LanguageModel) -> float:
         one.numel() for block in blocks.values() for one in block.parameters() if one.dim() > 1
     ]
     return inside / sum(matrices)
+
+
+def next_token_mass(part: LayerValueRankings, generator: torch.Generator) -> list[LayerMass]:
+    """What values give to the next tokens of all triggers, for a layer and each of its signs."""
+    rows = []
+    for name, cells in part.groups():
+        own, other = part.mass[cells].double(), part.shuffled_mass[cells].double()
+        known = ~(own.isnan() | other.isnan())
+        own, other = own[known], other[known]
+        rows.append(
+            LayerMass(
+                layer=part.layer,
+                cells=name,
+                own=bootstrap(own, generator),
+                shuffled=bootstrap(other, generator),
+                difference=bootstrap(own - other, generator),
+                greater=wilson(int((own > other).sum()), len(own)),
+            )
+        )
+    return rows
 
 
 def agreement(

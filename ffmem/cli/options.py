@@ -207,7 +207,7 @@ POSITIVE = Positive()
 class EmbeddingOptions(ModelOptions):
     """Options that decide how a command compares meanings."""
 
-    embedding: str | None
+    embedding: str
     model: str | None
 
 
@@ -219,8 +219,10 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
     return click.option(
         "--embedding",
-        help="A sentence-transformers model (name or folder) that compares meanings, instead of "
-        "the scanned model's own states.",
+        default="text",
+        show_default=True,
+        help="How meanings are compared: text (words by their company in the scanned text), states "
+        "(of the scanned model), or a sentence-transformers model (name or folder).",
     )(command)
 
 
@@ -239,10 +241,13 @@ def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
 
 def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:
     """The embedding a command was asked for, once the corpus has been counted."""
-    from ffmem.patterns.embeddings import WordStates, sentence_embedding
+    from ffmem.patterns.embeddings import WordContexts, WordStates, sentence_embedding
 
-    if options["embedding"]:
-        meaning = sentence_embedding(options["embedding"])
+    name = options["embedding"]
+    if name == "text":
+        return lambda counted: WordContexts.of_scan(store, counted)
+    if name != "states":
+        meaning = sentence_embedding(name)
         return lambda _: meaning
     model = model_for(store, options)
     return lambda counted: WordStates(model, counted)

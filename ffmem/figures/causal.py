@@ -12,7 +12,7 @@ from ffmem.figures.style import FigureText, Row
 
 NAMES = {
     "silenced": "silenced at its triggers",
-    "other_silenced": "another memory silenced there",
+    "other_silenced": "a memory of like strength silenced there",
     "forced": "forced on elsewhere",
     "unrelated": "silenced on random text",
     "silenced_elsewhere": "silenced where it is quiet",
@@ -102,7 +102,8 @@ def effect_chart(result: Causal, measure: str) -> Any:
     first = result.layers[0]
     caption = (
         f"{CAPTIONS[measure].format(tokens=result.tokens)} {first.memories} random memories per "
-        f"layer at {first.triggers} triggers. Bands: 95 % bootstrap over memories."
+        f"layer at {first.triggers} triggers. The memory of like strength is the one that adds a "
+        "vector most nearly as long there. Bands: 95 % bootstrap over memories."
         + style.few_cases_note(
             [row for row in rows if row["measure"] == measure], "cases", style.LEAST_MEAN
         )

@@ -13,8 +13,8 @@ from ffmem.figures.style import FigureText, Row
 TEXTS = (
     FigureText(
         "composition-active",
-        "The share of each layer's memories that is active for one prefix, and how many make up "
-        "90 % of the sum.",
+        "The share of each layer's memories that is active for one prefix (in a gated layer: whose "
+        "gate is on), and how many make up 90 % of the sum.",
         "10 to 50 % of the memories, fewest around layer 10 (figure 7).",
         claims=("many-memories-are-active", "activity-dips"),
     ),
@@ -88,8 +88,9 @@ def active_chart(result: Composition) -> Any:
         data, x, "share of the layer's memories", axis=alt.Axis(labelExpr="datum.label + '%'")
     )
     chart = style.with_size(alt.layer(boxes, lines))
+    active = "whose gate is on" if result.gated else "with a coefficient above zero"
     caption = (
-        f"Memories with a coefficient above zero over {result.prefixes:,} validation prefixes "
+        f"Memories {active} over {result.prefixes:,} validation prefixes "
         "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
     )
     return style.with_caption(chart, "Active memories per layer (Fig. 7)", caption)

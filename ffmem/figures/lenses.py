@@ -22,12 +22,45 @@ TEXTS = (
         "As above, by rank: lower is better.",
         "Not in the paper.",
     ),
+    FigureText(
+        "lenses-learned",
+        "How often a layer's output already has the model's own top token: read as it is, through "
+        "an affine map to the last layer that was learned on other places of the text, and through "
+        "a map learned on shuffled pairs. Blue above grey in the lower layers means that they know "
+        "the token in another space.",
+        "Not in the paper, which asks whether lower layers live in another space.",
+    ),
 )
 
 
 def charts(result: Lenses) -> dict[str, Any]:
     """Every figure of this analysis by its file name."""
-    return {"lenses-top-10": top_10_chart(result), "lenses-rank": rank_chart(result)}
+    found = {"lenses-top-10": top_10_chart(result), "lenses-rank": rank_chart(result)}
+    return found | ({"lenses-learned": learned_chart(result)} if result.fits else {})
+
+
+def learned_chart(result: Lenses) -> Any:
+    """Shares of held-out places with the model's own token: as it is, learned, shuffled."""
+    names = {"learned": "learned map", "identity": "as it is", "shuffled": "map of shuffled pairs"}
+    rows: list[Row] = []
+    for found in result.fits:
+        for field, series in names.items():
+            share = getattr(found, field)
+            numbers = {"share": share.estimate, "low": share.low, "high": share.high, "n": share.n}
+            rows.append({"layer": found.layer, "series": series, **numbers})
+    colours = (style.BLUE, style.ORANGE, style.GREY)
+    colour = style.series("series", tuple(names.values()), colours)
+    data, x = style.base(rows), style.layer_axis()
+    y = style.percent("share", "places with the model's top token")
+    lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    first = result.fits[0]
+    caption = (
+        f"Each layer's output at {first.learned.n:,} held-out places of the scanned text, read "
+        f"through the head; maps fitted on {first.fitted_on:,} other places. Bands: 95 % Wilson."
+    )
+    chart = style.with_size(alt.layer(band, lines))
+    return style.with_caption(chart, "A learned lens for every layer", caption)
 
 
 def lens_rows(result: Lenses) -> list[Row]:

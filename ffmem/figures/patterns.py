@@ -9,7 +9,7 @@ import altair as alt
 
 from ffmem.figures import style
 from ffmem.figures.style import FigureText
-from ffmem.patterns.analysis import ControlRate, PatternResults
+from ffmem.patterns.analysis import BAR, ControlRate, PatternResults, hardest_control
 from ffmem.patterns.record import LABELS, Summary
 
 TEXTS = (
@@ -17,7 +17,9 @@ TEXTS = (
         "patterns",
         "Each bar is one layer; its parts add up to all triggers of the drawn keys. Orange "
         "growing upwards would mean that upper layers look for meaning. What the annotator "
-        "finds on control keys, where there is nothing to find, is in the caption.",
+        "finds on control keys, where there is nothing to find, is in the caption: random "
+        "prefixes, prefixes with last tokens as common or of the same lengths as the triggers, and "
+        "strangers, one trigger of each of 25 keys of the layer.",
         "Layers 1 to 9 mostly shallow, 10 to 16 mostly semantic; 65 to 80 % covered "
         "(figure 2, annotated by people).",
         claims=(
@@ -79,9 +81,24 @@ def caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
         f"The {overall.triggers:,} strongest triggers of {overall.keys:,} keys by the patterns "
         f"that annotator ‘{summary.annotator}’ found (figure 2)."
     )
+    worst = hardest_control(controls)
+    if worst is None:
+        return text
     false = ", ".join(
         f"{100 * control.false_patterns.estimate:.0f} % of {control.false_patterns.n} "
         f"({control.kind})"
         for control in controls
     )
-    return f"{text} Control keys that got a pattern: {false}." if controls else text
+    meaning = sum(overall.shares[label].estimate for label in LABELS if "semantic" in label)
+    text += (
+        f" Control keys that got a pattern: {false}. Semantic patterns cover {100 * meaning:.0f} %"
+    )
+    if worst.semantic_covered is not None:
+        share = 100 * worst.semantic_covered
+        text += f" of triggers and {share:.0f} % of the hardest control's prefixes"
+    else:
+        text += " of triggers"
+    above = worst.false_patterns.estimate > BAR
+    return text + (
+        f"; with more than {100 * BAR:.0f} % false patterns it cannot be trusted." if above else "."
+    )

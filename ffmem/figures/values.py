@@ -33,6 +33,15 @@ TEXTS = (
         claims=("sure-values-are-right",),
     ),
     FigureText(
+        "values-mass",
+        "How much probability a value gives to all tokens that follow its key's triggers, beside "
+        "what it gives to those of another key. Above the grey line a value is about what follows "
+        "its pattern, not only about one token. The softmax of a value is not calibrated: compare "
+        "the two lines, not the heights.",
+        "A conjecture of the paper: values are distributions of what follows the pattern. There "
+        "only the top trigger's next token is looked at.",
+    ),
+    FigureText(
         "values-predictive",
         "The values with the highest top-token probability beside random ones, and beside random "
         "ones of the same layers.",
@@ -49,6 +58,7 @@ def charts(result: Values) -> dict[str, Any]:
         "values-agreement": agreement_chart(result),
         "values-ranks": ranks_chart(result),
         "values-probability": probability_chart(result),
+        **({"values-mass": mass_chart(result)} if result.mass else {}),
         "values-predictive": predictive_chart(result),
     }
 
@@ -143,6 +153,41 @@ def ranks_chart(result: Values) -> Any:
     return style.with_caption(
         chart, "Rank of the next token under the value (Fig. 5)", caption, len(groups)
     )
+
+
+def mass_chart(result: Values) -> Any:
+    """What values give to the next tokens of all triggers, own and another key's."""
+    names = ("own triggers", "keys shuffled")
+    rows: list[Row] = [
+        {
+            "layer": found.layer,
+            "cells": found.cells,
+            "series": name,
+            "share": mass.estimate,
+            "low": mass.low,
+            "high": mass.high,
+            "n": mass.n,
+            "keys_with_more": found.greater.estimate,
+        }
+        for found in result.mass
+        for name, mass in zip(names, (found.own, found.shuffled), strict=True)
+    ]
+    groups = sorted({row["cells"] for row in rows})
+    data, x = style.base(rows), style.layer_axis()
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    y = style.percent("share", "probability of the next tokens")
+    lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    more = [found.greater for found in result.mass if found.cells in ("", "both")]
+    low, high = (choose(one.estimate for one in more) for choose in (min, max))
+    caption = (
+        "Mean probability under the value of the tokens that follow all stored triggers of its "
+        f"key, each token once; bands: 95 % bootstrap over keys. The own tokens get more than "
+        f"another key's for {100 * low:.0f} to {100 * high:.0f} % of the keys of a layer (50 % by "
+        "chance)."
+    )
+    chart = style.by_group(alt.layer(band, lines), "cells", groups)
+    return style.with_caption(chart, "Probability of all next tokens", caption, len(groups))
 
 
 def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:

@@ -161,3 +161,10 @@ class FeedForward:
         return sum(part.shape.numel() for part in self.maps) + sum(
             bias.numel() for bias in biases if bias is not None
         )
+
+    @property
+    def block_parameters(self) -> int:
+        """Numbers in all linear maps of the layer's block: its own and the attention's."""
+        owners = [list(module.parameters(recurse=False)) for module in self.block.modules()]
+        maps = [held for held in owners if any(one.ndim > 1 for one in held)]
+        return sum(one.numel() for held in maps for one in held)

@@ -13,9 +13,10 @@ from ffmem.analyses.controls import random_keys
 from ffmem.analyses.effects import Effects, ending_effects
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
-from ffmem.patterns.clusters import ClusterFinder, Embedding
+from ffmem.patterns.clusters import ClusterFinder, DressedKey, Embedding
 from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
 from ffmem.patterns.prefixes import (
+    CONTROLS,
     Prefix,
     PseudoKey,
     PseudoKeys,
@@ -46,9 +47,11 @@ PURPOSE = "patterns"  # sheets for people draw the same keys
 class ControlRate:
     """How often an annotator sees a pattern where there is none, and how much it then covers."""
 
-    kind: str  # "random" or "matched" prefixes
+    kind: str  # one of CONTROLS
     false_patterns: Interval  # share of control keys with a pattern
     covered: float  # share of their prefixes
+    semantic: Interval | None = None  # share of control keys with a semantic pattern
+    semantic_covered: float | None = None  # share of their prefixes
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class PatternResults:
     dead: int  # drawn keys that nothing in the corpus fires
     nearness: dict[int, float]  # cosine that counts as near, by size of cluster
     seed: int
+    embedding: str = "states"  # what meanings are compared by
+    semantic_keys: Interval | None = None  # share of live keys with a semantic pattern
     endings: Effects = field(default_factory=dict)
 
 
@@ -82,22 +87,55 @@ def rule_annotator(
         )
     background = Background.of(counted)
     pseudo = PseudoKeys(pool, seed, TRIGGERS_SHOWN)
-    each = -(-CALIBRATION // len(store.memories))
-    layers = random_keys(store, each, seed, "calibration").values()
-    keys = [key for layer in layers for key in layer]
-    matched = [
-        pseudo.of_matching_frequency(key.layer, _triggers(store, key)).shown
-        for key in keys[:CALIBRATION]
-    ]
-    calibration = [pseudo.random(0).shown for _ in range(CALIBRATION)] + matched
-    meanings = ClusterFinder.calibrate(embed(background), background, pool, calibration)
+    surface = RuleAnnotator(background)
+    dressed: dict[str, list[DressedKey]] = {}
+    for key in _calibration_keys(store, seed):
+        triggers = _triggers(store, key)[:TRIGGERS_SHOWN]
+        removed = surface.shared_words(triggers)
+        for control in pseudo.of_each_kind(key.layer, triggers, store):
+            gone = removed_alike(control.shown, surface, triggers, removed)
+            dressed.setdefault(control.kind, []).append((control.shown, gone))
+    meanings = ClusterFinder.calibrate(embed(background), background, pool, dressed)
     return RuleAnnotator(background, meanings), pseudo
 
 
+def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
+    """Random keys of all layers alike, so many in all."""
+    each = -(-CALIBRATION // len(store.memories))
+    layers = random_keys(store, each, seed, "calibration").values()
+    return [key for turn in zip(*layers, strict=False) for key in turn][:CALIBRATION]
+
+
+def removed_alike(
+    shown: Sequence[Prefix],
+    surface: RuleAnnotator,
+    triggers: Sequence[Prefix],
+    removed: Sequence[frozenset[int]],
+) -> list[frozenset[int]]:
+    """The words that control prefixes lose: their own shared ones, and as a key's triggers do.
+
+    From each prefix go the words as far from its end as those that a trigger of the key loses.
+    """
+    found = []
+    for turn, (prefix, own) in enumerate(zip(shown, surface.shared_words(shown), strict=True)):
+        like = triggers[turn % len(triggers)] if triggers else prefix
+        gone = removed[turn % len(triggers)] if triggers else frozenset[int]()
+        shift = len(prefix.words) - len(like.words)
+        found.append(own | {at + shift for at in gone if at + shift >= 0})
+    return found
+
+
 def patterns_by_rule(
-    store: ScanStore, embed: Callable[[Background], Embedding], keys: int = 10, seed: int = 0
+    store: ScanStore,
+    embed: Callable[[Background], Embedding],
+    keys: int = 10,
+    seed: int = 0,
+    embedding: str = "text",
 ) -> PatternResults:
-    """Annotate `keys` random keys per layer, and as many control keys of each kind, by rule."""
+    """Annotate `keys` random keys per layer, and as many control keys of each kind, by rule.
+
+    `embedding` is how the result names what meanings were compared by.
+    """
     annotator, pseudo = rule_annotator(store, embed, seed)
     drawn = random_keys(store, keys, seed, PURPOSE)
     annotated: list[KeyPatterns] = []
@@ -112,13 +150,13 @@ def patterns_by_rule(
         patterns = tuple(rule.pattern for rule in rules)
         annotated.append(KeyPatterns(key, len(shown), patterns))
         trials.append(key_trial(store, key, rules, pseudo))
-        controls += [pseudo.random(key.layer), pseudo.of_matching_frequency(key.layer, shown)]
+        controls += pseudo.of_each_kind(key.layer, shown, store)
     control_trials = [_control_trial(annotator, pseudo, control) for control in controls]
     return PatternResults(
         summary=summarise_patterns(NAME, annotated, seed),
         controls=tuple(
             control_rate(kind, controls, [trial.rules for trial in control_trials])
-            for kind in ("random", "matched")
+            for kind in CONTROLS
         ),
         held_out=tuple(
             held_out_scores(annotator, trials, "keys", seed)
@@ -129,6 +167,8 @@ def patterns_by_rule(
         dead=sum(not key.triggers for key in annotated),
         nearness=annotator.meanings.nearness if annotator.meanings else {},
         seed=seed,
+        embedding=embedding,
+        semantic_keys=_with_semantic([key.patterns for key in annotated if key.triggers]),
         endings=effects_of_endings(same_ending),
     )
 
@@ -152,10 +192,15 @@ def _triggers(store: ScanStore, key: Address) -> list[Prefix]:
 def key_trial(store: ScanStore, key: Address, rules: Sequence[Rule], pseudo: PseudoKeys) -> Trial:
     """A key's triggers beyond those shown, and what to tell them from: random and near misses."""
     triggers = _triggers(store, key)
-    weak = sorted(trigger_prefixes(store, key, "sample"), key=lambda found: found[1])
-    near_misses = [prefix for prefix, _ in weak if prefix not in triggers]
     held = triggers[TRIGGERS_SHOWN : 2 * TRIGGERS_SHOWN]
-    return Trial(rules, held, pseudo.random(key.layer).shown, near_misses[:TRIGGERS_SHOWN])
+    return Trial(rules, held, pseudo.random(key.layer).shown, near_misses(store, key, triggers))
+
+
+def near_misses(store: ScanStore, key: Address, triggers: Sequence[Prefix]) -> list[Prefix]:
+    """The strongest quarter of the key's random sample, without its triggers."""
+    sample = sorted(trigger_prefixes(store, key, "sample"), key=lambda found: -found[1])
+    below = [prefix for prefix, _ in sample if prefix not in triggers]
+    return below[: -(-len(sample) // 4)]
 
 
 def reference_prefixes(store: ScanStore, seed: int) -> list[Prefix]:
@@ -177,12 +222,33 @@ def control_rate(
         for control, found in zip(controls, rules, strict=True)
         if control.kind == kind
     ]
-    covered = total = 0
+    covered = meant = total = 0
     for control, found in mine:
         patterns = [rule.pattern for rule in found]  # type: ignore[attr-defined]
         labels = trigger_labels(patterns, len(control.shown))
         covered += sum(label != "not covered" for label in labels)
+        meant += sum("semantic" in label for label in labels)
         total += len(labels)
+    said = [[rule.pattern for rule in found] for _, found in mine]  # type: ignore[attr-defined]
     return ControlRate(
-        kind, wilson(sum(bool(found) for _, found in mine), len(mine)), covered / total
+        kind,
+        wilson(sum(bool(found) for _, found in mine), len(mine)),
+        covered / total,
+        _with_semantic(said),
+        meant / total,
     )
+
+
+def _with_semantic(keys: Sequence[Sequence[Pattern]]) -> Interval:
+    """The share of keys with a semantic pattern."""
+    return wilson(
+        sum(any(found.kind == "semantic" for found in patterns) for patterns in keys), len(keys)
+    )
+
+
+BAR = 0.1  # most control keys of the hardest kind that may have a pattern
+
+
+def hardest_control(controls: Sequence[ControlRate]) -> ControlRate | None:
+    """The kind of control keys on which most patterns were seen."""
+    return max(controls, key=lambda found: found.false_patterns.estimate, default=None)

@@ -2,14 +2,15 @@
 
 An embedding gives each prefix a vector without the words of its shallow patterns. A cluster is a
 trigger and all that lie within a cosine of it. How near they must lie depends on how many they
-are, and is set on random prefixes dressed as keys, so that few of those have any cluster.
+are, and is set on prefixes dressed as keys that are not one key's, so that few of those have any
+cluster.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,8 +22,10 @@ from ffmem.patterns.surface_patterns import Background
 
 # Prefixes, and for each the words (by number) to leave out -> [prefix, width].
 Embedding = Callable[[Sequence[Prefix], Sequence[frozenset[int]]], Tensor]
+DressedKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of one control key
 SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
 LEVEL = 0.03  # share of random keys that may have a cluster of any size
+SAME = 0.999  # cosine of prefixes that say the same
 NO_WORDS: frozenset[int] = frozenset()
 
 
@@ -59,26 +62,24 @@ class ClusterFinder:
         embedding: Embedding,
         background: Background,
         pool: Sequence[Prefix],
-        keys: Sequence[Sequence[Prefix]],
-        level: float = LEVEL,
+        keys: Mapping[str, Sequence[DressedKey]],
     ) -> ClusterFinder:
-        """Set the nearness so that of `keys`, made of random prefixes, `level` have a cluster.
+        """Set the nearness so that of control keys of no kind more than LEVEL have a cluster.
 
-        The level is shared equally by the sizes of clusters.
+        The level is shared equally by the sizes of clusters; the kind of keys that lies nearest
+        together decides.
         """
         raw = embedding(pool, [NO_WORDS] * len(pool))
         scale = raw.std(dim=0).clamp(min=1e-6)
         loose = cls(embedding, raw.mean(dim=0), scale, {}, background)
-        nearest: dict[int, list[float]] = {size: [] for size in SIZES}
-        for prefixes in keys:
-            near = loose.cosines(prefixes, [NO_WORDS] * len(prefixes))
+        nearness = dict.fromkeys(SIZES, -1.0)
+        for dressed in keys.values():
+            cosines = [loose.cosines(*key) for key in dressed]
             for size in SIZES:
-                nearest[size].append(_tightest(near, size))
-        share = 1 - level / len(SIZES)
-        found = {
-            size: float(torch.tensor(values).quantile(share)) for size, values in nearest.items()
-        }
-        return cls(embedding, raw.mean(dim=0), scale, found, background)
+                tightest = torch.tensor([_tightest(near, size) for near in cosines])
+                bar = float(tightest.quantile(1 - LEVEL / len(SIZES)))
+                nearness[size] = max(nearness[size], bar)
+        return cls(embedding, raw.mean(dim=0), scale, nearness, background)
 
     def vectors(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
         """[prefix, width] of length 1; 0 where fewer than three content words are left."""
@@ -92,9 +93,13 @@ class ClusterFinder:
         return torch.nn.functional.normalize(raw, dim=1) * enough[:, None]
 
     def cosines(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
-        """[prefix, prefix]; -1 between prefixes of the same words, which say nothing twice."""
+        """[prefix, prefix]; -1 between prefixes of the same words, which say nothing twice.
+
+        So do those that an embedding cannot tell apart.
+        """
         vectors = self.vectors(prefixes, removed)
         near = vectors @ vectors.T
+        near[(near > SAME) & ~torch.eye(len(near), dtype=torch.bool)] = -1
         texts = [
             tuple(prefix.words[at][0].lower() for at in content_words(prefix, gone))
             for prefix, gone in zip(prefixes, removed, strict=True)

@@ -1,21 +1,106 @@
-"""An embedding without any download: the model's own states at the words of a prefix."""
+"""Embeddings of prefixes: by the scanned text alone, by the model's states, by another model.
+
+The first is the default, because it knows nothing of the model whose keys are judged with it.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.analyses.english import is_content
 from ffmem.errors import ModelError
 from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
 from ffmem.patterns.clusters import Embedding, content_words
-from ffmem.patterns.prefixes import Prefix
+from ffmem.patterns.prefixes import WORD, Prefix
 from ffmem.patterns.surface_patterns import Background
+from ffmem.store.scan_store import ScanStore
 
 BATCH = 64  # sentences read at once
+MOST_SENTENCES = 50_000  # of the scanned text that words are counted in
+MOST_WORDS = 4_000  # that have a vector, the commonest first
+LEAST_COUNT = 3  # times that a word must be there
+WINDOW = 8  # content words to the right that keep a word company
+WIDTH = 100  # numbers in a word's vector
+
+
+class WordContexts:
+    """Words by the company they keep in the scanned text; no language model has a part in it.
+
+    How much more often two content words stand near each other than chance has it (the positive
+    pointwise mutual information of a window), brought to a few dimensions by a singular value
+    decomposition. A prefix is the sum over its content words, rare words counting more.
+    """
+
+    def __init__(self, texts: Iterable[str], background: Background) -> None:
+        self.background = background
+        self.vectors = word_vectors(texts)
+        width = next((len(one) for one in self.vectors.values()), 1)
+        self._nothing = torch.zeros(width)
+
+    @classmethod
+    def of_scan(cls, store: ScanStore, background: Background) -> WordContexts:
+        """Count over the sentences of the scan's random samples."""
+        rows = store.slots(slice(None), "sample").distinct_sentences()
+        rows = np.random.default_rng(6).permutation(rows)[:MOST_SENTENCES]
+        return cls((store.sentences.sentence(int(row)) for row in rows), background)
+
+    def __call__(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
+        """[prefix, width]."""
+        return torch.stack([self._sum(*pair) for pair in zip(prefixes, removed, strict=True)])
+
+    def _sum(self, prefix: Prefix, removed: frozenset[int]) -> Tensor:
+        words = (prefix.words[at][0].lower() for at in content_words(prefix, removed))
+        known = [word for word in words if word in self.vectors]
+        parts = [self.background.rarity(word) * self.vectors[word] for word in known]
+        return torch.stack(parts).sum(dim=0) if parts else self._nothing
+
+
+def word_vectors(texts: Iterable[str]) -> dict[str, Tensor]:
+    """A vector for every content word that is common enough."""
+    lists = [[word.lower() for word in WORD.findall(text) if is_content(word)] for text in texts]
+    counts = Counter(word for words in lists for word in words)
+    common = [word for word, times in counts.most_common(MOST_WORDS) if times >= LEAST_COUNT]
+    number = {word: at for at, word in enumerate(common)}
+    if not common:
+        return {}
+    ids = np.array([number.get(word, -1) for words in lists for word in words])
+    owner = np.repeat(np.arange(len(lists)), [len(words) for words in lists])
+    pairs = np.zeros(len(common) ** 2)
+    for step in range(1, WINDOW + 1):
+        near = (owner[:-step] == owner[step:]) & (ids[:-step] >= 0) & (ids[step:] >= 0)
+        places = ids[:-step][near] * len(common) + ids[step:][near]
+        pairs += np.bincount(places, minlength=len(pairs))
+    table = torch.from_numpy(pairs.reshape(len(common), -1)).float()
+    vectors = decompose(mutual_information(table + table.T))
+    return dict(zip(common, vectors, strict=True))
+
+
+def mutual_information(together: Tensor) -> Tensor:
+    """Log p(a, b) / p(a) p(b) of counts [word, word], nothing below zero.
+
+    The chance of a context is taken to the power 0.75, so that rare ones do not look informative.
+    """
+    total = together.sum().clamp(min=1)
+    own = together.sum(dim=1, keepdim=True) / total
+    context = together.sum(dim=0) ** 0.75
+    context = context / context.sum().clamp(min=1)
+    expected = (own * context).clamp(min=1e-12)
+    return (together / total / expected).clamp(min=1).log()
+
+
+def decompose(table: Tensor) -> Tensor:
+    """The rows of a square table in few dimensions, the same every time."""
+    width = min(WIDTH, len(table))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        left, sizes, _ = torch.svd_lowrank(table, q=width, niter=4)
+    return left * sizes.sqrt()
 
 
 class WordStates:
@@ -77,8 +162,7 @@ class WordStates:
             word, start, end = prefix.words[at]
             first = next(i for i, stop in enumerate(prefix.ends) if stop > start)
             last = next(i for i, stop in enumerate(prefix.ends) if stop >= end)
-            common = (self.background.words[word.lower()] + 1) / (self.background.prefixes + 1)
-            total += -math.log(common) * states[first : last + 1].mean(dim=0)
+            total += self.background.rarity(word) * states[first : last + 1].mean(dim=0)
         return total
 
 

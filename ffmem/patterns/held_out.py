@@ -19,8 +19,8 @@ Against = Literal["random", "weak"]
 class Trial:
     """A key's rules, its triggers that the annotator never saw, and prefixes to tell them from.
 
-    `random` prefixes come from anywhere in the corpus; `weak` ones fire the key, but least of all
-    in its random sample: near misses.
+    `random` prefixes come from anywhere in the corpus; `weak` ones fire the key more weakly than
+    its triggers, but more strongly than most of its random sample: near misses.
     """
 
     rules: Sequence[Rule]

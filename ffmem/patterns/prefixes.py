@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +31,11 @@ class Prefix:
         """A prefix whose tokens are its words, each with the space before it."""
         ends = tuple(match.end() for match in re.finditer(r"\s*\S+", text))
         return cls(sentence, text, tuple(range(len(ends))), ends)
+
+    def cut(self, tokens: int) -> Prefix:
+        """The first tokens of it."""
+        ends = self.ends[:tokens]
+        return Prefix(self.sentence, self.text[: ends[-1]], self.ids[:tokens], ends)
 
     @property
     def last(self) -> str:
@@ -90,69 +94,114 @@ def random_prefixes(store: ScanStore, count: int, seed: int) -> list[Prefix]:
 
 @dataclass(frozen=True)
 class PseudoKey:
-    """Random prefixes dressed as a key: `shown` for the annotator, `held` to score it with."""
+    """Prefixes dressed as a key: `shown` for the annotator, `held` to score it with."""
 
-    kind: str  # "random" or "matched"
+    kind: str  # one of CONTROLS
     layer: int
     shown: tuple[Prefix, ...]
     held: tuple[Prefix, ...]
 
 
+CONTROLS = ("random", "matched", "length", "strangers")
+ALIKE = 25  # last tokens of like frequency, at least, that a matched prefix is drawn from
+
+
 class PseudoKeys:
-    """Draws pseudo-keys from a pool of random prefixes, no two prefixes of one from a sentence."""
+    """Draws pseudo-keys, no two prefixes of one from a sentence, mostly from a pool of random ones.
+
+    `random`: any prefixes. `matched`: their last tokens are as common as those of a key's triggers.
+    `length`: they are as long as a key's triggers. `strangers`: one trigger of each of many keys.
+    """
 
     def __init__(self, pool: Sequence[Prefix], seed: int, shown: int = TRIGGERS_SHOWN) -> None:
         self.pool, self.shown = pool, shown
         self._generator = np.random.default_rng([seed, 5])
-        self._endings = Counter(prefix.last for prefix in pool)
-        self._bins = [self._bin(prefix) for prefix in pool]
-
-    def _bin(self, prefix: Prefix) -> int:
-        """How common the last token is among random prefixes, in powers of two."""
-        return self._endings[prefix.last].bit_length()
-
-    def _ending(self, at: int) -> str:
-        return self.pool[at].last.strip().lower()
+        self._places: dict[str, list[int]] = {}  # in the pool, by last token
+        for at, prefix in enumerate(pool):
+            self._places.setdefault(_ending(prefix), []).append(at)
+        self._alike: dict[int, list[str]] = {}
+        self._sizes = np.array([len(prefix.ids) for prefix in pool])
 
     def random(self, layer: int) -> PseudoKey:
         """A pseudo-key of random prefixes."""
-        order = self._generator.permutation(len(self.pool))
-        return self._pseudo_key("random", layer, self._distinct(order.tolist()))
+        order = self._generator.permutation(len(self.pool)).tolist()
+        return self._pseudo_key("random", layer, (self.pool[at] for at in order))
 
     def of_matching_frequency(self, layer: int, triggers: Sequence[Prefix]) -> PseudoKey:
-        """Prefixes whose last tokens are as common as those of a key's triggers.
+        """Prefixes whose last tokens are about as common as those of a key's triggers.
 
-        No last token comes more than twice, so that matching makes no pattern by itself.
+        For each trigger one of at least 25 last tokens of like frequency is drawn, so that matching
+        makes no pattern by itself; a token may come as often as chance has it.
         """
-        wanted = [self._bin(prefix) or 1 for prefix in triggers[: self.shown]] or [1]
-        left: dict[int, list[int]] = {}
-        for at in self._generator.permutation(len(self.pool)).tolist():
-            left.setdefault(self._bins[at], []).append(at)
-        found: list[int] = []
-        seen, ends = set[int](), Counter[str]()
-        for turn in range(2 * self.shown):
-            level = wanted[turn % len(wanted)]
-            at = None
-            while at is None and any(left.values()):
-                nearest = min((abs(b - level), b) for b, those in left.items() if those)[1]
-                candidate = left[nearest].pop()
-                if self.pool[candidate].sentence not in seen and ends[self._ending(candidate)] < 2:
-                    at = candidate
-            if at is None:
-                break
-            found.append(at)
-            seen.add(self.pool[at].sentence)
-            ends[self._ending(at)] += 1
-        return self._pseudo_key("matched", layer, found)
+        wanted = [self._endings_like(prefix) for prefix in triggers[: self.shown]]
+        wanted = wanted or [sorted(self._places)]
+        turns = (self._with_ending(wanted[turn % len(wanted)]) for turn in self._turns())
+        return self._pseudo_key("matched", layer, turns)
 
-    def _distinct(self, order: list[int]) -> list[int]:
-        found: dict[int, int] = {}
-        for at in order:
-            found.setdefault(self.pool[at].sentence, at)
+    def of_matching_length(self, layer: int, triggers: Sequence[Prefix]) -> PseudoKey:
+        """Random prefixes cut to the lengths, in tokens, of a key's triggers."""
+        lengths = [len(prefix.ids) for prefix in triggers[: self.shown]] or [1]
+        turns = (self._of_length(lengths[turn % len(lengths)]) for turn in self._turns())
+        return self._pseudo_key("length", layer, turns)
+
+    def strangers(self, layer: int, store: ScanStore) -> PseudoKey:
+        """One trigger, of those an annotator sees, of each of many random keys of a layer."""
+        rows = store.cells.rows_of(layer)
+        drawn = rows.start + self._generator.permutation(rows.stop - rows.start)[: 4 * self.shown]
+        slots = store.slots(drawn, top=self.shown)
+        found: dict[int, Prefix] = {}
+        for at in self._generator.permutation(len(slots)).tolist():
+            if slots.position[at] and int(slots.cell[at]) not in found:
+                place = int(slots.sentence[at]), int(slots.position[at])
+                found[int(slots.cell[at])] = prefix_at(store, *place)
+        return self._pseudo_key("strangers", layer, found.values())
+
+    def of_each_kind(
+        self, layer: int, triggers: Sequence[Prefix], store: ScanStore
+    ) -> list[PseudoKey]:
+        """A pseudo-key of every kind to hold against a key with these triggers."""
+        return [
+            self.random(layer),
+            self.of_matching_frequency(layer, triggers),
+            self.of_matching_length(layer, triggers),
+            self.strangers(layer, store),
+        ]
+
+    def _turns(self) -> range:
+        return range(8 * self.shown)  # more than are needed: a sentence may come up again
+
+    def _endings_like(self, prefix: Prefix) -> list[str]:
+        """The last tokens of the pool that are about as common, by powers of two."""
+        level = max(1, len(self._places.get(_ending(prefix), ()))).bit_length()
+        if level not in self._alike:
+            far = {
+                ending: abs(len(those).bit_length() - level)
+                for ending, those in self._places.items()
+            }
+            nearest = sorted(far, key=lambda ending: (far[ending], ending))
+            same = sum(distance == 0 for distance in far.values())
+            self._alike[level] = nearest[: max(ALIKE, same)]
+        return self._alike[level]
+
+    def _with_ending(self, endings: Sequence[str]) -> Prefix:
+        places = self._places[endings[int(self._generator.integers(len(endings)))]]
+        return self.pool[places[int(self._generator.integers(len(places)))]]
+
+    def _of_length(self, length: int) -> Prefix:
+        """A prefix of the pool cut to so many tokens; the longest one where none has as many."""
+        fit = np.flatnonzero(self._sizes >= min(length, self._sizes.max()))
+        return self.pool[fit[self._generator.integers(len(fit))]].cut(length)
+
+    def _pseudo_key(self, kind: str, layer: int, prefixes: Iterable[Prefix]) -> PseudoKey:
+        """The first prefixes of different sentences, as many as are shown and held out."""
+        found: dict[int, Prefix] = {}
+        for prefix in prefixes:
+            found.setdefault(prefix.sentence, prefix)
             if len(found) == 2 * self.shown:
                 break
-        return list(found.values())
-
-    def _pseudo_key(self, kind: str, layer: int, found: list[int]) -> PseudoKey:
-        chosen = [self.pool[at] for at in found]
+        chosen = list(found.values())
         return PseudoKey(kind, layer, tuple(chosen[: self.shown]), tuple(chosen[self.shown :]))
+
+
+def _ending(prefix: Prefix) -> str:
+    return prefix.last.strip().lower()

@@ -73,6 +73,11 @@ class RuleAnnotator:
                 found.append([0.0 if rule.feature in has else -1.0 for has in having])
         return found
 
+    def shared_words(self, prefixes: Sequence[Prefix]) -> list[frozenset[int]]:
+        """The words of every prefix that make its shallow patterns."""
+        shared = shared_features(prefixes, self.background)
+        return self.feature_words(prefixes, [found.feature for found in shared])
+
     def feature_words(
         self, prefixes: Sequence[Prefix], shared: Sequence[Feature]
     ) -> list[frozenset[int]]:

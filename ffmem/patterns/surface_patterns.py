@@ -132,6 +132,10 @@ class Background:
             words.update({word.lower() for word, _, _ in prefix.words if is_content(word)})
         return cls(total, seen, words)
 
+    def rarity(self, word: str) -> float:
+        """-log of the share of random prefixes that hold a word: what it weighs in a mean."""
+        return -math.log((self.words[word.lower()] + 1) / (self.prefixes + 1))
+
     def share(self, feature: Feature) -> float:
         """The share of random prefixes that have it, never 0: one more is counted."""
         return (self.features[feature] + 1) / (self.prefixes + 1)

@@ -9,7 +9,7 @@ from typing import Any
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
 from ffmem.figures.style import FigureText
-from ffmem.report.examples import KeyRow, key_rows, value_rows
+from ffmem.report.examples import AnnotatedKey, KeyRow, annotated_key, key_rows, value_rows
 from ffmem.report.opening import FIGURES, MemoryExample, Sentence, example_memory, sentences
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import judged_results
@@ -68,6 +68,7 @@ class Report:
     sections: tuple[Section, ...]
     keys: tuple[KeyRow, ...]
     values: tuple[ValueRow, ...]
+    annotated: AnnotatedKey | None
     cases: tuple[Case, ...]
     settings: dict[str, str]
     left_out: dict[str, int]
@@ -130,6 +131,9 @@ def build(study: Study) -> Report:
         sections=tuple(_section(words, study, verdicts) for words in SECTIONS),
         keys=keys,
         values=values,
+        annotated=(
+            annotated_key(results["patterns"], study.store) if "patterns" in results else None
+        ),
         cases=last.cases[:CASES] if last else (),
         settings=settings(study),
         left_out=exclusions(study, results),
@@ -157,6 +161,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         },
         "table_1": to_plain(report.keys),
         "table_2": to_plain(report.values),
+        "table_3": to_plain(report.annotated),
         "results": {name: study.record(name).result for name in study.names},
     }
 

@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of the paper, made from this model's best memories."""
+"""Tables 1, 2 and 3 of the paper, made from this model's best memories."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ffmem.patterns.analysis import PatternResults
 from ffmem.patterns.record import Pattern
 from ffmem.store.memory_page import cut
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.slots import TRIGGERS_SHOWN
 
 BANDS = 6  # parts of the depth that each give a row of Table 1
 TRIGGERS = 3  # shown of each key
@@ -66,6 +67,52 @@ def _key_row(key: Address, patterns: Sequence[Pattern], store: ScanStore) -> Key
         triggers=tuple(
             ExampleTrigger(cut(one.before, BEFORE), one.last, one.next)
             for one in (triggers[rank - 1] for rank in sorted(first.ranks)[:TRIGGERS])
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class AnnotatedTrigger:
+    """A trigger with the numbers of the patterns that cover it, from 1."""
+
+    trigger: ExampleTrigger
+    patterns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AnnotatedKey:
+    """Table 3: one key with its patterns in order and every trigger that the annotator saw."""
+
+    key: Address
+    patterns: tuple[Pattern, ...]
+    triggers: tuple[AnnotatedTrigger, ...]
+
+
+def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | None:
+    """The drawn key with patterns of both kinds, if any has, whose patterns cover most triggers."""
+    by_key: dict[Address, list[Pattern]] = {}
+    for pattern in study.records:
+        if pattern.key is not None:
+            by_key.setdefault(pattern.key, []).append(pattern)
+
+    def merit(key: Address) -> tuple[int, int]:
+        patterns = by_key[key]
+        covered = {rank for pattern in patterns for rank in pattern.ranks}
+        return len({pattern.kind for pattern in patterns}), len(covered)
+
+    best = min(by_key, key=lambda key: (*(-one for one in merit(key)), key), default=None)
+    if best is None:
+        return None
+    patterns = tuple(by_key[best])
+    return AnnotatedKey(
+        best,
+        patterns,
+        tuple(
+            AnnotatedTrigger(
+                ExampleTrigger(cut(one.before, BEFORE), one.last, one.next),
+                tuple(n for n, pattern in enumerate(patterns, 1) if rank in pattern.ranks),
+            )
+            for rank, one in enumerate(store.triggers(best)[:TRIGGERS_SHOWN], 1)
         ),
     )
 

@@ -13,14 +13,16 @@ from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, composition
 from ffmem.analyses.last_layer import LastLayer, last_layer
 from ffmem.analyses.lenses import Lenses, lenses
+from ffmem.analyses.membership import Membership, membership
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
+from ffmem.analyses.suppression import Suppression, suppression
 from ffmem.analyses.values import Values, summarise
 from ffmem.analyses.weights import Weights, summarise_weights
 from ffmem.corpus.sources import digest
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
-from ffmem.patterns.embeddings import WordStates
+from ffmem.patterns.embeddings import WordContexts
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.version import VERSION
 
@@ -123,8 +125,20 @@ def _composition_figures() -> Figures:
     return module
 
 
+def _suppression_figures() -> Figures:
+    from ffmem.figures import suppression as module
+
+    return module
+
+
 def _refinement_figures() -> Figures:
     from ffmem.figures import refinement as module
+
+    return module
+
+
+def _membership_figures() -> Figures:
+    from ffmem.figures import membership as module
 
     return module
 
@@ -139,10 +153,13 @@ ANALYSES: dict[str, Analysis] = {
     "patterns": Analysis(
         PatternResults,
         lambda s: patterns_by_rule(
-            s.store, lambda found: WordStates(s.model, found), s.sizes.pattern_keys, s.seed
+            s.store,
+            lambda found: WordContexts.of_scan(s.store, found),
+            s.sizes.pattern_keys,
+            s.seed,
         ),
         "keys",
-        lambda w: Cost(1500 * w.tokens_per_sentence, 0, 10 + 0.4 * w.layers * w.sizes.pattern_keys),
+        lambda w: Cost(0, 0, 15 + 0.3 * w.layers * w.sizes.pattern_keys),
         ("pattern_keys",),
         _patterns_figures,
     ),
@@ -170,7 +187,11 @@ ANALYSES: dict[str, Analysis] = {
             s.model, s.store, s.sample, s.generator, (s.sizes.lens_memories, LENS_PREFIXES)
         ),
         "values",
-        lambda w: Cost(5 * w.layers * w.prefix * w.sizes.lens_memories, 3 * w.memories, 2),
+        lambda w: Cost(
+            5 * w.layers * w.prefix * w.sizes.lens_memories + 1500 * w.prefix,
+            4 * w.memories + 1000 * w.layers,
+            2,
+        ),
         ("sample", "lens_memories"),
         _lenses_figures,
     ),
@@ -193,6 +214,15 @@ ANALYSES: dict[str, Analysis] = {
         _composition_figures,
         ("sample",),
     ),
+    "suppression": Analysis(
+        Suppression,
+        lambda s: suppression(s.model, s.reading, s.generator),
+        "composition",
+        lambda _: Cost(seconds=1),
+        ("sample",),
+        _suppression_figures,
+        ("sample",),
+    ),
     "refinement": Analysis(
         Refinement,
         lambda s: refinement(s.reading, s.model.vocab_size, s.generator),
@@ -209,6 +239,14 @@ ANALYSES: dict[str, Analysis] = {
         lambda _: Cost(seconds=1),
         ("sample",),
         arrays=("sample",),
+    ),
+    "membership": Analysis(
+        Membership,
+        lambda s: membership(s.model, s.store, s.sample, s.generator, s.valid is not None),
+        "keys",
+        lambda w: Cost(600 * w.prefix, 0, 2),
+        ("sample",),
+        _membership_figures,
     ),
     "causal": Analysis(
         Causal,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ffmem.patterns.clusters import content_words
+from ffmem.patterns.clusters import NO_WORDS, DressedKey, content_words
 from ffmem.patterns.prefixes import Prefix
 
 
@@ -70,3 +70,8 @@ def embedding(found: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Ten
             for prefix, gone in zip(found, removed, strict=True)
         ]
     )
+
+
+def dressed(shown: Sequence[Prefix]) -> DressedKey:
+    """A control key that loses no word."""
+    return shown, [NO_WORDS] * len(shown)

@@ -8,6 +8,7 @@ from ffmem.analyses.causal import (
     Causal,
     CausalSize,
     causal,
+    other_memories,
     quiet_places,
     random_live_cells,
     trigger_places,
@@ -15,6 +16,7 @@ from ffmem.analyses.causal import (
 from ffmem.analyses.inputs.next_token_effects import last_coefficients, next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.memories.edits import Edit, edited
+from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import lines, sentences_of
@@ -107,3 +109,23 @@ def test_controls_do_not_fire_the_cell(scanned_toy: Scanned) -> None:
     for row, owner in enumerate(quiet.owners.tolist()):
         sign = -1 if cells[owner].sign == "-" else 1
         assert sign * float(m[row, cells[owner].index]) <= 1e-5
+
+
+def test_the_other_memory_is_the_one_of_most_nearly_equal_strength(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    cells = random_live_cells(store, 2, 4, torch.Generator().manual_seed(1))
+    places = trigger_places(store, cells, 3)
+    edits, ratio = other_memories(model, cells, places)
+    lengths = value_vectors(model.layer(2)).norm(dim=1)
+    strength = last_coefficients(model, 2, places.prefixes).abs() * lengths
+    ratios = []
+    for row, (edit, owner) in enumerate(zip(edits, places.owners.tolist(), strict=True)):
+        own = float(strength[row, cells[owner].index])
+        others = [
+            abs(float(one) - own) for i, one in enumerate(strength[row]) if i != cells[owner].index
+        ]
+        assert edit.address.index != cells[owner].index
+        gap = abs(float(strength[row, edit.address.index]) - own)
+        assert gap == pytest.approx(min(others), abs=1e-6)
+        ratios.append(float(strength[row, edit.address.index]) / own)
+    assert min(ratios) - 1e-5 <= ratio <= max(ratios) + 1e-5

@@ -4,7 +4,17 @@ import torch
 
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
-from ffmem.analyses.lenses import MEASURED, lenses, lenses_of, measured_effects
+from ffmem.analyses.lenses import (
+    LEARNED,
+    MEASURED,
+    fit_map,
+    learn_lens,
+    lenses,
+    lenses_of,
+    measured_effects,
+    scanned_states,
+)
+from ffmem.figures.lenses import learned_chart
 from ffmem.memories.projection import Lens, logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -41,6 +51,8 @@ def test_static_lenses_are_those_of_the_slow_way(scanned_toy: Scanned) -> None:
         if row.lens == MEASURED:
             assert row.agreement.n == 4
             continue
+        if row.lens == LEARNED:
+            continue
         following = trigger_tokens(store, row.layer).next[:, 0].tolist()
         values = value_vectors(model.layer(row.layer))
         least = most = count = 0
@@ -64,3 +76,49 @@ def test_forcing_a_planted_memory_shows_its_token(planted: Planted) -> None:
     changes = torch.cat(list(measured_effects(model, store, (3, cells), sample, how)))
     found = changes.argmax(dim=1).tolist()
     assert found == [promised for _, promised in memories.values()]
+
+
+def planted_states(model: LanguageModel, turned: bool) -> dict[int, torch.Tensor]:
+    """Last states that a head can tell apart, and first ones: the same turned, or others."""
+    draw = torch.Generator().manual_seed(0)
+    ends = 3 * torch.randn(600, model.hidden_size, generator=draw)
+    turn = torch.linalg.qr(torch.randn(model.hidden_size, model.hidden_size, generator=draw)).Q
+    other = torch.randn(ends.shape, generator=draw)
+    return {1: (ends + 1) @ turn if turned else other, len(model.layers): ends}
+
+
+def test_a_learned_lens_finds_a_hidden_turn_and_nothing_where_there_is_nothing(
+    relu: LanguageModel,
+) -> None:
+    draw = torch.Generator().manual_seed(1)
+    fit, learned = learn_lens(relu, 1, planted_states(relu, turned=True), draw)
+    assert fit.fitted_on == 480
+    assert fit.learned.n == fit.identity.n == fit.shuffled.n == 120
+    assert fit.learned.low > 0.8
+    assert fit.identity.high < fit.learned.low
+    assert fit.shuffled.high < fit.learned.low
+    fit, _ = learn_lens(relu, 1, planted_states(relu, turned=False), draw)
+    assert fit.learned.low <= fit.shuffled.high
+    ends = planted_states(relu, turned=True)
+    assert torch.allclose(
+        learned(ends[1][:3]) - learned(ends[1][:3] * 0), learned.move(ends[1][:3]), atol=1e-4
+    )
+
+
+def test_a_map_of_equal_states_changes_nothing() -> None:
+    states = torch.randn(50, 8, generator=torch.Generator().manual_seed(2))
+    found = fit_map(states, states)
+    torch.testing.assert_close(found(states), states, rtol=1e-5, atol=1e-5)
+
+
+def test_every_layer_has_a_learned_lens_beside_its_controls(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    states = scanned_states(model, store, torch.Generator().manual_seed(0))
+    assert len({len(part) for part in states.values()}) == 1
+    sample = draw_sample([sentences_of(model, lines(20, 5))], 10)
+    found = lenses(model, store, sample, torch.Generator().manual_seed(0), (2, 1))
+    assert [fit.layer for fit in found.fits] == list(store.memories)
+    assert found.fits[-1].learned.estimate == found.fits[-1].identity.estimate == 1.0
+    assert {row.layer for row in found.rows if row.lens == LEARNED} == set(store.memories)
+    rows = learned_chart(found).to_dict()["data"]["values"]
+    assert len(rows) == 3 * len(found.fits)

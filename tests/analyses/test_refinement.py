@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ffmem.analyses import last_layer as last_layer_module
 from ffmem.analyses.inputs.layer_readings import (
     NO_CHANGE,
     UNKNOWN,
@@ -265,3 +266,20 @@ def test_the_judge_calls_few_random_pairs_related(relu: LanguageModel) -> None:
     assert near == 0.05  # of random pairs, a share x of the vocabulary holds a share x
     by_distance = [r for r in Judge(relu, near).reasons(pairs[0], pairs[1]) if r.startswith("near")]
     assert len(by_distance) <= 0.07 * 400
+
+
+def test_the_share_by_chance_is_of_pairs_that_did_not_set_the_distance(
+    refined: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, reading, _ = refined
+    sets: list[int] = []
+    calibrate = last_layer_module.calibrate_nearness
+
+    def note(model: LanguageModel, one: torch.Tensor, other: torch.Tensor) -> float:
+        sets.append(len(one))
+        return calibrate(model, one, other)
+
+    monkeypatch.setattr(last_layer_module, "calibrate_nearness", note)
+    found = last_layer(model, reading, torch.Generator().manual_seed(0))
+    assert sets[0] + found.shuffled.n <= found.found
+    assert found.shuffled.n >= found.found // 2

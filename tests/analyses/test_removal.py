@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,14 @@ from ffmem.analyses.inputs.shortened_prefixes import (
     ShortenedSentence,
     coefficients,
 )
-from ffmem.analyses.removal import Variant, _random_tokens, _triggers, removal, saliency
+from ffmem.analyses.removal import (
+    Removal,
+    Variant,
+    _random_tokens,
+    _triggers,
+    removal,
+    saliency,
+)
 from ffmem.figures.removal import removal_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
@@ -71,10 +79,11 @@ def test_the_layers_numbers_are_those_of_one_prefix_at_a_time(
 ) -> None:
     found = removal(relu, relu_store, keys=5, top=4, seed=3)
     for layer in found.layers:
-        changes: dict[str, list[float]] = {"first": [], "last": []}
+        changes: dict[str, list[float]] = {"first": [], "last": [], "random": []}
         short = 0
         for name in found.drawn[layer.layer]:
             key = Address.parse(name)
+            gone = dict(random_removals(relu_store, found, key))
             for trigger in relu_store.triggers(key)[:4]:
                 ids = relu_store.sentences.token_ids(
                     relu_store.sentences.row(trigger.sentence)
@@ -84,13 +93,28 @@ def test_the_layers_numbers_are_those_of_one_prefix_at_a_time(
                     short += 1
                     continue
                 before = slowly(relu, key, ids)
-                for kind, left in (("first", ids[1:]), ("last", ids[:-1])):
+                place = gone[trigger.sentence, trigger.position] - 1
+                without = ids[:place] + ids[place + 1 :]
+                for kind, left in (("first", ids[1:]), ("last", ids[:-1]), ("random", without)):
                     changes[kind].append(100 * (slowly(relu, key, left) - before) / before)
         assert (layer.triggers, layer.short) == (len(changes["last"]), short)
         assert layer.first.mean.estimate == pytest.approx(np.mean(changes["first"]), abs=0.01)
         assert layer.last.mean.estimate == pytest.approx(np.mean(changes["last"]), abs=0.01)
+        assert layer.random.mean.estimate == pytest.approx(np.mean(changes["random"]), abs=0.01)
         assert layer.last.mean.low <= layer.last.mean.estimate <= layer.last.mean.high
         assert sum(decile.n > 0 for decile in layer.deciles) > 3
+
+
+def random_removals(
+    store: ScanStore, found: Removal, key: Address
+) -> Iterator[tuple[tuple[int, int], int]]:
+    """The token (from 1) drawn for each trigger of a key, by sentence and position."""
+    keys = [Address.parse(name) for names in found.drawn.values() for name in names]
+    triggers = _triggers(store, keys, found.top)
+    drawn = _random_tokens(triggers, found.seed, found.variant.interior)
+    for row in np.flatnonzero(triggers.key == keys.index(key)):
+        number = int(store.sentences.numbers[triggers.sentence[row]])
+        yield (number, int(triggers.position[row])), int(drawn[row])
 
 
 def test_the_same_seed_draws_the_same_keys_and_another_seed_others(

@@ -11,8 +11,14 @@ from ffmem.analyses.controls import (
     untrained_model,
 )
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
-from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values, ranks_by_counting
+from ffmem.analyses.inputs.value_rankings import (
+    LayerValueRankings,
+    other_keys_tokens,
+    rank_values,
+    ranks_by_counting,
+)
 from ffmem.analyses.values import Values, exclusions, summarise
+from ffmem.figures.values import mass_chart
 from ffmem.memories.projection import logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -166,3 +172,48 @@ def test_an_untrained_model_has_the_shape_and_none_of_the_weights(relu: Language
     assert torch.equal(one.layers[0].values, same.layers[0].values)
     assert not torch.equal(one.layers[0].values, other.layers[0].values)
     assert not torch.equal(one.layers[0].values, relu.layers[0].values)
+
+
+def test_mass_counts_each_next_token_once(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    parts, found = read(model, store)
+    for part in parts:
+        foreign = other_keys_tokens(part.triggers.next, part.layer)
+        for cell in range(0, len(part.top), 11):
+            address = store.cells.in_layer(part.layer, [cell])[0]
+            value = value_vectors(model.layer(part.layer))[address.index]
+            chances = logits(model, -value if address.sign == "-" else value, "piece").softmax(0)
+            for tokens, mass in ((part.triggers.next, part.mass), (foreign, part.shuffled_mass)):
+                known = {token for token in tokens[cell].tolist() if token >= 0}
+                expected = float(chances[list(known)].sum()) if known else float("nan")
+                assert float(mass[cell]) == pytest.approx(expected, rel=1e-4, nan_ok=True)
+    assert len(found.mass) == len(found.agreement)
+
+
+def test_another_keys_tokens_are_dealt_among_live_keys_and_nobody_keeps_its_own() -> None:
+    following = torch.tensor([[1, 2], [-1, -1], [3, -1], [4, 5]])
+    found = other_keys_tokens(following, 0)
+    assert found[1].tolist() == [-1, -1]
+    assert sorted(found[[0, 2, 3]].tolist()) == [[1, 2], [3, -1], [4, 5]]
+    assert all(found[row].tolist() != following[row].tolist() for row in (0, 2, 3))
+
+
+def test_planted_values_hold_what_follows_their_triggers_and_random_ones_do_not(
+    planted: Planted, scanned_toy: Scanned
+) -> None:
+    model, store, _ = planted
+    _, found = read(model, store)
+    (layer,) = (row for row in found.mass if row.layer == 3)
+    assert layer.difference.low > 0
+    assert layer.greater.estimate == 1.0
+    _, chance = read(*scanned_toy)  # random weights
+    for row in chance.mass:
+        assert row.greater.low < 0.5 + 0.1
+        assert row.difference.low < row.own.estimate / 2
+
+
+def test_every_layers_mass_is_drawn_beside_its_control(scanned_toy: Scanned) -> None:
+    _, found = read(*scanned_toy)
+    rows = mass_chart(found).to_dict()["data"]["values"]
+    assert {row["series"] for row in rows} == {"own triggers", "keys shuffled"}
+    assert len(rows) == 2 * len(found.mass)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.cli import main as cli
+from ffmem.models.loading import load
 from tests.near_ties import assert_best
 
 
@@ -40,6 +41,11 @@ def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[
     assert code == 0
     assert (facts["layers"], facts["memories in all"], facts["activation"]) == (3, "192", "relu")
     assert max(facts["identity errors"].values()) <= 1e-5
+    block = load("tiny:opt").model.model.decoder.layers[0]
+    inside = sum(p.numel() for one in (block.fc1, block.fc2) for p in one.parameters())
+    attention = sum(p.numel() for p in block.self_attn.parameters())
+    share = inside / (inside + attention)
+    assert json.loads(out)["of the blocks alone"].startswith(f"{share:.0%} feed-forward")
     code, out, _ = run(capsys, "inspect", "tiny:llama")
     assert "a memory is two cells" in out
     assert "r + y = o" in out

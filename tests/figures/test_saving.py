@@ -4,7 +4,9 @@ import csv
 import json
 from pathlib import Path
 
+from ffmem.analyses.composition import Composition, LayerActivity
 from ffmem.figures import style
+from ffmem.figures.composition import active_chart
 from ffmem.figures.saving import picture, rows_of, save
 
 ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}]
@@ -51,3 +53,15 @@ def test_a_legend_has_as_many_columns_as_fit() -> None:
     assert short["legend"]["columns"] == 3
     long = style.series("series", ["x" * 80, "y"]).to_dict()
     assert long["legend"]["columns"] == 1
+
+
+def test_gates_are_not_called_coefficients() -> None:
+    interval = (0.0,) * 5
+    row = LayerActivity(1, 4, interval, interval, interval, interval, 0.0, 0.0, 0.0)
+    words = {}
+    for gated in (False, True):
+        result = Composition((row,), (), (), (), (), 3, 0, gated)
+        words[gated] = " ".join(active_chart(result).to_dict()["title"]["subtitle"])
+    assert "coefficient above zero" in words[False]
+    assert "gate is on" in words[True]
+    assert "coefficient" not in words[True]

@@ -10,14 +10,21 @@ from ffmem.errors import StoreError
 from ffmem.figures.patterns import patterns_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
-from ffmem.patterns.analysis import patterns_by_rule
+from ffmem.patterns.analysis import near_misses, patterns_by_rule, removed_alike
 from ffmem.patterns.clusters import content_words
-from ffmem.patterns.embeddings import WordStates
-from ffmem.patterns.prefixes import prefix_at, random_prefixes, trigger_prefixes
+from ffmem.patterns.embeddings import WordContexts, WordStates
+from ffmem.patterns.prefixes import (
+    CONTROLS,
+    PseudoKeys,
+    prefix_at,
+    random_prefixes,
+    trigger_prefixes,
+)
+from ffmem.patterns.rule_annotator import RuleAnnotator
 from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
-from tests.analyses.planted import filler
+from tests.analyses.planted import NEWS, WAR, filler, prefixes
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +68,16 @@ def test_states_of_words_are_those_of_the_prefix_read_alone(
         assert torch.allclose(mean, expected, atol=1e-4)
 
 
-def test_a_study_counts_every_key_and_carries_its_controls(
-    relu: LanguageModel, store: ScanStore
-) -> None:
-    study = patterns_by_rule(store, lambda background: WordStates(relu, background), keys=4)
+def test_a_study_counts_every_key_and_carries_its_controls(store: ScanStore) -> None:
+    study = patterns_by_rule(store, lambda counted: WordContexts.of_scan(store, counted), keys=4)
     assert [layer.keys for layer in study.summary.layers] == [4, 4, 4]
     known = [Address.parse(name) for names in study.drawn.values() for name in names]
     seen = sum(min(25, len(store.triggers(key))) for key in known)
     assert study.summary.overall.triggers == seen
-    assert {control.kind: control.false_patterns.n for control in study.controls} == {
-        "random": 12,
-        "matched": 12,
-    }
+    counts = {control.kind: control.false_patterns.n for control in study.controls}
+    assert counts == dict.fromkeys(CONTROLS, 12)
+    assert study.semantic_keys is not None
+    assert study.semantic_keys.n == sum(layer.keys for layer in study.summary.layers)
     assert all(control.false_patterns.estimate <= 0.25 for control in study.controls)
     assert {record.key for record in study.records} <= set(known)
     assert {row.on for row in study.held_out} >= {"keys"}
@@ -80,6 +85,69 @@ def test_a_study_counts_every_key_and_carries_its_controls(
     assert len(bars) == 3 * 4
     for layer in (1, 2, 3):
         assert sum(b["share"] for b in bars if b["layer"] == layer) == pytest.approx(1)
+
+
+def test_strangers_are_triggers_of_as_many_keys_of_the_layer(store: ScanStore) -> None:
+    pseudo = PseudoKeys(random_prefixes(store, 500, 0), seed=0, shown=8)
+    found = pseudo.strangers(2, store)
+    assert (found.kind, len(found.shown)) == ("strangers", 8)
+    of_key = {
+        key: {(p.sentence, len(p.ids)) for p, _ in trigger_prefixes(store, key)[:8]}
+        for key in store.cells.in_layer(2, list(range(store.memories[2])))
+    }
+    for prefix in found.shown:
+        assert any((prefix.sentence, len(prefix.ids)) in those for those in of_key.values())
+    assert len({prefix.sentence for prefix in found.shown}) == 8
+    most = max(
+        sum((p.sentence, len(p.ids)) in those for p in found.shown) for those in of_key.values()
+    )
+    assert most < 8  # not one key's
+
+
+def test_near_misses_are_the_strongest_of_the_sample_below_the_triggers(store: ScanStore) -> None:
+    key = Address(2, 5)
+    triggers = [prefix for prefix, _ in trigger_prefixes(store, key)]
+    found = near_misses(store, key, triggers)
+    sample = trigger_prefixes(store, key, "sample")
+    assert 0 < len(found) <= -(-len(sample) // 4)
+    assert not set(found) & set(triggers)
+    coefficients = dict(sample)
+    weakest = min(coefficients[prefix] for prefix in found)
+    others = [c for p, c in sample if p not in triggers and p not in found]
+    assert all(coefficient <= weakest for coefficient in others)
+
+
+def test_controls_lose_words_as_far_from_their_end_as_the_triggers_do() -> None:
+    draw = random.Random(3)
+    surface = RuleAnnotator(Background.of(prefixes([filler(draw) for _ in range(300)])))
+    triggers = prefixes([[*filler(draw), "press"] for _ in range(25)], 1_000)
+    shown = prefixes([filler(draw) for _ in range(25)], 2_000)
+    removed = surface.shared_words(triggers)
+    assert all(
+        len(trigger.words) - 1 in gone for trigger, gone in zip(triggers, removed, strict=True)
+    )
+    for prefix, gone in zip(shown, removed_alike(shown, surface, triggers, removed), strict=True):
+        assert len(prefix.words) - 1 in gone
+    assert removed_alike(shown, surface, [], []) == surface.shared_words(shown)
+
+
+def test_words_that_keep_the_same_company_are_near_and_others_are_not() -> None:
+    """The embedding knows nothing but the text: two made-up topics, words of each side by side."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.sample(draw.choice((WAR, NEWS)), 6)) for _ in range(400)]
+    background = Background.of(prefixes([text.split() for text in texts]))
+    embed = WordContexts(texts, background)
+    one, same, other = prefixes([WAR[:4], WAR[5:9], NEWS[:4]])
+    vectors = torch.nn.functional.normalize(embed([one, same, other], [frozenset()] * 3), dim=1)
+    assert vectors[0] @ vectors[1] > 0.7
+    assert vectors[0] @ vectors[2] < 0.4
+    gone = embed([one], [frozenset(range(4))])
+    assert not gone.any()  # nothing is left once its words are removed
+    shuffled = [word for text in texts for word in text.split()]
+    draw.shuffle(shuffled)
+    mixed = WordContexts([" ".join(shuffled[i : i + 6]) for i in range(0, 2400, 6)], background)
+    vectors = torch.nn.functional.normalize(mixed([one, same, other], [frozenset()] * 3), dim=1)
+    assert abs(float(vectors[0] @ vectors[1] - vectors[0] @ vectors[2])) < 0.4
 
 
 def test_too_little_text_is_refused(relu: LanguageModel, relu_store: ScanStore) -> None:

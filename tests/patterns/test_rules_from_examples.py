@@ -13,7 +13,7 @@ from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern
 from ffmem.patterns.rule_annotator import RuleAnnotator, rules_from_examples
 from ffmem.patterns.surface_patterns import Background
-from tests.analyses.planted import NEWS, PLAIN, WAR, about, embedding, filler, prefixes
+from tests.analyses.planted import NEWS, PLAIN, WAR, about, dressed, embedding, filler, prefixes
 
 KEY = Address(3, 7)
 EVERY = tuple(range(1, 26))
@@ -32,8 +32,10 @@ def corpus() -> list[Prefix]:
 def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
-    keys = [pseudo.random(1).shown for _ in range(100)]
-    return RuleAnnotator(background, ClusterFinder.calibrate(embedding, background, corpus, keys))
+    keys = [dressed(pseudo.random(1).shown) for _ in range(100)]
+    return RuleAnnotator(
+        background, ClusterFinder.calibrate(embedding, background, corpus, {"random": keys})
+    )
 
 
 def said(kind: str, ranks: tuple[int, ...]) -> Pattern:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as html_escapes
 import json
 import re
+from collections import defaultdict
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,12 +15,14 @@ from typing import Any
 import pytest
 
 from ffmem.analyses.statistics import wilson
+from ffmem.patterns.record import Pattern
 from ffmem.report.build import SECTIONS, build, figure_texts, judge
 from ffmem.report.comparison import compare, write_comparison
+from ffmem.report.examples import annotated_key
 from ffmem.report.opening import FIGURES
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
-from ffmem.report.report_writer import html, script_source
+from ffmem.report.report_writer import html, render, script_source
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
 
@@ -213,3 +216,27 @@ def test_two_studies_stand_side_by_side(toy_study: Study, gated_study: Study, tm
 def test_studies_of_one_model_are_told_apart_by_folder(toy_study: Study) -> None:
     labels = [side.label for side in compare([toy_study, toy_study]).sides]
     assert labels == ["tiny:opt (opt)"] * 2
+
+
+def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(toy_study: Study) -> None:
+    result = toy_study.result("patterns")
+    key = toy_study.store.cells.in_layer(2, [5])[0]
+    triggers = toy_study.store.triggers(key)[:25]
+    patterns = (
+        Pattern(key, "ends with one", "shallow", (1, 2, 3), "rules"),
+        Pattern(key, "about: a, b, c", "semantic", (2, 3, 4, 5), "rules"),
+    )
+    other = Pattern(
+        toy_study.store.cells.in_layer(1, [0])[0], "more", "shallow", (1, 2, 3), "rules"
+    )
+    found = annotated_key(replace(result, records=(other, *patterns)), toy_study.store)
+    assert found is not None
+    assert found.key == key
+    assert [row.patterns for row in found.triggers[:6]] == [(1,), (1, 2), (1, 2), (2,), (2,), ()]
+    assert [row.trigger.next for row in found.triggers] == [one.next for one in triggers]
+    assert annotated_key(replace(result, records=()), toy_study.store) is None
+    report = replace(build(toy_study), annotated=found)
+    for template in ("report.md.j2", "report.html.j2"):
+        text = render(template, report=report, pictures=defaultdict(str), script="")
+        assert "about: a, b, c" in text
+        assert "1, 2" in text

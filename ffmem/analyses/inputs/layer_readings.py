@@ -76,7 +76,9 @@ class Coefficients:
     `matches_*` count the memories whose own top token is top(y) or top(o): of all memories, or of
     the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
     opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
-    counts memories with c > ||r||.
+    counts memories with c > ||r||. `right_memory` is the strongest active memory that says the
+    token that follows, `foreign_memory` the token that follows the next prefix of the sample; NONE
+    where there is none.
     """
 
     active: Tensor
@@ -89,6 +91,8 @@ class Coefficients:
     matches_o_active: Tensor
     matches_y_scaled: Tensor
     stronger_than_residual: Tensor
+    right_memory: Tensor
+    foreign_memory: Tensor
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,13 @@ def record_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDG
         for convention in chosen:
             kept[convention.name].append(predictions_of(model, readings, convention))
         default = kept[chosen[0].name][-1]
-        kept["coefficients"].append(coefficient_statistics(readings, banks, limits, default))
+        wanted = {
+            "y": default["feedforward"],
+            "o": default["output"],
+            "gold": sample.gold[batch.rows, None].expand(-1, len(banks)),
+            "foreign": foreign_gold(sample.gold)[batch.rows, None].expand(-1, len(banks)),
+        }
+        kept["coefficients"].append(coefficient_statistics(readings, banks, limits, wanted))
         kept["model"][-1]["strongest"] = strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _join(parts, order) for name, parts in kept.items()}
@@ -296,14 +306,16 @@ def coefficient_statistics(
     readings: Sequence[LayerRecord],
     banks: Sequence[_Bank],
     limits: Sequence[float],
-    predictions: dict[str, Tensor],
+    wanted: dict[str, Tensor],
 ) -> dict[str, Tensor]:
-    """The fields of Coefficients for the rows of one reading, each [row, layer]."""
+    """The fields of Coefficients for the rows of one reading, each [row, layer].
+
+    `wanted` are the tokens [row, layer] that memories may say, by name.
+    """
     layers = []
     for place, (reading, bank, limit) in enumerate(zip(readings, banks, limits, strict=True)):
         tokens = {
-            name: predictions[field][:, place, None].to(reading.m.device)
-            for name, field in (("y", "feedforward"), ("o", "output"))
+            name: those[:, place, None].to(reading.m.device) for name, those in wanted.items()
         }
         layers.append(_layer_statistics(reading, bank, limit, tokens))
     return _stack(layers)
@@ -331,4 +343,18 @@ def _layer_statistics(
         "matches_o_active": (same["o"] & on).sum(dim=1),
         "matches_y_scaled": ((scaled == tokens["y"]) & (m != 0)).sum(dim=1),
         "stronger_than_residual": (strength > reading.r.float().norm(dim=1)[:, None]).sum(dim=1),
+        "right_memory": _strongest(strength, same["gold"] & on),
+        "foreign_memory": _strongest(strength, same["foreign"] & on),
     }
+
+
+def _strongest(strength: Tensor, among: Tensor) -> Tensor:
+    """The strongest memory [row] of those marked in [row, memory]; NONE where none is."""
+    index = strength.masked_fill(~among, -1).argmax(dim=1)
+    return index.masked_fill(~among.any(dim=1), NONE)
+
+
+def foreign_gold(gold: Tensor) -> Tensor:
+    """The token that follows the next prefix of the sample; NONE where that is the own one."""
+    other = gold.roll(-1)
+    return other.masked_fill(other == gold, NONE)

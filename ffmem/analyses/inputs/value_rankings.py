@@ -28,7 +28,9 @@ class LayerValueRankings:
 
     Rows are cells; in a gated layer the + cells come first, then the - cells, whose value is the
     opposite. `ranks` [cell, slot] are those of `triggers.next` under the value, 0 the best and -1
-    where there is no token; `shuffled_ranks` [cell] those of another key's next token.
+    where there is no token; `shuffled_ranks` [cell] those of another key's next token. `mass`
+    [cell] is what softmax(v E) gives to the next tokens of all triggers together, each token once,
+    and `shuffled_mass` what it gives to those of another key; NaN where there are none.
     """
 
     layer: int
@@ -39,6 +41,8 @@ class LayerValueRankings:
     ranks: Tensor
     shuffled_next: Tensor
     shuffled_ranks: Tensor
+    mass: Tensor
+    shuffled_mass: Tensor
 
     def groups(self) -> list[tuple[Group, slice]]:
         """The cells that numbers are given for: all, and in a gated layer each sign too."""
@@ -68,24 +72,65 @@ def rank_values(
         other = shuffle_rows(triggers.next[:, 0], generator)
         values = cell_values(model.layer(number), store.cells.signed)
         wanted = torch.cat([triggers.next, other[:, None]], dim=1)
-        top, probability, ranks = _project(model, values, wanted, lens)
+        top, probability, ranks, mass, by_chance = _project(
+            model, values, wanted, other_keys_tokens(triggers.next, number), lens
+        )
         yield LayerValueRankings(
-            number, store.cells, top, probability, triggers, ranks[:, :-1], other, ranks[:, -1]
+            number,
+            store.cells,
+            top,
+            probability,
+            triggers,
+            ranks[:, :-1],
+            other,
+            ranks[:, -1],
+            mass,
+            by_chance,
         )
 
 
+def other_keys_tokens(following: Tensor, seed: int) -> Tensor:
+    """The next tokens [cell, slot] of another live key of the layer; those of a dead key stay."""
+    alive = (following >= 0).any(dim=1).nonzero().flatten()
+    order = alive[torch.randperm(len(alive), generator=torch.Generator().manual_seed(seed))]
+    found = following.clone()
+    found[order] = following[order.roll(1)]  # round a ring, so that no key has its own
+    return found
+
+
 def _project(
-    model: LanguageModel, values: Tensor, wanted: Tensor, lens: Lens
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(top token, its probability, ranks of the wanted tokens) of every value, on the CPU."""
+    model: LanguageModel, values: Tensor, wanted: Tensor, foreign: Tensor, lens: Lens
+) -> tuple[Tensor, ...]:
+    """Of every value, on the CPU: its top token, the probability of it, ranks of wanted tokens.
+
+    Then the mass on the wanted tokens, without the last one of each row, and on the foreign ones.
+    """
     found: list[tuple[Tensor, ...]] = []
     for part, scores in in_chunks(model, values, "piece", lens):
         top = best(scores)
-        certain = (scores.gather(1, top[:, None])[:, 0] - scores.logsumexp(dim=1)).exp()
-        ranks = ranks_by_counting(scores, wanted[part].to(scores.device))
-        found.append((top.cpu(), certain.cpu(), ranks.cpu()))
-    top, certain, ranks = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return top, certain, ranks
+        total = scores.logsumexp(dim=1)
+        certain = (scores.gather(1, top[:, None])[:, 0] - total).exp()
+        targets = wanted[part].to(scores.device)
+        ranks = ranks_by_counting(scores, targets)
+        masses = (
+            mass_on(scores, total, tokens)
+            for tokens in (targets[:, :-1], foreign[part].to(scores.device))
+        )
+        found.append(tuple(one.cpu() for one in (top, certain, ranks, *masses)))
+    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
+
+def mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
+    """The probability [row] of the tokens [row, token] together, each once; NaN where none is.
+
+    `total` is the logsumexp of each row of scores; a token below zero is none.
+    """
+    ordered = tokens.sort(dim=1).values
+    again = torch.zeros_like(ordered, dtype=torch.bool)
+    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    chances = (scores.gather(1, ordered.clamp(min=0)) - total[:, None]).exp()
+    mass = chances.masked_fill(again | (ordered < 0), 0).sum(dim=1)
+    return mass.masked_fill((ordered < 0).all(dim=1), torch.nan)
 
 
 def ranks_by_counting(scores: Tensor, wanted: Tensor) -> Tensor:

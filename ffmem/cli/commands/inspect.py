@@ -56,6 +56,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
     sizes = sorted({layer.memories for layer in layers})
     all_parameters = sum(parameter.numel() for _, parameter in own_parameters(model.model))
     inside = sum(layer.parameters for layer in layers)
+    blocks = sum(layer.block_parameters for layer in layers)
     forms = sorted({layer.form for layer in layers})
     devices = " and ".join(sorted(map(str, model.devices)))
     return {
@@ -75,6 +76,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "embeddings": embeddings(model),
         "vocabulary": f"{model.vocab_size:,} tokens",
         "parameters": f"{all_parameters:,}, {inside / all_parameters:.0%} in feed-forward layers",
+        "of the blocks alone": f"{inside / blocks:.0%} feed-forward, the rest attention",
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),
     }

@@ -24,6 +24,7 @@ from ffmem.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from ffmem.analyses.statistics import Interval
     from ffmem.annotations.scoring import AnnotatorPatterns
     from ffmem.patterns.analysis import ControlRate, PatternResults
     from ffmem.patterns.record import Summary
@@ -79,7 +80,7 @@ def patterns(  # noqa: PLR0913 - one parameter an option
         made = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
         made["scan"] = store.manifest.key.digest
     print_summary(study.summary)
-    print_controls(study.controls)
+    print_controls(study.controls, getattr(study, "semantic_keys", None))
     print_held_out(study.held_out)
     save(folder, name, study, made)
 
@@ -92,10 +93,10 @@ def by_rule(
     from ffmem.studies.inputs import Sizes, StudyInputs
     from ffmem.studies.registry import ANALYSES, result_key
 
-    if options["embedding"]:
-        made = {"embedding": options["embedding"], "pattern_keys": keys, "seed": seed}
+    if (name := options["embedding"]) != "text":
+        made = {"embedding": name, "pattern_keys": keys, "seed": seed}
         made["scan"] = store.manifest.key.digest
-        return patterns_by_rule(store, embedder(store, options), keys, seed), made
+        return patterns_by_rule(store, embedder(store, options), keys, seed, name), made
     model = model_for(store, options)
     subject = StudyInputs(model, store, Sizes(pattern_keys=keys), seed=seed)
     return ANALYSES["patterns"].run(subject), result_key("patterns", subject)
@@ -130,13 +131,32 @@ def print_summary(summary: Summary) -> None:
     )
 
 
-def print_controls(controls: Sequence[ControlRate]) -> None:
-    """The false-pattern rate on control keys."""
+def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = None) -> None:
+    """The false-pattern rate on control keys, and the semantic share beside the hardest ones'."""
+    from ffmem.patterns.analysis import BAR, hardest_control
+
     for control in controls:
         rate = control.false_patterns
         click.echo(
-            f"control keys of {control.kind} prefixes: {100 * rate.estimate:.1f} % have a pattern "
-            f"({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {rate.n} keys), "
+            f"control keys of {CONTROL_WORDS[control.kind]}: {100 * rate.estimate:.1f} % have a "
+            f"pattern ({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {rate.n} keys), "
             f"{100 * control.covered:.1f} % of prefixes covered"
-            + ("" if rate.estimate <= 0.1 else "  ABOVE 10 %: do not trust Fig 2")
         )
+    worst = hardest_control(controls)
+    if worst is None:
+        return
+    if semantic is not None and worst.semantic is not None:
+        click.echo(
+            f"semantic pattern: {100 * semantic.estimate:.1f} % of keys, "
+            f"{100 * worst.semantic.estimate:.1f} % of the hardest control keys ({worst.kind})"
+        )
+    if worst.false_patterns.estimate > BAR:
+        click.echo(f"ABOVE {100 * BAR:.0f} % on the hardest control: do not trust Fig 2")
+
+
+CONTROL_WORDS = {
+    "random": "random prefixes",
+    "matched": "prefixes with last tokens as common as the triggers'",
+    "length": "prefixes as long as the triggers",
+    "strangers": "one trigger of each of 25 other keys of the layer",
+}

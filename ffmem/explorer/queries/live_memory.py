@@ -142,7 +142,8 @@ class SilencingEffect:
 class SilencingView:
     """The strongest triggers with the memory silenced at their last token.
 
-    `control_kl` is the mean divergence when another memory that fires there is silenced instead.
+    `control_kl` is the mean divergence when the memory that adds a vector most nearly as long there
+    is silenced instead.
     """
 
     kl: float
@@ -166,8 +167,7 @@ def silencing_view(
     before = next_log_probabilities(model, places.prefixes)
     silence = [Edit(cell, "set", 0.0)] * len(places.prefixes)
     after = next_log_probabilities(model, places.prefixes, silence)
-    generator = torch.Generator().manual_seed(0)
-    others = other_memories(model, [cell], places, generator)
+    others, _ = other_memories(model, [cell], places)
     control = next_log_probabilities(model, places.prefixes, others)
     moved = divergence(before, after)
     triggers = [

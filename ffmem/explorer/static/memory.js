@@ -101,6 +101,6 @@ function silencedTrigger(found) {
 }
 
 onRequest("#silenced", (found) => [
-  element("p", { textContent: `The next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; silencing another memory that fires there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)}.` }),
+  element("p", { textContent: `The next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; silencing another memory of like strength there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)}.` }),
   ...found.triggers.map(silencedTrigger),
 ]);

@@ -1,0 +1,57 @@
+"""How well each layer's memories tell scanned from unseen text, beside scanned from scanned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.membership import Membership
+from ffmem.figures import style
+from ffmem.figures.style import FigureText, Row
+
+TEXTS = (
+    FigureText(
+        "membership",
+        "The chance that a scanned prefix comes nearer to the memories' strongest triggers than an "
+        "unseen one of the same length. The grey line compares scanned prefixes with each other, "
+        "and must be at 50 %. Where the blue one is above, the text was learned by heart or only "
+        "is of another kind: the same number without training tells which.",
+        "Not in the paper, which names the privacy of training text as a use.",
+    ),
+)
+
+
+def charts(result: Membership) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    other = "unseen" if result.unseen else "other scanned"
+    names = (f"scanned against {other} text", "scanned against scanned text")
+    rows: list[Row] = [
+        {
+            "layer": found.layer,
+            "series": name,
+            "share": auc.estimate,
+            "low": auc.low,
+            "high": auc.high,
+            "n": auc.n,
+        }
+        for found in result.layers
+        for name, auc in zip(names, (found.auc, found.split), strict=True)
+    ]
+    data, x = style.base(rows), style.layer_axis()
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    y = style.percent("share", "scanned prefix scores higher", domain=[0, 1])
+    lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    caption = (
+        f"{result.pairs:,} prefixes of each text, of equal lengths. All layers together: "
+        f"{_percent(result.auc)} against {other} text, {_percent(result.split)} against scanned "
+        "text (50 % by chance). Bands: 95 % bootstrap over prefixes."
+    )
+    chart = style.with_size(alt.layer(band, lines))
+    heading = "Do strongest triggers tell training text from unseen text?"
+    return {"membership": style.with_caption(chart, heading, caption)}
+
+
+def _percent(auc: Any) -> str:
+    return f"{100 * auc.estimate:.0f} % ({100 * auc.low:.0f} to {100 * auc.high:.0f})"

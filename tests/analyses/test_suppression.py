@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ffmem.analyses.inputs.layer_readings import SampleRecord, foreign_gold, record_sample
+from ffmem.analyses.suppression import Suppression, suppression
+from ffmem.figures.suppression import charts
+from ffmem.memories.recording import record
+from ffmem.memories.value_vectors import value_vectors
+from ffmem.models.language_model import LanguageModel
+from ffmem.store.scan_store import ScanStore
+from tests.analyses.test_prefix_sample import sample_for
+
+Scanned = tuple[LanguageModel, ScanStore]
+NONE = -1
+
+
+def counted(model: LanguageModel, reading: SampleRecord) -> Suppression:
+    return suppression(model, reading, torch.Generator().manual_seed(0))
+
+
+def test_the_right_memory_is_the_strongest_active_one_that_says_what_follows(
+    scanned_toy: Scanned,
+) -> None:
+    model, _ = scanned_toy
+    reading = record_sample(model, sample_for(model, 40))
+    sample, found = reading.sample, reading.coefficients
+    foreign = foreign_gold(sample.gold)
+    for row in range(0, len(sample), 5):
+        lead = [] if model.bos is None else [model.bos]
+        tokens = torch.tensor([[*lead, *sample.prefix_tokens(row).tolist()]])
+        for place, one in enumerate(record(model, tokens, "am")):
+            if one.layer.gated or (one.a[0, -1].abs() < 1e-4).any():
+                continue  # a sign, or rounding, has a say in what a memory says
+            m = one.m[0, -1]
+            on = m > 0
+            says = reading.value_tops[place]
+            strength = m.abs() * value_vectors(one.layer).norm(dim=1)
+            for token, memory in (
+                (int(sample.gold[row]), found.right_memory),
+                (int(foreign[row]), found.foreign_memory),
+            ):
+                able = on & (says == token)
+                index = int(memory[row, place])
+                assert (index == NONE) == (not able.any())
+                if index != NONE:
+                    assert able[index]
+                    assert strength[index] >= strength[able].max() - 1e-4
+
+
+def with_memories(reading: SampleRecord, own: torch.Tensor, foreign: torch.Tensor) -> SampleRecord:
+    changed = replace(reading.coefficients, right_memory=own, foreign_memory=foreign)
+    return replace(reading, coefficients=changed)
+
+
+def test_planted_right_memories_are_counted_against_those_of_other_prefixes(
+    relu: LanguageModel,
+) -> None:
+    reading = record_sample(relu, sample_for(relu, 40))
+    nowhere = torch.full_like(reading.coefficients.right_memory, NONE)
+    everywhere = torch.zeros_like(nowhere)
+    found = counted(relu, with_memories(reading, everywhere, nowhere))
+    known = (reading.sample.gold >= 0) & (foreign_gold(reading.sample.gold) >= 0)
+    said = reading.predictions[0].feedforward[known]
+    for place, layer in enumerate(found.layers):
+        expected = (said[:, place] != reading.sample.gold[known]).double().mean()
+        assert layer.fired.estimate == 1.0
+        assert layer.overruled.estimate == float(expected)
+        assert layer.by_chance.estimate == 0.0
+        assert layer.difference.low > 0
+    assert found.lost.estimate > found.lost_by_chance.estimate
+    assert found.examples
+    assert all(case.right != case.model_said for case in found.examples)
+
+
+def test_memories_that_say_every_token_alike_show_no_difference(relu: LanguageModel) -> None:
+    reading = record_sample(relu, sample_for(relu, 40))
+    some = (torch.rand(reading.coefficients.right_memory.shape) < 0.5).long() - 1
+    found = counted(relu, with_memories(reading, some, some))
+    for layer in found.layers:
+        assert layer.difference.low <= 0.05
+    none = torch.full_like(some, NONE)
+    nothing = counted(relu, with_memories(reading, none, none))
+    assert nothing.lost.estimate == 0
+    assert not nothing.examples
+
+
+def test_the_figure_has_both_lines_for_every_layer(relu: LanguageModel) -> None:
+    found = counted(relu, record_sample(relu, sample_for(relu, 40)))
+    rows = charts(found)["suppression"].to_dict()["data"]["values"]
+    assert len(rows) == 2 * len(found.layers)
