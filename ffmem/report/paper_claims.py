@@ -1,7 +1,7 @@
 """The paper's claims, in its order: each docstring is one, each body says which effects decide it.
 
 The paper's numbers are from its prose, never read off a figure. A claim holds if every effect lies
-above its bar and the first is larger than without training, all by interval (`verdicts.py`).
+above its bar and the first is twice as large as without training, all by interval (`verdicts.py`).
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _false_patterns(controls: Sequence[ControlRate]) -> Interval:
 
 
 def _few_false_patterns(control: Interval) -> Effect:
-    return Effect("few control keys have a pattern", _opposite(control), -MOST_FALSE)
+    return Effect("few control keys have a pattern", _up_to(MOST_FALSE, control))
 
 
 @claim(
@@ -266,7 +266,7 @@ def layers_are_most_parameters(result: Values) -> Finding:
 def lower_values_do_not_agree(result: Values) -> Finding:
     """In lower layers a value's top token hardly ever follows its key's strongest trigger."""
     number = result.effects["agreement_lower"]
-    effects = (Effect("agreement below 1 %", _opposite(number), -0.01),)
+    effects = (Effect("agreement below 1 %", _up_to(0.01, number)),)
     worst = max(lower_and_upper(_all_cells(result))[0], key=lambda layer: layer.filled.estimate)
     detail = f"at most {_percent(worst.filled.estimate)} in layer {worst.layer}"
     return Finding(number, None, "", effects, detail)
@@ -650,10 +650,10 @@ def last_changes_are_distant(result: LastLayer | JudgedCases) -> Finding:
     """Most changes in the last layer go to an unrelated token."""
     if isinstance(result, LastLayer):
         reason = "nobody has judged the cases yet; the rule’s share is shown"
-        effects = (Effect("less than half are related", _opposite(result.related), -0.5),)
+        effects = (Effect("more than half are distant", _up_to(1, result.related), 0.5),)
         return Finding(result.related, result.shuffled, "shuffled pairs", effects, reason=reason)
     most = max(result.people, key=lambda one: one.related.estimate)
-    effects = (Effect("less than half are related", _opposite(most.related), -0.5),)
+    effects = (Effect("more than half are distant", _up_to(1, most.related), 0.5),)
     agreement = "" if math.isnan(result.alpha) else f" (alpha {result.alpha:.2f})"
     rule = _percent(result.rule.related.estimate)
     detail = f"by {most.annotator}, who calls most related, of {len(result.people)} people"
@@ -679,15 +679,15 @@ def silencing_matters(result: Causal) -> Finding:
     )
     effects = (
         Effect("loses more than another memory", difference(other, own)),
-        Effect("loses", _opposite(own)),
+        Effect("loses", _up_to(0, own)),
     )
     detail = f"more than another memory in {worse} of {len(result.layers)} layers"
     return Finding(own, other, "another active memory", effects, detail)
 
 
-def _opposite(number: Interval) -> Interval:
-    """The interval of the number below zero."""
-    return Interval(-number.estimate, -number.high, -number.low, number.n)
+def _up_to(end: float, number: Interval) -> Interval:
+    """How far a number lies below an end."""
+    return Interval(end - number.estimate, end - number.high, end - number.low, number.n)
 
 
 def _less(number: Interval, base: float) -> Interval:

@@ -14,11 +14,12 @@ Source = Literal["paper", "conjecture", "own"]  # who says it; only the paper's 
 Outcome = Literal["holds", "also without training", "does not hold", "undecided"]
 ERROR_RATE = 0.05  # that any claim of a table is wrongly said to hold
 FEWEST = 20  # prefixes or keys below which no interval is believed
+TWICE = 2  # as large as the twin's: random weights differ between seeds, not only prefixes
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference that must lie above its bar, with the interval of prefixes or keys."""
+    """A number or difference above zero that must lie above its bar, by prefix or by key."""
 
     name: str
     found: Interval
@@ -34,7 +35,7 @@ class Effect:
 class Finding:
     """A claim's number in this study, its control, and the effects that decide.
 
-    Every effect must lie above its bar. The first is also compared with the untrained twin's.
+    Every effect must lie above its bar, and the first above twice the untrained twin's.
     `reason` says why nothing can be decided, where that is so.
     """
 
@@ -143,7 +144,7 @@ def judge_claims(
 
 
 def chance_of_holding(finding: Finding | None, twin: Finding | None) -> float:
-    """The largest p-value of all that must be so: every effect, and more than without training."""
+    """The largest p-value of all that must be so: every effect, and twice that without training."""
     if finding is None or finding.reason or not finding.effects:
         return 1.0
     more = above_twin(finding, twin)
@@ -152,10 +153,17 @@ def chance_of_holding(finding: Finding | None, twin: Finding | None) -> float:
 
 
 def above_twin(finding: Finding, twin: Finding | None) -> Interval | None:
-    """The first effect less the twin's; None where the twin has none."""
+    """The first effect less twice the twin's, if that is above zero; None where it has none."""
     if twin is None or not twin.effects or math.isnan(twin.effects[0].found.estimate):
         return None
-    return difference(finding.effects[0].found, twin.effects[0].found)
+    other = twin.effects[0].found
+    middle, low, high = (TWICE * max(0.0, x) for x in (other.estimate, other.low, other.high))
+    return difference(finding.effects[0].found, Interval(middle, low, high, other.n))
+
+
+def passes(finding: Finding) -> bool:
+    """Whether every effect lies above its bar, by interval."""
+    return all(effect.found.low > effect.bar for effect in finding.effects)
 
 
 def _verdict(one: Claim, finding: Finding | None, twin: Finding | None, chance: float) -> Verdict:
@@ -204,8 +212,8 @@ def _against_twin(finding: Finding, twin: Finding | None) -> tuple[Outcome, str]
         return "undecided", "no untrained twin"
     if more.low > 0:
         return "undecided", "not after correction for the number of claims"
-    if more.high <= 0 or all(effect.found.low > effect.bar for effect in twin.effects):
-        return "also without training", ""
+    if more.high <= 0 or passes(twin):
+        return "also without training", "not twice as large as in the untrained twin"
     return "undecided", "cannot be told from the untrained twin"
 
 

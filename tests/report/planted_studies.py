@@ -39,7 +39,7 @@ from ffmem.studies.study import Study
 LAYERS = 16
 Numbers = dict[str, Tensor]  # [prefix or key, ...]
 Results = Mapping[str, Any]
-DIP = [40, 36, 34, 33, 32, 31, 29, 26, 22, 15, 20, 25, 28, 30, 31, 32]  # per cent active
+DIP = [42, 41, 40, 39, 38, 37, 36, 33, 26, 18, 26, 33, 35, 36, 37, 38]  # per cent active
 FLAT = [50] * LAYERS
 RISE = [60, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
 
@@ -136,7 +136,7 @@ class Course:
 
 
 LEARNT = Course((0.35, 0.42, 0.8), 0.3, 0.05, 0.1, 0.4, 0.8, 0.3)
-RANDOM = Course((0.01, 0.03, 0.2), 0.9, 0.02, 0.02, 0.001, 0.3, 0.3)
+RANDOM = Course((0.01, 0.03, 0.08), 0.9, 0.02, 0.02, 0.001, 0.3, 0.3)
 WRONG = Course((0.01, 0.3, 0.33), 0.95, 0.8, 0.9, 0.0, 0.1, 0.3)
 PREFIXES, WORDS = 400, 1000
 
@@ -376,6 +376,10 @@ DECISIONS = Planted(
     lambda g: decisions(WRONG, g),
     of_decisions,
 )
+LAYERS_DECIDE = replace(  # in the twin the layer's own token wins, and it says what stays
+    DECISIONS,
+    untrained=lambda g: decisions(replace(RANDOM, own=0.8, agree=0.8), g),
+)
 CELLS = Planted(
     lambda g: cells(0.001, 0.12, 0.0001, g),
     lambda g: cells(0.0, 0.0, 0.0001, g),
@@ -397,7 +401,7 @@ LABELS = Planted(
     of_labels,
 )
 PEOPLE = Planted(
-    lambda g: labels(0.2, 0.8, 0.5, g),
+    lambda g: labels(0.05, 0.95, 0.5, g),
     lambda g: labels(0.5, 0.5, 0.5, g),
     lambda g: labels(0.9, 0.2, 0.5, g),
     of_people,
@@ -405,7 +409,7 @@ PEOPLE = Planted(
 PLANTED: dict[str, Planted] = {
     "layers-are-most-parameters": Planted(
         lambda _: {"share": torch.full((4,), 0.66)},
-        lambda _: {"share": torch.full((4,), 0.66)},
+        lambda _: {"share": torch.full((4,), 0.2)},  # which no twin of the same shape has
         lambda _: {"share": torch.full((4,), 0.4)},
         of_parameters,
     ),
@@ -417,7 +421,7 @@ PLANTED: dict[str, Planted] = {
     "last-token-matters-most": CHANGES,
     "first-token-matters-least": CHANGES,
     "last-token-fades": CHANGES,
-    "lower-values-do-not-agree": CELLS,
+    "lower-values-do-not-agree": replace(CELLS, untrained=lambda g: cells(0.05, 0.05, 0.0, g)),
     "upper-values-agree": CELLS,
     "upper-values-beat-chance": CELLS,
     "values-know-more-than-frequency": CELLS,
@@ -429,14 +433,14 @@ PLANTED: dict[str, Planted] = {
     "many-memories-are-active": ACTIVITY,
     "activity-dips": ACTIVITY,
     "the-dip-is-where-semantic-takes-over": Planted(
-        lambda g: dip_and_labels(DIP, 0.2, 0.8, g),
+        lambda g: dip_and_labels(DIP, 0.05, 0.95, g),
         lambda g: dip_and_labels(FLAT, 0.5, 0.5, g),
         lambda g: dip_and_labels(RISE, 0.2, 0.8, g),
         of_both,
     ),
     "layers-compose": Planted(
         lambda g: zero_agreement(0.9, g),
-        lambda g: zero_agreement(0.7, g),
+        lambda g: zero_agreement(0.4, g),
         lambda g: zero_agreement(0.4, g),
         of_zero_agreement,
     ),
@@ -447,11 +451,11 @@ PLANTED: dict[str, Planted] = {
     "growth-is-late": DECISIONS,
     "confidence-rises": DECISIONS,
     "residual-decides": DECISIONS,
-    "the-residual-wins-without-agreement": DECISIONS,
-    "changes-are-compositions": DECISIONS,
+    "the-residual-wins-without-agreement": LAYERS_DECIDE,
+    "changes-are-compositions": LAYERS_DECIDE,
     "layers-veto": DECISIONS,
     "last-changes-are-distant": Planted(
-        lambda g: judged(0.2, g), lambda g: judged(0.6, g), lambda g: judged(0.8, g), of_judged
+        lambda g: judged(0.04, g), lambda g: judged(0.75, g), lambda g: judged(0.8, g), of_judged
     ),
     "silencing-matters": Planted(
         lambda g: losses(-0.5, g),

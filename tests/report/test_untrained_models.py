@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ffmem.analyses.controls import untrained_model
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.loading import load
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.verdicts import judge_claims
+from ffmem.report.verdicts import Verdict, judge_claims
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.inputs import Sizes, StudyInputs, untrained_inputs
 from ffmem.studies.registry import ANALYSES
@@ -22,9 +20,12 @@ SIZES = Sizes(sample=120, pattern_keys=8, removal_keys=20, removal_triggers=4, c
 JUDGED = ("removal", "values", "composition", "refinement", "last-layer", "causal")
 
 
-@pytest.mark.parametrize("kind", ["opt", "gpt2", "llama", "gpt_neox", "gemma2"])
-def test_nothing_holds_for_random_weights(kind: str, tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.txt"
+KINDS = ("opt", "gpt2", "llama", "gpt_neox", "gemma2")
+
+
+def verdicts_on_random_weights(kind: str, folder: Path) -> list[Verdict]:
+    """A model with random weights, judged as if it were trained."""
+    corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(lines(150, 1)) + "\n")
     model = untrained_model(load(f"tiny:{kind}"), seed=1)
     plan = ScanPlan(
@@ -32,11 +33,20 @@ def test_nothing_holds_for_random_weights(kind: str, tmp_path: Path) -> None:
         ScanSettings(top=5, sample=2, signed=model.gated),
         SentenceSettings(splitter="line", max_tokens=60),
     )
-    study = StudyInputs(model, run_scan(model, plan, tmp_path / "study"), SIZES)
-    twin = untrained_inputs(study, tmp_path / "twin")
+    study = StudyInputs(model, run_scan(model, plan, folder / "study"), SIZES)
+    twin = untrained_inputs(study, folder / "twin")
     mine, other = (
         {name: ANALYSES[name].run(inputs) for name in JUDGED} for inputs in (study, twin)
     )
-    verdicts = judge_claims(CLAIMS, mine, other)
-    assert sum(verdict.finding is not None for verdict in verdicts) > 20
-    assert [verdict.name for verdict in verdicts if verdict.word == "holds"] == []
+    return judge_claims(CLAIMS, mine, other)
+
+
+def test_random_weights_hold_no_oftener_than_the_error_rate(tmp_path: Path) -> None:
+    """Of five tables, each wrong with a chance of 5 %, two are wrong once in forty times."""
+    holding: list[str] = []
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        verdicts = verdicts_on_random_weights(kind, tmp_path / kind)
+        assert sum(verdict.finding is not None for verdict in verdicts) > 20
+        holding += [f"{kind}: {one.name}" for one in verdicts if one.word == "holds"]
+    assert len(holding) <= 1, holding
