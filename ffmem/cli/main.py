@@ -20,6 +20,7 @@ from ffmem.cli.commands.removal import removal
 from ffmem.cli.commands.report import report
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
+from ffmem.cli.commands.sets.contrast import contrast
 from ffmem.cli.commands.sets.effect import effect
 from ffmem.cli.commands.sets.patch import patch
 from ffmem.cli.commands.show import show
@@ -47,6 +48,7 @@ for command in (
     analyse,
     annotate,
     compare,
+    contrast,
     effect,
     explore,
     inspect,
