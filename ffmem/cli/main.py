@@ -10,6 +10,7 @@ import click
 
 from ffmem.cli.commands.analyse import analyse
 from ffmem.cli.commands.annotate.sheets import annotate
+from ffmem.cli.commands.check import check
 from ffmem.cli.commands.compare import compare
 from ffmem.cli.commands.explore import explore
 from ffmem.cli.commands.inspect import inspect
@@ -47,6 +48,7 @@ def ffmem() -> None:
 for command in (
     analyse,
     annotate,
+    check,
     compare,
     contrast,
     effect,
