@@ -176,7 +176,7 @@ def corpus_counts(store: ScanStore, name: str | None = None) -> CorpusCounts:
         mean=np.asarray(store.array("totals")) * UNIT / np.maximum(fires, 1),
         prefixes=store.manifest.counts["prefixes"],
         spread=spread(fires, sentences, excess),
-        half=np.bincount(slots.cell, odd, minlength=len(fires)),
+        half=np.bincount(slots.cell, odd, minlength=len(fires)).astype(np.float64),
         sampled=slots.mask.sum(axis=1).astype(np.float64),
         half_share=float(odd.mean()) if len(odd) else 0.5,
         block_excess=excess,
@@ -215,7 +215,7 @@ def same_block_pairs(mask: NDArray[np.bool_], blocks: NDArray[np.int64]) -> tupl
     grid[mask] = blocks
     grid.sort(axis=1)
     same = np.zeros(len(grid))
-    for step in range(1, grid.shape[1]):
+    for step in range(1, mask.shape[1]):
         equal = grid[:, step:] == grid[:, :-step]
         same += (equal & (grid[:, step:] >= 0)).sum(axis=1)
     held = mask.sum(axis=1).astype(np.float64)

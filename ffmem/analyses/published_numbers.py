@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -69,15 +70,16 @@ def read_published(path: Path | None = None) -> tuple[PublishedModel, ...]:
     """The published numbers that come with ffmem, or those of a file of the same form."""
     try:
         data = json.loads((path or DATA).read_text(encoding="utf-8"))
-        return tuple(
-            PublishedModel(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()})
-            for one in data
-        )
+        return tuple(PublishedModel(**_with_tuples(one)) for one in data)
     except (OSError, ValueError, TypeError, AttributeError):
         raise ModelError(
             f"{path} cannot be read as published numbers; write a JSON list like that of "
             "ffmem/assets/published_neurons.json"
         ) from None
+
+
+def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in data.items()}
 
 
 @torch.no_grad()

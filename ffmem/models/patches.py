@@ -161,7 +161,7 @@ def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
 
 def refuse_offloaded(layer: FeedForward) -> None:
     """Weights that are on no device cannot be changed in place."""
-    if layer.value_map.module.weight.device.type == "meta":  # type: ignore[union-attr]
+    if layer.value_map.module.weight.device.type == "meta":
         raise ModelError(
             f"the values of layer {layer.number} are offloaded, so they cannot be patched; load "
             "the model onto one device"
