@@ -269,7 +269,7 @@ def log_odds(
     return ratio, np.sqrt(variance)
 
 
-def two_sided(scores: Floats) -> Floats:
+def two_sided_chance(scores: Floats) -> Floats:
     """The chance of a normal number at least so far from 0."""
     return torch.erfc(torch.from_numpy(np.abs(scores)) / 2**0.5).numpy()
 
@@ -301,7 +301,7 @@ def compare_counts(counts: Sequence[CorpusCounts]) -> ContrastTable:
         errors.append(error)
     ratio, error = np.stack(ratios), np.stack(errors)
     tests = slice(0, 1) if len(counts) == 2 else slice(None)  # of two, one test says both
-    adjusted = benjamini_hochberg(two_sided(ratio[tests] / error[tests]))
+    adjusted = benjamini_hochberg(two_sided_chance(ratio[tests] / error[tests]))
     rates = np.stack([one.rate for one in counts])
     share = rates / np.maximum(rates.sum(axis=0), 1e-30)
     entropy = -(share * np.log(np.maximum(share, 1e-30))).sum(axis=0)
@@ -321,7 +321,7 @@ def half_discoveries(one: CorpusCounts, level: float) -> int:
         (one.half, sentences * one.half_share, factor),
         (other, sentences * (1 - one.half_share), factor),
     )
-    return int((benjamini_hochberg(two_sided(ratio / error)) <= level).sum())
+    return int((benjamini_hochberg(two_sided_chance(ratio / error)) <= level).sum())
 
 
 def contrast(

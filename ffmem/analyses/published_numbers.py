@@ -66,7 +66,7 @@ class Comparison:
     source: str
 
 
-def read_published(path: Path | None = None) -> tuple[PublishedModel, ...]:
+def published_models(path: Path | None = None) -> tuple[PublishedModel, ...]:
     """The published numbers that come with ffmem, or those of a file of the same form."""
     try:
         data = json.loads((path or DATA).read_text(encoding="utf-8"))
@@ -83,9 +83,7 @@ def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def compare_published(
-    model: LanguageModel, published: Sequence[PublishedModel]
-) -> list[Comparison]:
+def compare_numbers(model: LanguageModel, published: Sequence[PublishedModel]) -> list[Comparison]:
     """Every published number of models of this shape against the model; refuses other shapes."""
     able = [one for one in published if one.has_shape_of(model)]
     if not able:

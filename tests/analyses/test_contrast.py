@@ -23,7 +23,7 @@ from ffmem.analyses.contrast import (
     same_block_pairs,
     shrink,
     specific_cell,
-    two_sided,
+    two_sided_chance,
 )
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
@@ -135,7 +135,7 @@ def test_numbers_equal_plain_formulas() -> None:
     )
     assert ratio[0] == pytest.approx(math.log(30.5 / 370.5) - math.log(5.5 / 395.5))
     assert error[0] == pytest.approx(math.sqrt(2 / 30.5 + 2 / 370.5 + 1 / 5.5 + 1 / 395.5))
-    assert two_sided(np.array([1.959964]))[0] == pytest.approx(0.05, abs=1e-6)
+    assert two_sided_chance(np.array([1.959964]))[0] == pytest.approx(0.05, abs=1e-6)
     chances = np.array([0.01, 0.04, 0.03, 0.9])
     assert benjamini_hochberg(chances) == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.9])
 

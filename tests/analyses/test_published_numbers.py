@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ffmem.analyses.published_numbers import PublishedModel, compare_published, read_published
+from ffmem.analyses.published_numbers import PublishedModel, compare_numbers, published_models
 from ffmem.errors import ModelError
 from ffmem.memories.folded_weights import folded_weights
 from ffmem.models.language_model import LanguageModel
@@ -17,7 +17,7 @@ from tests.cli.test_commands import run
 
 
 def test_every_memory_of_a_published_model_has_a_class() -> None:
-    models = read_published()
+    models = published_models()
     assert len(models) >= 30
     for one in models:
         if one.classes:
@@ -57,7 +57,7 @@ def of_toy(model: LanguageModel) -> PublishedModel:
 
 def test_a_model_matches_its_own_numbers_and_no_others(planted: LanguageModel) -> None:
     toy = of_toy(planted)
-    found = compare_published(planted, [toy])
+    found = compare_numbers(planted, [toy])
     assert [one.what.split()[0] for one in found] == ["class"] * 3 + ["L3.2"] + ["L2.4"] * 3
     assert all(one.matches for one in found), found
     wrong = replace(
@@ -66,14 +66,14 @@ def test_a_model_matches_its_own_numbers_and_no_others(planted: LanguageModel) -
         entropy=("L3.9",),
         memories_by_address={"L2.4": {"key_norm": 99.0}},
     )
-    assert [one.matches for one in compare_published(planted, [wrong])] == [
+    assert [one.matches for one in compare_numbers(planted, [wrong])] == [
         False, False, True, False, False,
     ]  # fmt: skip
 
 
 def test_a_model_of_another_shape_is_refused(planted: LanguageModel) -> None:
     with pytest.raises(ModelError, match="nothing is published"):
-        compare_published(planted, read_published())
+        compare_numbers(planted, published_models())
 
 
 def test_the_command_prints_what_matches(

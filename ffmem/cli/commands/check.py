@@ -29,10 +29,10 @@ def check(
     Example:
         ffmem check path/to/gpt2
     """
-    from ffmem.analyses.published_numbers import compare_published, read_published
+    from ffmem.analyses.published_numbers import compare_numbers, published_models
 
-    numbers = read_published(published)
-    found = compare_published(load_model(model, options), numbers)
+    numbers = published_models(published)
+    found = compare_numbers(load_model(model, options), numbers)
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False))
         return
