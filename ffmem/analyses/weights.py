@@ -150,7 +150,7 @@ def weight_table(
         layers=tuple(parts),
         gated=model.layer(numbers[0]).gated,
         frequency_from="the order of token ids" if counts is None else counts_from,
-        random_peaked=random_peaked(head, generator),
+        random_peaked=peaked_share(head, generator),
     )
 
 
@@ -217,7 +217,7 @@ def robust_scores(numbers: Tensor) -> Tensor:
     return (numbers - middle) / spread.clamp(min=1e-12)
 
 
-def random_peaked(head: Unembedding, generator: torch.Generator) -> float:
+def peaked_share(head: Unembedding, generator: torch.Generator) -> float:
     """The share of random directions whose logits are peaked: a control without any training."""
     width = head.directions.shape[0]
     drawn = torch.randn(RANDOM_DIRECTIONS, width, generator=generator)

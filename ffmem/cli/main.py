@@ -10,6 +10,7 @@ import click
 
 from ffmem.cli.commands.analyse import analyse
 from ffmem.cli.commands.annotate.sheets import annotate
+from ffmem.cli.commands.check import check
 from ffmem.cli.commands.compare import compare
 from ffmem.cli.commands.explore import explore
 from ffmem.cli.commands.inspect import inspect
@@ -20,6 +21,7 @@ from ffmem.cli.commands.removal import removal
 from ffmem.cli.commands.report import report
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
+from ffmem.cli.commands.sets.contrast import contrast
 from ffmem.cli.commands.sets.effect import effect
 from ffmem.cli.commands.sets.patch import patch
 from ffmem.cli.commands.show import show
@@ -46,7 +48,9 @@ def ffmem() -> None:
 for command in (
     analyse,
     annotate,
+    check,
     compare,
+    contrast,
     effect,
     explore,
     inspect,

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from ffmem.explorer.queries.memory import Bar, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question
+from ffmem.store.weight_columns import NUMBERS
 
 
 def visible_token(text: str) -> str:
@@ -63,19 +64,23 @@ def token_items(tokens: Iterable[TokenView], by: str) -> Markup:
 
 def hit_rows(found: Answer) -> Markup:
     """What was found as rows of a table."""
-    return Markup("\n".join(_hit_row(hit) for hit in found.hits))
+    sorted_by_weight = found.question.sort in NUMBERS
+    return Markup("\n".join(_hit_row(hit, sorted_by_weight) for hit in found.hits))
 
 
-def _hit_row(hit: Hit) -> str:
+def _hit_row(hit: Hit, with_weight: bool) -> str:
     tokens = "".join(f'<span class="token">{_token_text(text)}</span>' for text in hit.promotes)
     score = "" if hit.score is None else f'<td class="n">{short_number(hit.score)}</td>'
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
+    kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
+    weight = f'<td class="n">{short_number(hit.weight or 0.0)}</td>' if with_weight else ""
     address = escape(hit.address)
     return (
         f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
         f'<td class="few">{tokens}</td>{score}<td class="n">{hit.fires:,}</td>'
         f'<td class="n">{short_number(hit.mean)}</td><td class="n">{short_number(hit.largest)}</td>'
-        f'<td class="n">{100 * hit.probability:.3g} %</td><td class="n">{agreement}</td></tr>'
+        f'<td class="n">{100 * hit.probability:.3g} %</td><td class="n">{agreement}</td>'
+        f"{kind}{weight}</tr>"
     )
 
 
@@ -132,6 +137,7 @@ def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any)
         "layer": wanted.layer,
         "sort": wanted.sort if wanted.sort != "score" else None,
         "reverse": "true" if wanted.reverse else None,
+        "where": wanted.where,
         "first": first or None,
     }
     return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"

@@ -31,14 +31,17 @@ class FoldedWeights:
 
 
 @torch.no_grad()
-def folded_weights(model: LanguageModel, layer: FeedForward) -> FoldedWeights:
+def folded_weights(
+    model: LanguageModel, layer: FeedForward, with_norm_after: bool = True
+) -> FoldedWeights:
     """What the layer's memories read from the residual stream and what they add to it.
 
     Values lose their mean where the final norm subtracts it, because nothing downstream sees it.
+    A norm between the values and the residual stream is folded in, unless it is left out.
     """
     norm = norm_before(layer)
     keys, key_bias = _read_side(layer.key_map, norm)
-    values = value_vectors(layer).detach().float()
+    values = (value_vectors(layer) if with_norm_after else layer.values).detach().float()
     final = model.head.norm
     if final is not None and final.centred:
         values = values - values.mean(dim=1, keepdim=True)

@@ -72,7 +72,7 @@ def write_patch(
 
 def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
     """Old and new values of the memories that change, and of the layer's bias where it does."""
-    refuse_offloaded(layer)
+    refuse_offloaded_values(layer)
     name = f"layer.{layer.number}"
     memories = sorted({*change.factors, *change.held})
     factors = torch.tensor([change.factors.get(one, 0.0) for one in memories])
@@ -135,7 +135,7 @@ def put_values(model: LanguageModel, tensors: Mapping[str, Tensor], which: str) 
         if kind != "memories":
             continue
         layer = model.layer(int(head.split(".")[1]))
-        refuse_offloaded(layer)
+        refuse_offloaded_values(layer)
         values = layer.values
         values[memories.to(values.device)] = tensors[f"{head}.{which}"].to(values)
         if f"{head}.bias_{which}" in tensors and layer.value_bias is not None:
@@ -159,9 +159,9 @@ def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
         ) from None
 
 
-def refuse_offloaded(layer: FeedForward) -> None:
+def refuse_offloaded_values(layer: FeedForward) -> None:
     """Weights that are on no device cannot be changed in place."""
-    if layer.value_map.module.weight.device.type == "meta":  # type: ignore[union-attr]
+    if layer.value_map.module.weight.device.type == "meta":
         raise ModelError(
             f"the values of layer {layer.number} are offloaded, so they cannot be patched; load "
             "the model onto one device"

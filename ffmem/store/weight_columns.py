@@ -50,8 +50,8 @@ NUMBERS = (
 )
 
 
-def write_weights(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
-    """The table as Parquet, or as CSV where the file's name ends so; whole or not at all."""
+def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """A table as Parquet, or as CSV where the file's name ends so; whole or not at all."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet as pq

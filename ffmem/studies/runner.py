@@ -24,7 +24,7 @@ from ffmem.store.result_files import (
     read_result,
     write_result,
 )
-from ffmem.store.weight_columns import write_weights
+from ffmem.store.weight_columns import write_columns
 from ffmem.studies.inputs import StudyInputs
 from ffmem.studies.registry import ANALYSES, result_key
 
@@ -144,7 +144,7 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
             write_npz(StudyFolder(beside[0] if beside else folder).numbers(file), arrays(subject))
     for event in events:
         if event.analysis == "weights" and event.state == "made":
-            write_weights(
+            write_columns(
                 StudyFolder(event.beside or folder).weights, table_columns(subject.weights)
             )
 

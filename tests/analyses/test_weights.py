@@ -28,7 +28,7 @@ from ffmem.memories.weight_statistics import GATED_CLASSES, PLAIN_CLASSES, class
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
-from ffmem.store.weight_columns import NUMBERS, WORDS, write_weights
+from ffmem.store.weight_columns import NUMBERS, WORDS, write_columns
 
 # plain and gated, tied and untied, fused gate and key, Conv1D, parallel, norms before and behind
 KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "phi3", "bloom", "granite", "post-norm"]
@@ -212,7 +212,7 @@ def test_the_columns_are_those_that_search_knows(planted: LanguageModel, tmp_pat
         known = {*NUMBERS, *WORDS, "layer", "index", "twin"}
         gate = {name for name in NUMBERS if name.startswith("gate")}
         assert set(columns) == (known if model.gated else known - gate)
-        write_weights(tmp_path / "t.csv", columns)
+        write_columns(tmp_path / "t.csv", columns)
         lines = (tmp_path / "t.csv").read_text().splitlines()
         assert len(lines) == 1 + model.memories
         first = dict(zip(lines[0].replace('"', "").split(","), lines[1].split(","), strict=True))

@@ -25,7 +25,7 @@ def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) 
     """A scan of a toy with the analysis of its values, as `ffmem scan` and `analyse` leave it."""
     model = load(name)
     store = scanned_lines(model, folder, texts, top=30, sample=8)
-    run_analyses(StudyInputs(model, store, SMALL), ("values",), folder)
+    run_analyses(StudyInputs(model, store, SMALL), ("values", "weights"), folder)
     open_study(folder).draw()
     return store
 

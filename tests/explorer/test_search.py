@@ -147,3 +147,45 @@ def test_the_folder_holds_only_prepared_arrays_more(explored: StudyContext) -> N
         "analyses", "arrays", "figures", "prepared", "manifest.json",
         "values.parquet", "endings.parquet", "vocabulary.parquet", "annotations.sqlite",
     }  # fmt: skip
+
+
+def test_memories_by_their_weights(client: TestClient, explored: StudyContext) -> None:
+    numbers = [
+        hit["weight"] for hit in found(client, by="any", sort="value_norm", count=60)["hits"]
+    ]
+    assert numbers == sorted(numbers, reverse=True)
+    bar = numbers[20]
+    kept = found(client, by="any", where=f"value_norm>={bar}", sort="key_value", count=500)
+    expected = explored.lookup.statistic("value_norm") >= bar
+    assert kept["total"] == expected.sum()
+    kinds = {hit["kind"] for hit in kept["hits"]}
+    kind = sorted(kinds)[0]
+    only = found(client, by="any", where=f"class={kind}, value_norm>={bar}", count=500)
+    assert {hit["kind"] for hit in only["hits"]} == {kind}
+    page = client.get("/search", params={"by": "any", "sort": "value_norm"}).text
+    assert "value norm" in page
+
+
+def test_what_is_found_is_a_set(client: TestClient) -> None:
+    asked = {"by": "any", "sort": "fires"}
+    text = client.get("/search.txt", params=asked).text
+    addresses = [line for line in text.splitlines() if not line.startswith("#")]
+    hits = found(client, **asked, count=5)["hits"]
+    assert addresses[:5] == [hit["address"] for hit in hits]
+
+
+@pytest.mark.parametrize("where", ["nonsense", "color=red", "fires>many"])
+def test_a_wrong_condition_is_one_sentence(client: TestClient, where: str) -> None:
+    answer = client.get("/api/search", params={"by": "any", "where": where})
+    assert answer.status_code in (400, 404, 422)
+
+
+def test_a_key_is_read_without_text(client: TestClient, explored: StudyContext) -> None:
+    answer = client.get("/api/memories/L1.5/key", params={"wakes": "L3.2"})
+    assert answer.status_code == 200, answer.text
+    data = answer.json()
+    cosines = [one["cosine"] for one in data["key"]]
+    assert len(cosines) == 10
+    assert cosines == sorted(cosines, reverse=True)
+    assert isinstance(data["link"]["key"], float)
+    assert client.get("/api/memories/L3.5/key", params={"wakes": "L1.2"}).status_code != 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html as html_escapes
 import json
 import re
-from collections import defaultdict
 import shutil
+from collections import defaultdict
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path

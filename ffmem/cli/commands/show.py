@@ -16,6 +16,7 @@ from ffmem.cli.terminal import print_hanging, terminal
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from ffmem.address import Address
     from ffmem.store.memory_page import MemoryPage
     from ffmem.store.scan_store import ScanStore
     from ffmem.store.slots import Trigger
@@ -62,6 +63,17 @@ class ShownPage:
     help="Shade each token by what its removal changes (runs the model).",
 )
 @click.option(
+    "--key",
+    "with_key",
+    is_flag=True,
+    help="Also the tokens whose embedding the key is nearest to (loads the model).",
+)
+@click.option(
+    "--wakes",
+    metavar="ADDRESS",
+    help="Also v . k with the key of a later memory (loads the model).",
+)
+@click.option(
     "--picture",
     type=LOCATION,
     help="Draw it into a .svg or .png file instead: what fires the key, what the value promotes.",
@@ -74,6 +86,8 @@ def show(  # noqa: PLR0913 - one parameter an option
     count: int,
     sample: bool,
     salient: bool,
+    with_key: bool,
+    wakes: str | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -83,8 +97,9 @@ def show(  # noqa: PLR0913 - one parameter an option
     are those that its output weights promote (logit lens).
 
     The last token read is underlined, the next token is in [brackets]; ×6 stands for six triggers
-    in a row with this prefix. With --saliency each token
-    is removed in turn: the redder its ground, the more of the coefficient goes with it.
+    in a row with this prefix. With --saliency each token is removed in turn: the redder its ground,
+    the more of the coefficient goes with it. With --key the tokens that the key waits for by its
+    weights alone: those whose embedding is nearest to it.
 
     \b
     Example:
@@ -103,11 +118,41 @@ def show(  # noqa: PLR0913 - one parameter an option
     shown = [ShownPage(page, list(page.sample if sample else page.triggers)) for page in pages]
     if salient:
         add_saliency(index.store, shown, count)
+    keys = key_facts(index.store, shown[0].page.address, wakes) if with_key or wakes else {}
     if as_json:
-        click.echo(json.dumps([one.data() for one in shown], indent=2, ensure_ascii=False))
+        data = [{**one.data(), **keys} for one in shown]
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
     for one in shown:
         print_page(one, count)
+    for name, fact in keys.items():
+        click.echo(f"  {name}: {key_line(fact)}")
+
+
+def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
+    """What the weights say of a key without any text: near tokens, and the link to a later key."""
+    from ffmem.memories.key_tokens import key_tokens, wake_up_link
+    from ffmem.studies.inputs import scanned_model
+
+    model = scanned_model(store)
+    facts: dict[str, Any] = {}
+    for side in ("key", "gate") if model.layer_of(address).gated else ("key",):
+        found = key_tokens(model, address, 10, side)
+        pairs = zip(found.tokens[0].tolist(), found.logits[0].tolist(), strict=True)
+        facts[f"{side} near"] = [
+            {"token": model.token_text(token), "cosine": round(cosine, 4)}
+            for token, cosine in pairs
+        ]
+    if wakes is not None:
+        facts[f"wakes {wakes}"] = asdict(wake_up_link(model, address, wakes))
+    return facts
+
+
+def key_line(fact: Any) -> str:
+    """Tokens with their cosines, or the numbers of a link, in a line."""
+    if isinstance(fact, list):
+        return "  ".join(f"{one['token'].replace(' ', '·')} {one['cosine']:.2f}" for one in fact)
+    return ", ".join(f"{name} {value:.4f}" for name, value in fact.items() if value is not None)
 
 
 def draw(page: MemoryPage, picture: Path, count: int) -> None:

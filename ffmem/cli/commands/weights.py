@@ -97,11 +97,11 @@ def save(out: Path, table: WeightTable, result: Weights, figures: bool) -> None:
     from ffmem.analyses.weights import table_columns
     from ffmem.cli.output import save_figure, save_numbers
     from ffmem.store.folder import StudyFolder
-    from ffmem.store.weight_columns import write_weights
+    from ffmem.store.weight_columns import write_columns
 
     files, columns = StudyFolder(out), table_columns(table)
-    write_weights(files.weights, columns)
-    write_weights(files.weights.with_suffix(".csv"), columns)
+    write_columns(files.weights, columns)
+    write_columns(files.weights.with_suffix(".csv"), columns)
     save_numbers(out, "weights", result)
     if figures:
         from ffmem.figures.weights import charts

@@ -6,12 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
 
-from ffmem.explorer.context import TheStudy
+from ffmem.explorer.context import EmptyIsNone, TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.live_memory import (
+    KeyView,
     Nearest,
     SilencingView,
     TriggerSaliency,
+    key_view,
     nearest,
     silencing_view,
     trigger_saliency,
@@ -39,6 +41,22 @@ async def memory_nearest(explored: TheStudy, address: AddressText, count: Few = 
     """The memories of all layers whose keys, and whose values, point most nearly the same way."""
     cell = cell_of(explored, address)
     return await explored.live.ask(lambda m: nearest(m, explored.store, cell, count))
+
+
+@router.get("/key")
+async def memory_key(
+    explored: TheStudy,
+    address: AddressText,
+    wakes: Annotated[
+        str | None,
+        Query(max_length=40, description="A later memory, for the link v . k."),
+        EmptyIsNone(),
+    ] = None,
+    count: Few = 10,
+) -> KeyView:
+    """Tokens whose embedding is nearest to the key, and the value's link to a later key."""
+    cell = cell_of(explored, address)
+    return await explored.live.ask(lambda m: key_view(m, cell, wakes, count))
 
 
 @router.get("/silenced")

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
+from ffmem.address import Address
 from ffmem.errors import AddressError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_process import render_page
@@ -23,7 +24,9 @@ from ffmem.explorer.queries.search import (
     firing_on,
 )
 from ffmem.explorer.templating import fill_template
+from ffmem.memories.memory_sets import set_text
 from ffmem.store.lookup import Matches
+from ffmem.store.weight_columns import NUMBERS
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
@@ -38,9 +41,12 @@ async def parse_question(
     layer: Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()] = None,
     sort: Annotated[Sort, Query()] = "score",
     reverse: Annotated[bool, Query()] = False,
+    where: Annotated[
+        str, Query(max_length=200, description="Conditions: class=weakening, value_norm>2.")
+    ] = "",
 ) -> Question:
     """The question in a request's query."""
-    return Question(by, q, layer, sort, reverse)
+    return Question(by, q, layer, sort, reverse, where)
 
 
 Asked = Annotated[Question, Depends(parse_question)]
@@ -74,7 +80,15 @@ def search_text(
     """The page's text; `firing` is what the model said of a meaning."""
     found = answer(app.state.explored, question, first, PAGE, firing)
     return fill_template(
-        app, path, "search.html.j2", found=found, asked=question, most=MOST, size=PAGE
+        app,
+        path,
+        "search.html.j2",
+        found=found,
+        asked=question,
+        most=MOST,
+        size=PAGE,
+        has_weights=app.state.explored.store.folder.weights.exists(),
+        weight_columns=NUMBERS,
     )
 
 
@@ -85,6 +99,16 @@ async def search_file(explored: TheStudy, question: Asked) -> PlainTextResponse:
     text = await run_in_threadpool(as_csv, found.hits)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+
+@router.get("/search.txt", include_in_schema=False)
+async def search_set(explored: TheStudy, question: Asked) -> PlainTextResponse:
+    """The addresses of all that is found, as a set of memories for `--set @FILE`."""
+    found = await find_memories(explored, question, 0, MOST_SAVED)
+    addresses = dict.fromkeys(Address.parse(hit.address) for hit in found.hits)
+    text = set_text(addresses, f"{len(addresses)} memories found in the explorer")
+    headers = {"Content-Disposition": 'attachment; filename="memories.txt"'}
+    return PlainTextResponse(text, headers=headers)
 
 
 async def find_memories(

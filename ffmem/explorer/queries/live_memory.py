@@ -14,6 +14,7 @@ from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
 from ffmem.analyses.removal import saliency
 from ffmem.errors import AddressError
 from ffmem.memories.edits import Edit
+from ffmem.memories.key_tokens import WakeUpLink, key_tokens, wake_up_link
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -115,6 +116,39 @@ def nearest_rows(
     found.sort(key=lambda pair: (-pair[0], pair[1]))
     others = [(value, address) for value, address in found if address != cell]
     return tuple(Near(str(address), round(value, 4)) for value, address in others[:count])
+
+
+@dataclass(frozen=True)
+class NearToken:
+    """A token, and the cosine of its embedding with a key or gate."""
+
+    token: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class KeyView:
+    """What a memory waits for by its weights alone: tokens near its key and gate.
+
+    `link` is the inner product of its value with the key of another memory, where one is named.
+    """
+
+    key: tuple[NearToken, ...]
+    gate: tuple[NearToken, ...]
+    link: WakeUpLink | None
+
+
+def key_view(model: LanguageModel, cell: Address, other: str | None, count: int = 10) -> KeyView:
+    """The tokens nearest to a key, and what the value does to a later key."""
+
+    def near(side: str) -> tuple[NearToken, ...]:
+        found = key_tokens(model, cell, count, side)
+        pairs = zip(found.tokens[0].tolist(), found.logits[0].tolist(), strict=True)
+        return tuple(NearToken(model.token_text(token), round(c, 4)) for token, c in pairs)
+
+    gated = model.layer_of(cell).gated
+    link = None if other is None else wake_up_link(model, cell, other)
+    return KeyView(near("key"), near("gate") if gated else (), link)
 
 
 @dataclass(frozen=True)

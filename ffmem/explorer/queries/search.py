@@ -24,9 +24,35 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.parquet_tables import End
 from ffmem.store.slots import TRIGGERS_SHOWN
+from ffmem.store.weight_columns import NUMBERS, parse_conditions
 
 By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
-Sort = Literal["score", "address", "fires", "mean", "largest", "probability", "agreement"]
+Sort = Literal[
+    "score",
+    "address",
+    "fires",
+    "mean",
+    "largest",
+    "probability",
+    "agreement",
+    "key_norm",
+    "gate_norm",
+    "value_norm",
+    "key_bias",
+    "gate_bias",
+    "key_value",
+    "gate_value",
+    "gate_key",
+    "logit_mean",
+    "logit_variance",
+    "logit_skew",
+    "logit_kurtosis",
+    "cosine_variance",
+    "weak_share",
+    "frequency",
+    "entropy_score",
+    "twin_cosine",
+]
 TOKENS = 5  # that a value promotes, shown of each memory
 MOST = 2_000  # memories of one answer that can be paged through
 MOST_SAVED = 10_000  # or downloaded
@@ -46,6 +72,7 @@ class Question:
     """What is searched for; `text` is a token, words, part of a pattern, or a phrase.
 
     Scores come best first, addresses in order, statistics largest first; `reverse` turns it round.
+    `where` are conditions on statistics and weights, as in `class=weakening, value_norm>2`.
     """
 
     by: By
@@ -53,6 +80,7 @@ class Question:
     layer: int | None = None
     sort: Sort = "score"
     reverse: bool = False
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +95,8 @@ class Hit:
     largest: float
     probability: float
     agreement: float | None
+    kind: str | None = None  # the class of its weights, where they were analysed
+    weight: float | None = None  # the column of the weights that hits are sorted by
 
 
 @dataclass(frozen=True)
@@ -98,7 +128,7 @@ def answer(
         total=found.total,
         looked_at=found.looked_at,
         first=first,
-        hits=hits(explored, found.rows[shown], found.scores[shown], question.by),
+        hits=hits(explored, found.rows[shown], found.scores[shown], question),
     )
 
 
@@ -112,6 +142,10 @@ def order_matches(
     as_found = question.sort == "score" and question.layer is None and not question.reverse
     found = firing or candidates(explored, question)
     rows, scores, total = found.rows, found.scores, found.total
+    if question.where:
+        here = explored.lookup.where(parse_conditions(question.where))[rows]
+        rows, scores = rows[here], scores[here]
+        total = len(rows)
     if question.layer is not None:
         inside = explored.store.cells.rows_of(question.layer)
         here = (rows >= inside.start) & (rows < inside.stop)
@@ -127,7 +161,7 @@ def any_memories(explored: StudyContext, question: Question, most: int) -> Match
     """All memories, or all of a layer, in the order asked for."""
     lookup = explored.lookup
     order: NDArray[Any]
-    if question.layer is None and question.sort in STATISTICS:
+    if question.layer is None and question.sort in STATISTICS and not question.where:
         order = lookup.order(question.sort)
         order, total = (order[::-1] if question.reverse else order), len(order)
     else:
@@ -135,6 +169,8 @@ def any_memories(explored: StudyContext, question: Question, most: int) -> Match
         every = slice(0, cells.count)
         inside = every if question.layer is None else cells.rows_of(question.layer)
         rows = np.arange(inside.start, inside.stop)
+        if question.where:
+            rows = rows[lookup.where(parse_conditions(question.where))[rows]]
         order, total = rows[first_places(explored, rows, question, most)], len(rows)
     return Matches(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
 
@@ -206,15 +242,16 @@ def statistic(explored: StudyContext, name: str) -> NDArray[Any]:
 
 
 def hits(
-    explored: StudyContext, rows: NDArray[np.int64], numbers: NDArray[Any], by: By
+    explored: StudyContext, rows: NDArray[np.int64], numbers: NDArray[Any], question: Question
 ) -> tuple[Hit, ...]:
     """The rows of a table."""
-    lookup = explored.lookup
+    lookup, by = explored.lookup, question.by
     known = agreement_table(explored.store.folder, explored.store.cells.count)
     promoted = lookup.top_texts(rows, TOKENS)
     columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
     agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
     scores = [None] * len(rows) if not SCORES[by] else numbers.tolist()
+    kinds, weights = weight_fields(explored, rows, question.sort)
     return tuple(
         Hit(
             address=str(cell),
@@ -225,11 +262,32 @@ def hits(
             largest=largest,
             probability=probability,
             agreement=agreement,
+            kind=kind,
+            weight=weight,
         )
-        for cell, texts, score, agreement, fires, mean, largest, probability in zip(
-            explored.store.cells.addresses(rows), promoted, scores, agreeing, *columns, strict=True
+        for cell, texts, score, agreement, kind, weight, fires, mean, largest, probability in zip(
+            explored.store.cells.addresses(rows),
+            promoted,
+            scores,
+            agreeing,
+            kinds,
+            weights,
+            *columns,
+            strict=True,
         )
     )
+
+
+def weight_fields(
+    explored: StudyContext, rows: NDArray[np.int64], sort: str
+) -> tuple[list[str | None], list[float | None]]:
+    """The classes of some cells, and the column of the weights that they are sorted by."""
+    nothing: list[Any] = [None] * len(rows)
+    lookup = explored.lookup
+    if not explored.store.folder.weights.exists():
+        return nothing, nothing
+    kinds = lookup.statistic("class")[rows].tolist()
+    return kinds, lookup.statistic(sort)[rows].tolist() if sort in NUMBERS else nothing
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run text that begins so

@@ -87,6 +87,25 @@ onRequest("#nearest", ({ by_key, by_value }) => [
   element("div", { className: "pair" }, near("By key", by_key), near("By value", by_value)),
 ]);
 
+function nearTokens(title, list) {
+  const row = ({ token, cosine }) =>
+    element("tr", {}, element("th", { scope: "row" }, element("span", { className: "token", textContent: shownToken(token) })),
+      element("td", { className: "n", textContent: cosine.toFixed(3) }));
+  return element("div", {}, element("h3", { textContent: title }), element("table", {}, element("tbody", {}, ...list.map(row))));
+}
+
+const wakes = document.querySelector("#wakes");
+wakes.addEventListener("change", () => {
+  const button = document.querySelector("#key button");
+  if (button) button.dataset.path = `/key?wakes=${encodeURIComponent(wakes.value.trim())}`;
+});
+
+onRequest("#key", ({ key, gate, link }) => {
+  const gated = link && link.gate !== null ? `; v · gate = ${link.gate.toPrecision(3)} (cosine ${link.gate_cosine.toFixed(3)})` : "";
+  const said = link ? [element("p", { textContent: `v · k = ${link.key.toPrecision(3)} (cosine ${link.key_cosine.toFixed(3)})${gated}` })] : [];
+  return [...said, element("div", { className: "pair" }, nearTokens("Key", key), ...(gate.length ? [nearTokens("Gate", gate)] : []))];
+});
+
 const percent = (share) => (share === null ? "–" : `${(100 * share).toPrecision(3)}\u00a0%`);
 
 function silencedTrigger(found) {

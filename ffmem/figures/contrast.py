@@ -1,0 +1,35 @@
+"""Cells that are specific to a corpus, by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ffmem.analyses.contrast import Contrast
+from ffmem.figures import style
+
+
+def contrast_chart(result: Contrast) -> Any:
+    """The share of each layer's cells that one corpus fires and the others do not."""
+    rows = [
+        {"layer": layer.layer, "corpus": name, "share": count / layer.cells, "cells": count}
+        for layer in result.layers
+        for name, count in zip(result.corpora, layer.specific, strict=True)
+    ]
+    lines = (
+        style.base(rows)
+        .mark_line(point=True)
+        .encode(
+            x=style.layer_axis(),
+            y=style.percent("share", "specific cells"),
+            color=style.series("corpus", result.corpora),
+            tooltip=["layer:O", "corpus:N", "cells:Q", "share:Q"],
+        )
+    )
+    halves = ", ".join(
+        f"{name} {count:,}" for name, count in zip(result.corpora, result.halves, strict=True)
+    )
+    caption = (
+        f"Cells that fire more often on one corpus than on the others, at a false discovery rate "
+        f"of {result.level:.0%}, of {result.cells:,}. Control, halves of one corpus: {halves}."
+    )
+    return style.with_caption(style.with_size(lines), "Memories that tell corpora apart", caption)
