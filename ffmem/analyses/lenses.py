@@ -22,6 +22,7 @@ from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, best, in_chunks
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 
 MEASURED = "measured"
@@ -80,7 +81,7 @@ def lenses(
     """
     static = lenses_of(model)
     rows: list[LensAgreement] = []
-    for layer in store.memories:
+    for layer in steps(store.memories, "layers"):
         following = trigger_tokens(store, layer).next[:, 0]
         cells = (following >= 0).nonzero().flatten()
         wanted = torch.stack([following[cells], shuffle_rows(following[cells], generator)], dim=1)

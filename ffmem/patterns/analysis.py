@@ -27,6 +27,7 @@ from ffmem.patterns.record import (
 )
 from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator
 from ffmem.patterns.surface_patterns import Background
+from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
@@ -94,14 +95,16 @@ def patterns_by_rule(
     annotated: list[KeyPatterns] = []
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
-    for key in (key for layer in drawn.values() for key in layer):
+    for key in steps([key for layer in drawn.values() for key in layer], "keys"):
         shown = _triggers(store, key)[:TRIGGERS_SHOWN]
         rules = annotator.rules(key, shown)
         patterns = tuple(rule.pattern for rule in rules)
         annotated.append(KeyPatterns(key, len(shown), patterns))
         trials.append(key_trial(store, key, rules, pseudo))
         controls += [pseudo.random(key.layer), pseudo.of_matching_frequency(key.layer, shown)]
-    control_trials = [_control_trial(annotator, pseudo, control) for control in controls]
+    control_trials = [
+        _control_trial(annotator, pseudo, control) for control in steps(controls, "control keys")
+    ]
     return PatternResults(
         summary=summarise_patterns(NAME, annotated, seed),
         controls=tuple(

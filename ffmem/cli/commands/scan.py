@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,16 +22,21 @@ from ffmem.cli.options import (
     load_model,
     model_options,
 )
+from ffmem.cli.progress import duration_text
 from ffmem.errors import shorten
+from ffmem.steps import listen
 
 if TYPE_CHECKING:
+    from ffmem.address import Address
     from ffmem.execution.run import ScanPlan, Watch
+    from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.executor import Cluster
     from ffmem.store.checkpoint import Progress
     from ffmem.store.scan_store import ScanStore
 
 
+LOOKED_AT = 200  # values with the surest top tokens, for one to look at first
 LAYERS = re.compile(r"([1-9]\d{,3})(?:-([1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
@@ -113,7 +119,7 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
         name: options.pop(name)
         for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
     }
-    cluster = cluster_of(options)
+    cluster, began = cluster_of(options), time.monotonic()
     if cluster is None:
         store = scan_here(model, model_choice, corpus, out, options)
     else:
@@ -121,9 +127,25 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     counts = store.manifest.counts
     click.echo(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
-        f"{counts['tokens']:,} tokens, {store.manifest.seconds:.0f} s -> {out}\n"
-        f"see one with: ffmem show {out} L{store.manifest.layers[-1][0]}.0"
+        f"{counts['tokens']:,} tokens, {duration_text(time.monotonic() - began)} -> {out}\n"
+        f"see one with: ffmem show {out} {clear_memory(store)}"
     )
+
+
+def clear_memory(store: ScanStore) -> Address:
+    """A memory worth a first look: its value's top token follows its strongest trigger."""
+    import numpy as np
+
+    from ffmem.address import Address
+    from ffmem.store.lookup import MemoryIndex
+
+    index, last = MemoryIndex.at_once(store), store.manifest.layers[-1][0]
+    rows = np.argsort(-index.statistic("probability"))[:LOOKED_AT]
+    for cell in store.cells.addresses(rows):
+        for trigger in store.triggers(cell)[:1]:
+            if trigger.next == index.value_tokens(cell, count=1)[0].text:
+                return cell
+    return store.cells.resolve(Address(last, 0))[0]
 
 
 def scan_here(
@@ -134,9 +156,17 @@ def scan_here(
 
     language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
-    chosen = len(plan.layers) if plan.layers is not None else len(language_model.layers)
-    with progress_line(f"{chosen} layers, {language_model.memories:,} memories", plan) as watch:
+    chosen = layers_of(language_model, plan)
+    memories = sum(layer.memories for layer in chosen)
+    with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
         return pipeline.run_scan(language_model, plan, out, watch)
+
+
+def layers_of(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
+    """The layers that are scanned."""
+    if plan.layers is None:
+        return list(model.layers)
+    return [model.layer(number) for number in plan.layers]
 
 
 def scan_there(
@@ -224,4 +254,8 @@ def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
                 description=f"{what}, {progress.tokens:,} tokens, {speed:,.0f} tokens/s",
             )
 
-        yield watch
+        def end_of_scan(doing: str, share: float) -> None:
+            line.update(task, total=1.0, completed=share, description=doing)
+
+        with listen(end_of_scan):
+            yield watch
