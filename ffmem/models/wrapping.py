@@ -38,7 +38,7 @@ def wrap(
     and results call the model.
     """
     model = without_peft(without_compilation(model))
-    refuse_quantised(model)
+    refuse_quantisation(model)
     with evaluation_mode(model):
         return wrap_in_evaluation(model, tokenizer, name, revision)
 
@@ -102,7 +102,7 @@ def without_compilation(model: PreTrainedModel) -> PreTrainedModel:
     return whole
 
 
-def refuse_quantised(model: PreTrainedModel) -> None:
+def refuse_quantisation(model: PreTrainedModel) -> None:
     """Refuse a model that keeps weights in a form that cannot be read as numbers."""
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)

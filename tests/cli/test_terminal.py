@@ -15,13 +15,10 @@ from ffmem.steps import listen, steps
 from ffmem.studies.estimates import CorpusSize, Estimate
 
 
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> StringIO:
-    """What a terminal of 80 columns shows."""
-    text = StringIO()
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stdout", text)
-    return text
 
 
 def verdict(name: str, unit: str = "share") -> Verdict:
@@ -30,21 +27,24 @@ def verdict(name: str, unit: str = "share") -> Verdict:
     return Verdict(name, "values", "A claim of some length, " * 4, "3.5 %", unit, "rule", found)  # type: ignore[arg-type]
 
 
-def test_user_text_is_printed_as_it_is(page: StringIO) -> None:
+def test_user_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0}, 2**30, ("values",))
     print_plan(terminal(), "tiny:llama: mod[bold]el[/] :smile:", estimate)
-    assert "tiny:llama: mod[bold]el[/] :smile:" in page.getvalue()
-    assert "already there: values" in page.getvalue()
+    out = capsys.readouterr().out
+    assert "tiny:llama: mod[bold]el[/] :smile:" in out
+    assert "already there: values" in out
 
 
-def test_claims_fit_80_columns_whatever_their_outcomes_are(page: StringIO) -> None:
+def test_claims_fit_80_columns_whatever_their_outcomes_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     class Other(Verdict):
         word = "a new kind of outcome"
 
     other = Other(**vars(verdict("other", "rank")))
     unmeasured = Verdict("none", "values", "Nothing was measured.", "", "share", "rule", None)
     print_verdicts(terminal(), [verdict("one"), other, unmeasured])
-    lines = page.getvalue().splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("  a new kind of outcome  12.3 %") for line in lines)
     assert "median rank, % of the vocabulary" in " ".join(" ".join(lines).split())

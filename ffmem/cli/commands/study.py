@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.commands.scan import corpus_options, layers_of, plan_of
+from ffmem.cli.commands.scan import (
+    corpus_options,
+    layers_of,
+    note_on_size,
+    plan_of,
+    warn_of_wrapping,
+)
 from ffmem.cli.options import (
     LOCATION,
     SEED,
@@ -87,6 +93,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     language_model = load_model(model, choice)
     again = _again(options.pop("again"))
     plan = _plan(language_model, "demo" if corpus is None else corpus, options)
+    warn_of_wrapping(plan.scan)
     folder = out or Path("out") / Path(model).name
     console = terminal()
     there = set(
@@ -103,7 +110,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     took = duration_text(time.monotonic() - began)
     click.echo(
         f"\nreport: {found.store.folder.report_page} ({took} in all)\n"
-        f"browse it with: ffmem explore {folder}"
+        f"browse it with: ffmem explore {folder}{note_on_size(found.store)}"
     )
     print_failures(events, folder)
     raise SystemExit(exit_code(events))
