@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, TextsInMemory, source_of
-from ffmem.corpus.splitters import DEFAULT
+from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
 from ffmem.errors import FfmemError
 from ffmem.execution import run
 from ffmem.execution.run import Cluster, ScanPlan, Watch
@@ -52,14 +52,16 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     `model` is a name, as for `load`, or a LanguageModel. `texts` is a file, folder, glob, URL or
     dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
     read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
-    says how documents become sentences: rule, line or none. `layers` count from 1; None means all.
+    says how documents become sentences: rule, line, none, or paragraph for
+    text of a fixed width. `layers` count from 1; None means all.
     `device` is for a model given by its name. The same call opens a scan that is finished and goes
     on with one that was stopped; a folder with another scan is refused. Texts that were given
     themselves are not stored, so analyses of such a scan need a validation text of their own.
     """
     subject = load(model, device=device) if isinstance(model, str) else model
+    source = source_of(texts, column)
     plan = ScanPlan(
-        source=source_of(texts, column),
+        source=replace(source, paragraphs=True) if splitter == PARAGRAPH else source,
         settings=ScanSettings(top=top, sample=sample, signed=subject.gated, seed=seed),
         sentences=SentenceSettings(splitter),
         layers=layers,

@@ -18,6 +18,7 @@ from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
 from ffmem.memories.value_vectors import value_tokens, value_vectors
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import steps
 from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
 
@@ -107,7 +108,7 @@ def causal(
     return Causal(
         layers=tuple(
             layer_causal(model, store, number, sample, (generator, size))
-            for number in store.memories
+            for number in steps(store.memories, "layers")
         ),
         tokens=size.tokens,
         seed=generator.initial_seed(),

@@ -25,6 +25,7 @@ from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, additive, best, in_chunks
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 
 MEASURED, LEARNED = "measured", "learned"
@@ -106,7 +107,7 @@ def lenses(
     static = lenses_of(model)
     rows: list[LensAgreement] = []
     states, fits = scanned_states(model, store, generator), []
-    for layer in store.memories:
+    for layer in steps(store.memories, "layers"):
         following = trigger_tokens(store, layer).next[:, 0]
         cells = (following >= 0).nonzero().flatten()
         wanted = torch.stack([following[cells], shuffle_rows(following[cells], generator)], dim=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -112,9 +113,20 @@ def cluster_of(options: dict[str, Any]) -> Cluster | None:
 
 def load_model(name: str, options: ModelOptions) -> LanguageModel:
     """Load the model a command was asked for."""
-    from ffmem.models.loading import load  # here, not above: --help must not wait for torch
+    with while_loading(name):
+        from ffmem.models.loading import load  # here, not above: --help must not wait for torch
 
-    return load(name, **options)
+        return load(name, **options)
+
+
+@contextmanager
+def while_loading(name: str) -> Iterator[None]:
+    """A line on the terminal that says what is waited for."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(f"loading {shorten(name)} ...")):
+        yield
 
 
 def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,7 +248,8 @@ def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
         device=options["device"],
         trust_remote_code=options["trust_remote_code"],
     )
-    return scanned_model(store, name=options["model"], **how)
+    with while_loading(options["model"] or store.manifest.key.model["name"]):
+        return scanned_model(store, name=options["model"], **how)
 
 
 def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ffmem.cli.terminal import print_hanging
+from ffmem.steps import listen
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Lines
@@ -44,14 +47,14 @@ def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
             if task.finished:
                 return Text(task.fields["note"])
             left = task.fields["estimate"] - (task.elapsed or 0.0)
-            return Text(
-                f"about {duration_text(left)} left" if left > 0 else "nearly done", style="dim"
-            )
+            rest = f"about {duration_text(left)} left" if left > 0 else ""
+            return Text(f"{task.fields['note']} {rest}".strip(), style="dim")
 
     columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<12}"))
     with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console) as lines:
         told = _EventLines(lines, estimate, plain=not console.is_terminal)
-        yield Watches(told.batch, told.analysis)
+        with listen(told.end_of_scan):
+            yield Watches(told.batch, told.analysis)
 
 
 class _EventLines:
@@ -76,12 +79,19 @@ class _EventLines:
         note = f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s"
         self.lines.update(task, estimate=ends, note=note)
 
+    def end_of_scan(self, what: str, share: float) -> None:
+        """What the scan does once all text is read."""
+        self.lines.update(self.begin("scan"), estimate=0.0, note=f"{what} {share:.0%}")
+
     def analysis(self, event: AnalysisEvent) -> None:
         """An analysis begins or ends; by then the scan has ended."""
         if "scan" in self.tasks:
             self.lines.update(self.tasks["scan"], completed=1.0)
         task = self.begin(event.analysis)
         if event.state == "begun":
+            return
+        if event.state == "running":
+            self.lines.update(task, note=f"{event.reason} {event.share:.0%}")
             return
         note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "") + place_note(event)
         self.lines.update(task, completed=1.0, note=note)
@@ -94,13 +104,12 @@ def print_plan(console: Console, what: str, estimate: Estimate) -> None:
     tokens = estimate.text.tokens
     text = "text of unknown length" if tokens is None else f"about {tokens:,} tokens of text"
     parts = ", ".join(f"{name} {duration_text(took)}" for name, took in estimate.seconds.items())
-    console.print(
-        f"{what}, {text}\n"
-        f"needs about {estimate.memory / 2**30:.1f} GiB of memory and "
-        f"{'more than ' if tokens is None else ''}{duration_text(estimate.total)}: {parts}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    print_hanging(console, "", f"{what}, {text}")
+    head = f"needs about {estimate.memory / 2**30:.1f} GiB of memory and "
+    head += f"{'more than ' if tokens is None else ''}{duration_text(estimate.total)}"
+    print_hanging(console, "", f"{head}: {parts}" if parts else head)
+    if estimate.there:
+        print_hanging(console, "already there: ", ", ".join(estimate.there))
 
 
 def print_failures(events: list[AnalysisEvent], folder: object) -> None:

@@ -1,5 +1,6 @@
-"""The documents of one file: lines of text, lines of JSON, or a Parquet column."""
+"""The documents of one file: lines or paragraphs of text, JSON lines, a column of a table."""
 
+import csv
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from ffmem.errors import CorpusError
 from ffmem.locations import is_remote
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 def format_of(path: Path) -> str:
@@ -21,27 +23,75 @@ def format_of(path: Path) -> str:
 
 def has_columns(path: Path) -> bool:
     """Whether a file's documents lie in a named column."""
-    return format_of(path) in (".parquet", *JSON_LINES)
+    return format_of(path) in (".parquet", *JSON_LINES, *DELIMITERS)
 
 
 def file_documents(
-    path: Path, column: str, errors: str, meter: Meter | None = None
+    path: Path, column: str, errors: str, meter: Meter | None = None, paragraphs: bool = False
 ) -> Iterator[str]:
-    """Every document of a file that is not blank, one at a time."""
+    """Every document of a file that is not blank, one at a time.
+
+    Of plain text a document is a line, or with `paragraphs` all lines up to an empty one.
+    """
     if format_of(path) == ".parquet":
         yield from _parquet_rows(path, column)
         if meter is not None:
             meter.read += path.stat().st_size
         return
     with open_file(path, meter) as file:
-        if has_columns(path):
+        if format_of(path) in DELIMITERS:
+            yield from table_rows(file, path, column, errors)
+        elif has_columns(path):
             yield from json_rows(text_lines(file, str(path), errors), str(path), column, errors)
+        elif paragraphs:
+            yield from joined_lines(text_lines(file, str(path), errors))
         else:
             yield from (line for _, line in text_lines(file, str(path), errors))
 
 
+def joined_lines(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Lines that follow each other without an empty one between them, as one text."""
+    part: list[str] = []
+    last = 0
+    for number, line in lines:
+        if part and number > last + 1:
+            yield " ".join(part)
+            part = []
+        part.append(line.strip())
+        last = number
+    if part:
+        yield " ".join(part)
+
+
+def table_rows(file: IO[bytes], path: Path, column: str, errors: str) -> Iterator[str]:
+    """One column of a CSV or TSV file, whose first row names the columns; blanks are left out."""
+    lines = decode_lines(file, str(path), errors)
+    csv.field_size_limit(2**31 - 1)
+    rows = csv.DictReader(lines, delimiter=DELIMITERS[format_of(path)], strict=True)
+    try:
+        names = list(rows.fieldnames or [])
+        if column not in names:
+            raise missing_column(str(path), column, names)
+        for row in rows:
+            text = row_text(row[column], f"{path} line {rows.line_num}", column)
+            if text:
+                yield text
+    except csv.Error as error:
+        raise CorpusError(
+            f"{path} line {rows.line_num} is not a row of a table ({error}); check its quotes"
+        ) from None
+
+
 def text_lines(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, each with its number from 1, without the line break."""
+    for number, line in enumerate(decode_lines(file, name, errors), 1):
+        text = line.rstrip("\r\n")
+        if text and not text.isspace():
+            yield number, text
+
+
+def decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
+    """All lines as text, with their line breaks."""
     for number, line in enumerate(file, 1):
         if b"\0" in line:
             raise CorpusError(
@@ -55,11 +105,7 @@ def text_lines(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, s
                 f"{name} line {number} is not valid UTF-8 (byte {error.start + 1} of the line); "
                 "convert the file, or pass `--errors replace` to put U+FFFD there"
             ) from error
-        if number == 1:
-            text = text.removeprefix("\ufeff")
-        text = text.rstrip("\r\n")
-        if text and not text.isspace():
-            yield number, text
+        yield text.removeprefix("\ufeff") if number == 1 else text
 
 
 def json_rows(

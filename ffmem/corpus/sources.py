@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ from ffmem.locations import is_remote, is_url, location
 IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
+_LOOKED_AT, _FEWEST, _WIDEST = 300, 20, 140  # lines, lines, characters of a line
+_STOPS = frozenset(".!?…:;\"'”’)]}。！？")
 _DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 _FILE_SUFFIXES = (".txt", ".tokens", ".parquet", ".csv", ".tsv", ".md", *JSON_LINES, *COMPRESSED)
 
@@ -41,17 +44,22 @@ class Source:
     `path` is a file, folder or glob (also behind a URL that fsspec knows: s3://, gs://, file://),
     a named pipe, `-` for standard input, or a dataset id (`owner/name`, with
     a configuration as `owner/name:config`). `column` is for JSON lines, Parquet and datasets,
-    `split` for datasets alone.
+    `split` for datasets alone. With `paragraphs`, lines of plain text that follow each other are
+    one document: for text with a fixed width.
     """
 
     path: str
     column: str = "text"
     split: str | None = None
     errors: Literal["strict", "replace"] = "strict"
+    paragraphs: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """What says where the text is, as plain values."""
-        return {each.name: getattr(self, each.name) for each in fields(Source)}
+        """What says where the text is, as plain values; a new one only where it is not usual."""
+        values = {each.name: getattr(self, each.name) for each in fields(Source)}
+        if not self.paragraphs:
+            del values["paragraphs"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -100,8 +108,28 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     files = _files(source)
     if meter is not None:
         meter.total = sum(path.stat().st_size for _, path in files)
-    rows = (file_documents(path, source.column, source.errors, meter) for _, path in files)
+    rows = (
+        file_documents(path, source.column, source.errors, meter, source.paragraphs)
+        for _, path in files
+    )
     return _not_empty(source, (document for file in rows for document in file))
+
+
+def looks_hard_wrapped(source: Source) -> bool:
+    """Whether plain text seems to have a fixed width, so that a line is not a document.
+
+    That is where most lines neither end a sentence nor are followed by a capital letter.
+    """
+    if isinstance(source, TextsInMemory) or source.paragraphs or is_stream(source):
+        return False
+    if _is_dataset(source) or has_columns(_files(source)[0][1]):
+        return False
+    lines = [line.strip() for line in islice(documents(source), _LOOKED_AT)]
+    broken = sum(
+        len(line) < _WIDEST and line[-1] not in _STOPS and following[0].islower()
+        for line, following in pairwise(lines)
+    )
+    return len(lines) >= _FEWEST and broken > len(lines) / 3
 
 
 def is_stream(source: Source) -> bool:

@@ -9,6 +9,7 @@ from ffmem.errors import CorpusError
 Splitter = Callable[[str], list[Span]]
 
 DEFAULT = "rule"
+PARAGRAPH = "paragraph"
 RULE_VERSION = 1  # raised whenever `rule` would cut any text differently
 
 
@@ -41,6 +42,7 @@ SPLITTERS: dict[str, Splitter] = {
     "line": split_lines,
     "none": keep_whole,
     "sentencex": split_by_sentencex,
+    PARAGRAPH: split_by_rule,  # of documents that are paragraphs instead of lines
 }
 
 
@@ -53,4 +55,4 @@ def splitter(name: str) -> Splitter:
 
 def splitter_version(name: str) -> int:
     """The version of a splitter: another one may cut the same text differently."""
-    return RULE_VERSION if name == "rule" else 1
+    return RULE_VERSION if name in ("rule", PARAGRAPH) else 1

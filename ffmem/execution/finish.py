@@ -15,6 +15,7 @@ from ffmem.memories.value_vectors import value_ends
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import ScanState
 from ffmem.scan.settings import ScanSettings
+from ffmem.steps import steps
 from ffmem.store.checkpoint import Progress
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
@@ -86,7 +87,10 @@ def scan_counts(found: FinishedScan) -> dict[str, int]:
 
 def value_columns(model: LanguageModel, layers: Sequence[int]) -> dict[str, Any]:
     """Both ends of every value's ranking, as columns of a table."""
-    parts = [(number, value_ends(model, model.layer(number), ENDS)) for number in layers]
+    parts = [
+        (number, value_ends(model, model.layer(number), ENDS))
+        for number in steps(layers, "ranking values")
+    ]
     ends = {
         name: np.concatenate([getattr(found, name).numpy() for _, found in parts])
         for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")

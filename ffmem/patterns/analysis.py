@@ -33,6 +33,7 @@ from ffmem.patterns.record import (
 )
 from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator
 from ffmem.patterns.surface_patterns import Background
+from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
@@ -142,7 +143,7 @@ def patterns_by_rule(
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
     same_ending: dict[Address, float] = {}
-    for key in (key for layer in drawn.values() for key in layer):
+    for key in steps([key for layer in drawn.values() for key in layer], "keys"):
         shown = _triggers(store, key)[:TRIGGERS_SHOWN]
         if shown:
             same_ending[key] = commonest_ending(shown)
@@ -151,7 +152,9 @@ def patterns_by_rule(
         annotated.append(KeyPatterns(key, len(shown), patterns))
         trials.append(key_trial(store, key, rules, pseudo))
         controls += pseudo.of_each_kind(key.layer, shown, store)
-    control_trials = [_control_trial(annotator, pseudo, control) for control in controls]
+    control_trials = [
+        _control_trial(annotator, pseudo, control) for control in steps(controls, "control keys")
+    ]
     return PatternResults(
         summary=summarise_patterns(NAME, annotated, seed),
         controls=tuple(

@@ -53,7 +53,8 @@ class ScanKey:
                 "the texts of this scan came from the memory of a program and cannot be read "
                 "again; name a text with valid= (--valid)"
             )
-        return Source(**{field.name: self.corpus[field.name] for field in fields(Source)})
+        names = [field.name for field in fields(Source)]
+        return Source(**{name: self.corpus[name] for name in names if name in self.corpus})
 
     def sentence_settings(self) -> SentenceSettings:
         """How the text was cut into sentences."""

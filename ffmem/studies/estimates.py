@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -12,14 +13,20 @@ from ffmem.corpus.compression import Meter
 from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import documents
-from ffmem.execution.run import ScanPlan, sentence_settings
+from ffmem.execution.plan import ScanPlan, scan_key, sentence_settings
+from ffmem.locations import location
 from ffmem.memories.projection import CHUNK_BYTES, logits
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.language_model import LanguageModel
-from ffmem.studies.inputs import Sizes
-from ffmem.studies.registry import ANALYSES, Cost, Workload
+from ffmem.store.folder import StudyFolder
+from ffmem.store.manifest import read_manifest
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies.inputs import Sizes, StudyInputs
+from ffmem.studies.registry import ANALYSES, Cost, Workload, sample_cost, scan_cost
+from ffmem.studies.runner import is_current
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
+SCAN, REPORT = "scan", "report"
 STANDARD_INPUT = "-"
 GUESSED_TOKENS = 25  # per sentence, where the text cannot be looked at twice
 
@@ -47,6 +54,7 @@ class Estimate:
     text: CorpusSize
     seconds: dict[str, float]
     memory: int
+    there: tuple[str, ...] = ()  # what need not be made again
 
     @property
     def total(self) -> float:
@@ -58,24 +66,42 @@ def estimate(
     model: LanguageModel,
     plan: ScanPlan,
     sizes: Sizes,
-    only: Collection[str] | None = None,
+    only: Collection[str] = tuple(ANALYSES),
+    there: Collection[str] = (),
     twin: Collection[str] = (),
 ) -> Estimate:
     """Probe the model and the text, and say what a study of this size will cost.
 
-    `only` names the analyses that will run, where not all do, and `twin` those that an untrained
-    model of the same shape goes through too, after a scan of its own.
+    `only` names the analyses that are wanted, `there` those that are there already, and `twin`
+    those that an untrained model of the same shape goes through too, after a scan of its own.
     """
     text, speed = text_size(model, plan), probe(model)
+    wanted = [name for name in (SCAN, *ANALYSES, REPORT) if name in (SCAN, REPORT, *only)]
+    missing = [name for name in wanted if name not in there]
     seconds = {
         name: cost.tokens / speed.tokens + cost.projections / speed.projections + cost.seconds
-        for name, cost in costs(model, sizes, text).items()
-        if only is None or name in only or name in ("scan", "report")
+        for name, cost in costs(model, plan, sizes, text, missing).items()
     }
     if twin:
-        again = sum(took for name, took in seconds.items() if name in {"scan", *twin})
-        seconds = {**seconds, "untrained twin": again}
-    return Estimate(text, seconds, memory(model, plan, copies=2 if twin else 1))
+        again = sum(took for name, took in seconds.items() if name in {SCAN, *twin})
+        seconds["untrained twin"] = again
+    kept = tuple(name for name in wanted if name in there)
+    return Estimate(text, seconds, memory(model, plan, copies=2 if twin else 1), kept)
+
+
+def results_there(
+    model: LanguageModel, plan: ScanPlan, out: Path, inputs: Callable[[ScanStore], StudyInputs]
+) -> tuple[str, ...]:
+    """The scan, analyses and report of a plan that a folder has already."""
+    folder = StudyFolder(location(out))
+    if not folder.manifest.exists():
+        return ()
+    if read_manifest(folder).key.digest != scan_key(model, plan).digest:
+        return ()
+    subject = inputs(ScanStore.open(out))
+    current = [name for name in ANALYSES if is_current(folder.root, name, subject)]
+    has_report = folder.report_page.exists() and len(current) == len(ANALYSES)
+    return (SCAN, *current, *([REPORT] if has_report else []))
 
 
 def text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
@@ -126,16 +152,36 @@ def rate(work: Callable[[int], None], model: LanguageModel, most: int) -> float:
         rows = min(most, rows * 4)
 
 
-def costs(model: LanguageModel, sizes: Sizes, text: CorpusSize) -> dict[str, Cost]:
-    """The cost of the scan, of every analysis and of the report."""
+def costs(
+    model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSize, names: Sequence[str]
+) -> dict[str, Cost]:
+    """The cost of some of scan, analyses and report, in their order.
+
+    What several analyses read once, the validation prefixes, is paid for by the first of them.
+    """
+    layers = model.layers if plan.layers is None else [model.layer(n) for n in set(plan.layers)]
     work = Workload(
-        len(model.layers), model.memories, text.tokens or 0, text.tokens_per_sentence, sizes
+        layers=len(layers),
+        memories=sum(layer.memories for layer in layers),
+        tokens=text.tokens or 0,
+        tokens_per_sentence=text.tokens_per_sentence,
+        sizes=sizes,
+        whole=(len(model.layers), model.memories),
+        signs=2 if plan.settings.signed else 1,
+        top=plan.settings.top,
     )
-    return {
-        "scan": Cost(work.tokens, work.memories, 2),
-        **{name: analysis.cost(work) for name, analysis in ANALYSES.items()},
-        "report": Cost(seconds=15),
-    }
+    found = {name: cost_of(name, work) for name in names}
+    readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
+    for first in readers[:1]:
+        found[first] += sample_cost(work)
+    return found
+
+
+def cost_of(name: str, work: Workload) -> Cost:
+    """The cost of the scan, of an analysis or of the report."""
+    if name == SCAN:
+        return scan_cost(work)
+    return Cost(seconds=15) if name == REPORT else ANALYSES[name].cost(work)
 
 
 def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:

@@ -38,6 +38,9 @@ class Workload:
     tokens: int  # of the whole text
     tokens_per_sentence: float
     sizes: Sizes
+    whole: tuple[int, int]  # layers and memories of the model, where some layers are chosen
+    signs: int = 1  # cells of a memory
+    top: int = 50  # triggers of a cell
 
     @property
     def prefix(self) -> float:
@@ -56,6 +59,26 @@ class Cost:
     tokens: float = 0.0
     projections: float = 0.0
     seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.tokens + other.tokens,
+            self.projections + other.projections,
+            self.seconds + other.seconds,
+        )
+
+
+def scan_cost(work: Workload) -> Cost:
+    """The cost of the scan: all text, and every value through the vocabulary, from both ends."""
+    return Cost(work.tokens, 2 * work.memories, 2)
+
+
+def sample_cost(work: Workload) -> Cost:
+    """The cost of reading the validation prefixes in all layers of the model."""
+    layers, memories = work.whole
+    return Cost(
+        work.sizes.sample * work.prefix, 6 * layers * work.sizes.sample + work.signs * memories
+    )
 
 
 class Figures(Protocol):
@@ -207,9 +230,7 @@ ANALYSES: dict[str, Analysis] = {
         Composition,
         lambda s: composition(s.model, s.reading, s.generator),
         "composition",
-        lambda w: Cost(
-            w.sizes.sample * w.prefix, 6 * w.layers * w.sizes.sample + 2 * w.memories, 2
-        ),
+        lambda w: Cost(0, w.whole[1], 2),
         ("sample",),
         _composition_figures,
         ("sample",),

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import torch
 
 from ffmem.analyses.weights import table_columns
 from ffmem.errors import FfmemError
+from ffmem.steps import listen
 from ffmem.store.digests import write_and_note
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.range_checks import refuse_damage
@@ -28,13 +30,14 @@ from ffmem.store.weight_columns import write_columns
 from ffmem.studies.inputs import StudyInputs
 from ffmem.studies.registry import ANALYSES, result_key
 
-State = Literal["begun", "made", "kept", "failed"]
+State = Literal["begun", "running", "made", "kept", "failed"]
 
 
 @dataclass(frozen=True)
 class AnalysisEvent:
     """What happens to an analysis: begun, then made, kept or failed, and the seconds or the reason.
 
+    While it is running, `reason` says what it does now and `share` how much of that is done.
     `beside` is the folder of a result whose settings are not those of the study's own, and
     `earlier` that of a result whose place this one took.
     """
@@ -45,6 +48,7 @@ class AnalysisEvent:
     reason: str = ""
     beside: Path | None = None
     earlier: Path | None = None
+    share: float = 0.0
 
 
 Watch = Callable[[AnalysisEvent], None]
@@ -74,11 +78,17 @@ def run_analyses(
             watch(AnalysisEvent(name, "begun"))
             if all(one.state == "kept" for one in ended):  # this is the first one to run
                 refuse_damage(subject.store)  # a result from damaged files would look right
-            event = run_analysis(subject, name, place)
+            with listen(partial(tell_share, watch, name)):
+                event = run_analysis(subject, name, place)
         ended.append(replace(event, beside=None if place == folder else place))
         watch(ended[-1])
     write_arrays(subject, ended, folder)
     return ended
+
+
+def tell_share(watch: Watch, name: str, what: str, share: float) -> None:
+    """How far an analysis is."""
+    watch(AnalysisEvent(name, "running", reason=what, share=share))
 
 
 def place_of_result(folder: Path, name: str, subject: StudyInputs) -> Path:

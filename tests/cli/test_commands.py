@@ -87,6 +87,37 @@ def test_prompt_at_an_earlier_position_is_the_shorter_prompt(
         assert other.get(token, least) == pytest.approx(chance, rel=1e-4)
 
 
+def test_prompt_answers_in_one_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, "prompt", "tiny:llama", "the river")
+    lines = out.splitlines()
+    assert code == 0
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    order = [out.index(word) for word in ("next token", "Why ", "sum ", "its value promotes")]
+    assert order == sorted(order)
+    assert "residual" not in out
+    assert "made by" in run(capsys, "prompt", "tiny:llama", "the river", "--layers")[1]
+
+
+def test_the_sum_of_a_prompt_is_the_logit(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "prompt", "tiny:llama", "the river", "--token", "s", "--json")
+    why = json.loads(out)["why"]
+    assert code == 0
+    assert why["sum"] == pytest.approx(why["logit"], rel=1e-3, abs=1e-3)
+    assert sum(why["parts"].values()) == pytest.approx(why["sum"], rel=1e-6, abs=1e-6)
+    amounts = [abs(memory["adds"]) for memory in why["memories"]]
+    assert amounts == sorted(amounts, reverse=True)
+
+
+def test_an_empty_prompt_gets_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "prompt", "tiny:opt", "")
+    assert code == 2
+    assert "nothing to read" in err
+
+
 def test_prompt_with_an_edit_shows_both_and_the_change(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prompt", "tiny:opt", "the river", "--set", "L2.7=9", "--set", "L1.0*2"]
     code, out, _ = run(capsys, *words, "--json")

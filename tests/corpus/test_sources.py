@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffmem.corpus.compression import _zstd
-from ffmem.corpus.sources import Source, digest, documents
+from ffmem.corpus.sources import Source, digest, documents, looks_hard_wrapped
 from ffmem.errors import CorpusError
 
 TEXTS = ["The first line.", "Zoë 日本語 🎉", " padded ", "last"]
@@ -234,3 +234,46 @@ def test_a_dataset_is_streamed_by_the_library_itself(
         list(documents(Source("owner/name")))
     with pytest.raises(CorpusError, match=r"check the path, or the id, configuration, split"):
         list(documents(Source("owner/name", column="body", split="nowhere")))
+
+
+WRAPPED = [
+    "The river runs through the valley and turns the wheels of",
+    "three old mills, of which one is still at work in summer when",
+    "the water is high enough. Nobody lives there now.",
+    "",
+] * 10
+
+
+def test_lines_of_a_fixed_width_are_noticed(tmp_path: Path) -> None:
+    wrapped, lines = tmp_path / "wrapped.txt", tmp_path / "lines.txt"
+    wrapped.write_text("\n".join(WRAPPED))
+    lines.write_text("\n".join(["The river runs to the sea.", "nobody lives there."] * 20))
+    assert looks_hard_wrapped(Source(str(wrapped)))
+    assert not looks_hard_wrapped(Source(str(lines)))
+    assert not looks_hard_wrapped(Source(str(wrapped), paragraphs=True))
+
+
+def test_a_paragraph_is_its_lines_joined(tmp_path: Path) -> None:
+    path = tmp_path / "wrapped.txt"
+    path.write_text("\n".join(WRAPPED))
+    found = list(documents(Source(str(path), paragraphs=True)))
+    assert found == [" ".join(WRAPPED[:3])] * 10
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [(".csv", ","), (".tsv", "\t")])
+def test_a_table_is_read_by_its_column(tmp_path: Path, suffix: str, mark: str) -> None:
+    path = tmp_path / f"table{suffix}"
+    rows = [["id", "body"], ["1", '"two\nlines, ""quoted"""'], ["2", ""], ["3", "plain"]]
+    path.write_text("\n".join(mark.join(row) for row in rows) + "\n")
+    assert list(documents(Source(str(path), "body"))) == ['two\nlines, "quoted"', "plain"]
+    with pytest.raises(CorpusError, match="no column 'text' .there are: id, body."):
+        list(documents(Source(str(path))))
+    path.write_text(f'id{mark}body\n1{mark}"never closed\n')
+    with pytest.raises(CorpusError, match="is not a row of a table"):
+        list(documents(Source(str(path), "body")))
+    assert digest(Source(str(path), "id")) != digest(Source(str(path), "body"))
+
+
+def test_what_is_usual_is_not_in_the_key() -> None:
+    assert "paragraphs" not in Source("a.txt").plain()
+    assert Source("a.txt", paragraphs=True).plain()["paragraphs"] is True

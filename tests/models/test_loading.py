@@ -1,6 +1,8 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
 
 from ffmem.errors import ModelError
+from ffmem.models import loading
+from ffmem.models.fingerprint import tokenizer_digest, weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -131,6 +135,28 @@ def test_a_gguf_file_loads_as_the_model_that_was_written(tmp_path: Path) -> None
     for layer, weights in zip(model.layers, expected, strict=True):
         torch.testing.assert_close(layer.values.T, weights)
     assert model.tokenizer is not None
+
+
+def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "toy.gguf"
+    write_llama_gguf(file)
+    through, sources = loading.through_transformers, []
+
+    def watch(name: str, source: str, options: dict[str, Any], dtype: Any) -> Any:
+        sources.append("file" if "gguf_file" in options else "folder")
+        return through(name, source, options, dtype)
+
+    monkeypatch.setattr(loading, "through_transformers", watch)
+    one, two = load(str(file)), load(str(file))
+    assert sources == ["file", "folder", "folder"]
+    packed, tokenizer = through(str(file), str(tmp_path), {"gguf_file": file.name}, torch.float32)
+    for model in (one, two):
+        assert weights_digest(model.model) == weights_digest(packed)
+        assert tokenizer_digest(model.tokenizer) == tokenizer_digest(tokenizer)
+    os.utime(file, ns=(1, 1))  # another file in its place
+    load(str(file))
+    assert sources[3:] == ["file", "folder"]
 
 
 def write_llama_gguf(file: Path) -> list[torch.Tensor]:

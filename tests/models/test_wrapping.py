@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import nn
 
 from ffmem.errors import ModelError
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
@@ -89,3 +92,44 @@ def test_a_model_whose_copy_has_no_room_stays_as_it_is(monkeypatch: pytest.Monke
     spread = {"model": 0, "lm_head": "cpu"}
     monkeypatch.setattr(model.model, "hf_device_map", spread, raising=False)
     assert float32_copy(model) is model
+
+
+def test_of_a_compiled_model_the_original_is_used() -> None:
+    model = tiny_model("llama")
+    assert wrap(torch.compile(model)).model is model
+
+
+def test_a_model_compiled_in_place_is_refused() -> None:
+    model = tiny_model("opt")
+    model.compile()
+    with pytest.raises(ModelError, match="the model is compiled, so .*before compilation"):
+        wrap(model)
+
+
+class Rows(torch.Tensor):
+    """A tensor of a class of its own, as quantised weights of torchao are."""
+
+
+def packed_whole_numbers(linear: nn.Linear) -> None:
+    """As bitsandbytes keeps them."""
+    linear.weight = nn.Parameter(linear.weight.data.to(torch.int8), requires_grad=False)
+
+
+def own_class(linear: nn.Linear) -> None:
+    """As torchao keeps them."""
+    linear.weight = nn.Parameter(linear.weight.data.as_subclass(Rows), requires_grad=False)
+
+
+@pytest.mark.parametrize("pack", [packed_whole_numbers, own_class])
+def test_quantised_weights_are_refused_in_one_sentence(pack: Callable[[nn.Linear], None]) -> None:
+    model = tiny_model("llama")
+    pack(model.model.layers[1].mlp.up_proj)
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj are quantised"):
+        wrap(model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_dynamically_quantised_model_is_refused_in_one_sentence() -> None:
+    model = torch.ao.quantization.quantize_dynamic(tiny_model("llama"), {nn.Linear}, torch.qint8)
+    with pytest.raises(ModelError, match="are quantised .*without quantisation"):
+        wrap(model)

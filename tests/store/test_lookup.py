@@ -113,3 +113,9 @@ def test_words_end_at_punctuation_of_any_alphabet_and_at_sentences() -> None:
     two = np.frombuffer(b"onetwo three", dtype=np.uint8)
     starts, ends = trigger_words.word_spans(two, np.array([0, 3, 12]))
     assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [(0, 3), (3, 6), (7, 12)]
+
+
+def test_a_word_is_cut_into_the_fewest_tokens() -> None:
+    lookup = MemoryIndex(None, (" Con", "stant", "in", "ople", "s", "t", "an", "o", "p", "l", "e"))  # type: ignore[arg-type]
+    assert lookup.pieces(" Constantinople") == [" Con", "stant", "in", "ople"]
+    assert lookup.pieces("zebra") == []

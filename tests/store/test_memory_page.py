@@ -9,7 +9,15 @@ import pytest
 from ffmem.address import Address
 from ffmem.figures.memory import memory_chart
 from ffmem.store.lookup import MemoryIndex
-from ffmem.store.memory_page import MemoryPage, MemoryPages, cut, memory_page, trigger_text
+from ffmem.store.memory_page import (
+    MemoryPage,
+    MemoryPages,
+    cut,
+    cut_end,
+    fold_equal,
+    memory_page,
+    trigger_text,
+)
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import Trigger
 from ffmem.studies.study import open_study
@@ -80,3 +88,17 @@ def test_text_that_is_markup_is_escaped(tmp_path: Path) -> None:
     ]
     assert any("&lt;b&gt;" in page for page in pages)
     assert not any("<b>stone" in page for page in pages)
+
+
+def test_equal_prefixes_are_folded() -> None:
+    def trigger(text: str, number: int) -> Trigger:
+        return Trigger(1.0, number, 3, text[:-1], text[-1], "n", "rest")
+
+    triggers = [trigger(text, row) for row, text in enumerate(["aa", "aa", "ab", "aa", "ac"])]
+    folds = fold_equal(triggers, 3)
+    assert [(one.sentence, times) for one, times in folds] == [(0, 2), (2, 1), (3, 1)]
+
+
+def test_a_cut_text_ends_at_a_word_and_says_so() -> None:
+    assert cut_end("the old river runs", 12) == "the old…"
+    assert cut_end("short", 12) == "short"

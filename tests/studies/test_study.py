@@ -23,12 +23,14 @@ from ffmem.models.wrapping import wrap
 from ffmem.report.build import judge
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.memory_page import MemoryPage
-from ffmem.studies.estimates import estimate
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies.estimates import CorpusSize, costs, estimate, results_there
 from ffmem.studies.inputs import Sizes, StudyInputs, scanned_model, untrained_inputs
+from ffmem.studies.registry import ANALYSES
 from ffmem.studies.study import Study, open_study
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
-from tests.small_study import FEW
+from tests.small_study import FEW, small_plan
 
 Capture = pytest.CaptureFixture[str]
 
@@ -143,6 +145,37 @@ def test_estimates_grow_with_what_is_asked_for(relu: LanguageModel, corpus: Path
     assert (
         few.memory < estimate(relu, replace(plan, settings=ScanSettings(top=500)), Sizes()).memory
     )
+
+
+def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corpus: Path) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    few = replace(plan, layers=[2])
+    text, sizes = CorpusSize(1000, 20.0), Sizes(sample=10)
+    names = ["scan", "removal", "values", "composition", "refinement"]
+    whole, one = (costs(relu, each, sizes, text, names) for each in (plan, few))
+    assert one["values"].projections == pytest.approx(whole["values"].projections / 3)
+    assert one["removal"].tokens == pytest.approx(whole["removal"].tokens / 3)
+    assert one["scan"].tokens == whole["scan"].tokens
+    alone = costs(relu, plan, sizes, text, ["refinement"])
+    assert alone["refinement"].projections > whole["refinement"].projections  # it reads the sample
+    some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "values"])
+    assert set(some.seconds) == {"removal", "report"}
+    assert some.there == ("scan", "values")
+
+
+def test_a_plan_sees_results_that_are_there(toy_study, tmp_path: Path) -> None:  # noqa: ANN001
+    model = load("tiny:opt")
+    plan = small_plan(toy_study.folder, model)
+
+    def inputs(store: ScanStore) -> StudyInputs:
+        return StudyInputs(model, store, plan.sizes)
+
+    there = results_there(model, plan.scan, toy_study.folder, inputs)
+    assert there == ("scan", *ANALYSES, "report")
+    assert results_there(model, plan.scan, tmp_path / "nowhere", inputs) == ()
+    other = replace(plan.scan, max_sentences=3)
+    assert results_there(model, other, toy_study.folder, inputs) == ()
 
 
 def test_a_notebook_sees_frames_charts_and_memories(toy_study) -> None:  # noqa: ANN001

@@ -26,6 +26,7 @@ from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import sized_steps, steps
 
 PROBE = 256  # prefixes from which the size of a layer's large coefficients is estimated
 NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
@@ -118,14 +119,15 @@ def record_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDG
     has a few numbers for each prefix and layer. Prefixes that cannot be read, the empty ones of a
     model without BOS, are left out.
     """
-    banks = [_bank(model, layer) for layer in model.layers]
+    banks = [_bank(model, layer) for layer in steps(model.layers, "ranking values")]
     chosen = conventions_of(model)
     prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
     limits = small_coefficients(model, prefixes[:PROBE], budget)
     rows: list[Tensor] = []
     kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": []}
     kept |= {convention.name: [] for convention in chosen}
-    for batch in prefix_batches(prefixes, model.bos, logit_rows(model), budget):
+    batches = prefix_batches(prefixes, model.bos, logit_rows(model), budget)
+    for batch in sized_steps(batches, len(prefixes), "prefixes", lambda one: len(one.rows)):
         readings = record(model, batch.tokens, "hramyo", at=batch.columns)
         rows.append(batch.rows)
         kept["model"].append(_output_fields(model, readings[-1]))

@@ -16,6 +16,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import sized_steps
 from ffmem.store.cells import sign_factor
 
 
@@ -72,7 +73,9 @@ def coefficients(
     """
     values = torch.zeros(len(questions))
     rows = tokens = 0
-    for batch in _batches(_rows_by_sentence(questions), budget, 0 if model.bos is None else 1):
+    sentences = _rows_by_sentence(questions)
+    batches = _batches(sentences, budget, 0 if model.bos is None else 1)
+    for batch in sized_steps(batches, sum(map(len, sentences)), "shortened triggers", len):
         _read(model, batch, values)
         rows += len(batch)
         tokens += sum(len(row.tokens) for row in batch)

@@ -16,6 +16,7 @@ from ffmem.memories.projection import PAPER, Lens, best, in_chunks
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import steps
 from ffmem.store.cells import Cells
 from ffmem.store.scan_store import ScanStore
 
@@ -67,7 +68,7 @@ def rank_values(
     model: LanguageModel, store: ScanStore, generator: torch.Generator, lens: Lens = PAPER
 ) -> Iterator[LayerValueRankings]:
     """One layer of the scan after the other; all logits of a layer are never held at once."""
-    for number in store.memories:
+    for number in steps(store.memories, "ranking values"):
         triggers = trigger_tokens(store, number)
         other = shuffle_rows(triggers.next[:, 0], generator)
         values = cell_values(model.layer(number), store.cells.signed)

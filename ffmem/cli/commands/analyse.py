@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ffmem.cli.options import LOCATION, SEED, SOME, names_damage
+from ffmem.cli.options import LOCATION, SEED, SOME, names_damage, while_loading
 from ffmem.cli.progress import exit_code, print_event
 
 
@@ -76,7 +76,9 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     store = ScanStore.open(folder)
     sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
     text = None if valid is None else Source(demo.corpus(valid))
-    subject = StudyInputs(scanned_model(store, device), store, sizes, text, seed)
+    with while_loading(store.manifest.key.model["name"]):
+        model = scanned_model(store, device)
+    subject = StudyInputs(model, store, sizes, text, seed)
     if control is not None:
         folder = StudyFolder(folder).control.root
         subject = untrained_inputs(subject, folder)

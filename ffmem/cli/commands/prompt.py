@@ -43,6 +43,9 @@ class Why:
 @click.option(
     "--token", help="Explain this next token, or the first one of a text; else the likeliest."
 )
+@click.option(
+    "--chat", is_flag=True, help="TEXT is what a user says, in the model's chat template."
+)
 @click.option("--layers", "by_layer", is_flag=True, help="Show every layer's step (logit lens).")
 @click.option(
     "--top",
@@ -65,6 +68,7 @@ def prompt(  # noqa: PLR0913 - one parameter an option
     text: str,
     position: int | None,
     token: str | None,
+    chat: bool,
     by_layer: bool,
     top: int | None,
     edits: Sequence[str],
@@ -95,6 +99,7 @@ def prompt(  # noqa: PLR0913 - one parameter an option
     from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
+    text = chat_text(language_model, text) if chat else text
     strongest = top or A_LAYER
     plain = explain_prompt(language_model, text, position, strongest)
     changed = None
@@ -116,6 +121,17 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         print_hanging(console, "", f"\n{why}")
     if by_layer:
         print_layers(console, plain, changed, edits)
+
+
+def chat_text(model: LanguageModel, text: str) -> str:
+    """What a model reads before it answers a user who says this; without the leading token."""
+    tokenizer = model.tokenizer
+    if tokenizer is None or not tokenizer.chat_template:
+        raise FfmemError(f"{model.name} has no chat template; leave --chat out")
+    messages = [{"role": "user", "content": text}]
+    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    lead = "" if model.bos is None else model.token_text(model.bos)
+    return str(whole).removeprefix(lead)
 
 
 def first_token(model: LanguageModel, text: str) -> int:

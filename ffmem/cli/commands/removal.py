@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.options import LOCATION, SEED, SOME, ModelOptions, model_options, names_damage
+from ffmem.cli.options import (
+    LOCATION,
+    SEED,
+    SOME,
+    ModelOptions,
+    model_options,
+    names_damage,
+    while_loading,
+)
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -67,7 +75,8 @@ def removal(  # noqa: PLR0913 - one parameter an option
 
     store = ScanStore.open(folder)
     refuse_damage(store)
-    language_model = scanned_model(store, name=model, **options)
+    with while_loading(model or store.manifest.key.model["name"]):
+        language_model = scanned_model(store, name=model, **options)
     keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
     click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,16 +22,22 @@ from ffmem.cli.options import (
     load_model,
     model_options,
 )
+from ffmem.cli.progress import duration_text
 from ffmem.errors import shorten
+from ffmem.steps import listen
 
 if TYPE_CHECKING:
+    from ffmem.address import Address
     from ffmem.execution.run import ScanPlan, Watch
+    from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.executor import Cluster
     from ffmem.store.checkpoint import Progress
     from ffmem.store.scan_store import ScanStore
 
 
+FEW_SENTENCES = 5000  # below which a memory's best triggers are weak ones
+LOOKED_AT = 200  # values with the surest top tokens, for one to look at first
 LAYERS = re.compile(r"([1-9]\d{,3})(?:-([1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
@@ -46,7 +53,11 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="How to treat bytes that are not UTF-8.",
         ),
-        click.option("--splitter", help="How documents become sentences: rule, line or none."),
+        click.option(
+            "--splitter",
+            help="How documents become sentences: rule, line, none, or paragraph for text whose "
+            "lines have a fixed width.",
+        ),
         click.option(
             "--max-tokens", type=SOME, default=512, show_default=True, help="Longest sentence."
         ),
@@ -99,10 +110,10 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
 
     For each memory the prefixes with the highest coefficient are kept (max-activating examples).
 
-    CORPUS is a file (.txt: a document per line; .jsonl; .parquet; also .gz, .xz, .zst), a folder or
-    glob of such files, a Hugging Face dataset id, - for standard input, or demo (demo:valid), the
-    embedded text. Files and folders may lie behind a URL (s3://, gs://). A scan that was stopped
-    goes on where it was when the same command is run again.
+    CORPUS is a file (.txt: a document per line; .jsonl, .csv, .tsv, .parquet: a document per row;
+    also .gz, .xz, .zst), a folder or glob of such files, a Hugging Face dataset id, - for standard
+    input, or demo (demo:valid), the embedded text. Files and folders may lie behind a URL (s3://,
+    gs://). A scan that was stopped goes on where it was when the same command is run again.
 
     \b
     Examples:
@@ -113,7 +124,7 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
         name: options.pop(name)
         for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
     }
-    cluster = cluster_of(options)
+    cluster, began = cluster_of(options), time.monotonic()
     if cluster is None:
         store = scan_here(model, model_choice, corpus, out, options)
     else:
@@ -121,9 +132,25 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     counts, last = store.manifest.counts, store.manifest.layers[-1][0]
     click.echo(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
-        f"{counts['tokens']:,} tokens, {store.manifest.seconds:.0f} s -> {out}\n"
-        f"see one with: ffmem show {out} {store.cells.in_layer(last, [0])[0].memory}"
+        f"{counts['tokens']:,} tokens, {duration_text(time.monotonic() - began)} -> {out}\n"
+        f"see one with: ffmem show {out} {clear_memory(store)}{note_on_size(store)}"
     )
+
+
+def clear_memory(store: ScanStore) -> Address:
+    """A memory worth a first look: its value's top token follows its strongest trigger."""
+    import numpy as np
+
+    from ffmem.address import Address
+    from ffmem.store.lookup import MemoryIndex
+
+    index, last = MemoryIndex.at_once(store), store.manifest.layers[-1][0]
+    rows = np.argsort(-index.statistic("probability"))[:LOOKED_AT]
+    for cell in store.cells.addresses(rows):
+        for trigger in store.triggers(cell)[:1]:
+            if trigger.next == index.value_tokens(cell, count=1)[0].text:
+                return cell
+    return store.cells.resolve(Address(last, 0))[0]
 
 
 def scan_here(
@@ -134,9 +161,41 @@ def scan_here(
 
     language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
-    chosen = len(plan.layers) if plan.layers is not None else len(language_model.layers)
-    with progress_line(f"{chosen} layers, {language_model.memories:,} memories", plan) as watch:
+    warn_of_wrapping(plan)
+    chosen = layers_of(language_model, plan)
+    memories = sum(layer.memories for layer in chosen)
+    with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
         return pipeline.run_scan(language_model, plan, out, watch)
+
+
+def warn_of_wrapping(plan: ScanPlan) -> None:
+    """Say so where the lines of a text seem to be pieces of sentences."""
+    from ffmem.corpus.sources import looks_hard_wrapped
+
+    if looks_hard_wrapped(plan.source):
+        click.echo(
+            f"ffmem: most lines of {shorten(plan.source.path)} are pieces of sentences, and each "
+            "line is read as a text of its own; join them with --splitter paragraph",
+            err=True,
+        )
+
+
+def note_on_size(store: ScanStore) -> str:
+    """What to know about triggers that come from little text; empty where there is enough."""
+    sentences = store.manifest.counts["sentences"]
+    if sentences >= FEW_SENTENCES:
+        return ""
+    return (
+        f"\nonly {sentences:,} sentences: triggers are weak below some thousand, so scan more text "
+        "before you judge a memory by them"
+    )
+
+
+def layers_of(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
+    """The layers that are scanned."""
+    if plan.layers is None:
+        return list(model.layers)
+    return [model.layer(number) for number in plan.layers]
 
 
 def scan_there(
@@ -170,12 +229,12 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
     from ffmem import demo
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
-    from ffmem.corpus.splitters import DEFAULT
+    from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
     from ffmem.execution.run import ScanPlan
     from ffmem.scan.settings import ScanSettings
 
     return ScanPlan(
-        source=Source(demo.corpus(corpus), column, split, errors),
+        source=Source(demo.corpus(corpus), column, split, errors, splitter == PARAGRAPH),
         settings=ScanSettings(signed=model is not None and model.gated, **settings),
         sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
         layers=None if layers is None else layer_numbers(layers),
@@ -224,4 +283,8 @@ def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
                 description=f"{what}, {progress.tokens:,} tokens, {speed:,.0f} tokens/s",
             )
 
-        yield watch
+        def end_of_scan(doing: str, share: float) -> None:
+            line.update(task, total=1.0, completed=share, description=doing)
+
+        with listen(end_of_scan):
+            yield watch

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.commands.scan import corpus_options, plan_of
+from ffmem.cli.commands.scan import (
+    corpus_options,
+    layers_of,
+    note_on_size,
+    plan_of,
+    warn_of_wrapping,
+)
 from ffmem.cli.options import (
     LOCATION,
     SEED,
@@ -22,6 +29,8 @@ from ffmem.cli.options import (
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
+    from ffmem.store.scan_store import ScanStore
+    from ffmem.studies.inputs import StudyInputs
     from ffmem.workflows import StudyPlan
 
 DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
@@ -80,7 +89,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
     from ffmem.cli.terminal import print_paper_values, print_verdicts, terminal
     from ffmem.report.build import build
-    from ffmem.studies.estimates import estimate
+    from ffmem.studies.estimates import estimate, results_there
     from ffmem.workflows import run_study_plan
 
     began = time.monotonic()
@@ -93,12 +102,23 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     language_model = load_model(model, choice)
     again = _again(options.pop("again"))
     plan = _plan(language_model, "demo" if corpus is None else corpus, options)
+    warn_of_wrapping(plan.scan)
     folder = out or Path("out") / Path(model).name
     console = terminal()
-    twin = plan.only if plan.twin else ()
-    expected = estimate(language_model, plan.scan, plan.sizes, plan.only, twin)
-    layers = len(language_model.layers)
-    what = f"{model}: {language_model.memories:,} memories in {layers} layers"
+    there = set(
+        results_there(language_model, plan.scan, folder, partial(_inputs, language_model, plan))
+    )
+    expected = estimate(
+        language_model,
+        plan.scan,
+        plan.sizes,
+        plan.only,
+        there - set(again),
+        twin=plan.only if plan.twin else (),
+    )
+    layers = layers_of(language_model, plan.scan)
+    memories = sum(layer.memories for layer in layers)
+    what = f"{model}: {memories:,} memories in {len(layers)} layers"
     print_plan(console, what, expected)
     with board(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
@@ -109,10 +129,16 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     took = duration_text(time.monotonic() - began)
     click.echo(
         f"\nreport: {found.store.folder.report_page} ({took} in all)\n"
-        f"browse it with: ffmem explore {folder}"
+        f"browse it with: ffmem explore {folder}{note_on_size(found.store)}"
     )
     print_failures(events, folder)
     raise SystemExit(exit_code(events))
+
+
+def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInputs:
+    from ffmem.studies.inputs import StudyInputs
+
+    return StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
 
 
 def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPlan:

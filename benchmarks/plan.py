@@ -1,0 +1,74 @@
+"""The time that `ffmem study` announces against the time it takes, stage by stage.
+
+python -m benchmarks.plan demo demo --max-sentences 2000
+python -m benchmarks.plan smollm2 corpus.txt --layers 5,15,25 --max-sentences 60
+
+Ends with code 1 where the total is off by more than the factor that `--factor` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ffmem import demo
+from ffmem.cli.commands.scan import layer_numbers
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.execution.run import ScanPlan
+from ffmem.models.loading import load
+from ffmem.scan.settings import ScanSettings
+from ffmem.studies.estimates import SCAN, estimate
+from ffmem.studies.inputs import SIZES
+from ffmem.studies.registry import parse_names
+from ffmem.studies.runner import AnalysisEvent
+from ffmem.workflows import StudyPlan, Watches, run_study_plan
+
+
+def main() -> int:
+    """Announce, run, compare."""
+    words = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    words.add_argument("model")
+    words.add_argument("corpus")
+    words.add_argument("--layers")
+    words.add_argument("--only")
+    words.add_argument("--max-sentences", type=int, default=2000)
+    words.add_argument("--size", choices=list(SIZES), default="small")
+    words.add_argument("--factor", type=float, default=1.5)
+    asked = words.parse_args()
+    model = load(asked.model)
+    scan = ScanPlan(
+        Source(demo.corpus(asked.corpus)),
+        ScanSettings(signed=model.gated),
+        SentenceSettings(),
+        None if asked.layers is None else layer_numbers(asked.layers),
+        asked.max_sentences,
+    )
+    plan = StudyPlan(scan, SIZES[asked.size], only=parse_names(asked.only))
+    expected = estimate(model, scan, plan.sizes, plan.only)
+    took: dict[str, float] = {}
+    began = last = time.monotonic()
+
+    def watch(event: AnalysisEvent) -> None:
+        nonlocal last
+        if event.state == "begun" and not took:
+            took[SCAN], last = time.monotonic() - last, time.monotonic()
+        if event.state in ("made", "failed"):
+            took[event.analysis], last = time.monotonic() - last, time.monotonic()
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_study_plan(model, plan, Path(folder) / "study", watches=Watches(analyses=watch))
+    total = time.monotonic() - began
+    print("stage         announced      took   took / announced")
+    for name, seconds in expected.seconds.items():
+        print(f"{name:<12} {seconds:8.1f} s {took[name]:7.1f} s {took[name] / seconds:18.2f}")
+    ratio = total / expected.total
+    print(f"{'all':<12} {expected.total:8.1f} s {total:7.1f} s {ratio:18.2f}")
+    return 0 if 1 / asked.factor <= ratio <= asked.factor else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What is printed fits the terminal, and nothing that a user wrote is read as markup or emoji."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from ffmem.analyses.statistics import Interval
+from ffmem.cli.progress import print_plan
+from ffmem.cli.terminal import print_hanging, print_verdicts, terminal, token_words
+from ffmem.report.verdicts import Finding, Verdict
+from ffmem.steps import listen, steps
+from ffmem.studies.estimates import CorpusSize, Estimate
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def verdict(name: str, unit: str = "share") -> Verdict:
+    number = Interval(0.123, 0.1, 0.2, 1000)
+    found = Finding(number, number, "keys that were shuffled among the layers", holds=True)
+    return Verdict(name, "values", "A claim of some length, " * 4, "3.5 %", unit, "rule", found)  # type: ignore[arg-type]
+
+
+def test_user_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0}, 2**30, ("values",))
+    print_plan(terminal(), "tiny:llama: mod[bold]el[/] :smile:", estimate)
+    out = capsys.readouterr().out
+    assert "tiny:llama: mod[bold]el[/] :smile:" in out
+    assert "already there: values" in out
+
+
+def test_claims_fit_80_columns_whatever_their_outcomes_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Other(Verdict):
+        word = "a new kind of outcome"
+
+    other = Other(**vars(verdict("other", "rank")))
+    unmeasured = Verdict("none", "values", "Nothing was measured.", "", "share", "rule", None)
+    print_verdicts(terminal(), [verdict("one"), other, unmeasured])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("  a new kind of outcome  12.3 %") for line in lines)
+    assert "median rank, % of the vocabulary" in " ".join(" ".join(lines).split())
+    assert lines[-1] == ("3 claims of the paper: 1 holds, 1 a new kind of outcome, 1 not measured")
+
+
+def test_further_lines_begin_below_the_first() -> None:
+    text = StringIO()
+    print_hanging(Console(file=text, width=30), "head: ", "word " * 12)
+    lines = text.getvalue().splitlines()
+    assert len(lines) > 1
+    assert all(line.startswith("      word") for line in lines[1:])
+    assert max(map(len, lines)) <= 30
+
+
+def test_tokens_are_whole_or_not_there() -> None:
+    assert token_words([" one", " two", "three"], 9) == "·one ·two"
+
+
+def test_steps_tell_how_far_a_loop_is() -> None:
+    heard: list[tuple[str, float]] = []
+    with listen(lambda what, share: heard.append((what, share))):
+        assert list(steps("abcd", "letters")) == list("abcd")
+    assert heard == [("letters", 0.0), ("letters", 0.25), ("letters", 0.5), ("letters", 0.75)]
+    assert list(steps("ab", "letters")) == ["a", "b"]  # and nobody is told
+    assert len(heard) == 4
