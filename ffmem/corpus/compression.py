@@ -3,58 +3,19 @@
 import gzip
 import io
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 from ffmem.errors import CorpusError, refusals, shorten
 from ffmem.locations import is_remote
 
 COMPRESSED = (".gz", ".xz", ".zst")
-
-
-class _ZstandardReader(io.RawIOBase):
-    """Reads one or many zstandard frames, and says so when the last one is not whole."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._frame: Any = None
-        self._ready = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def _decompressed(self, data: bytes) -> bytes:
-        from zstandard import ZstdDecompressor
-
-        parts = []
-        while data:
-            if self._frame is None:
-                self._frame = ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            parts.append(self._frame.decompress(data))
-            data = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        return b"".join(parts)
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data = self._file.read(1 << 16)
-            if not data and self._frame is not None:
-                raise EOFError("the last frame is not whole")
-            if not data:
-                return 0
-            self._ready = self._decompressed(data)
-        size = min(len(buffer), len(self._ready))
-        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
 
 
 @dataclass
@@ -114,18 +75,28 @@ def _decompress(path: Path, raw: IO[bytes]) -> Any:
     if path.suffix == ".xz":
         return lzma.LZMAFile(raw)
     if path.suffix == ".zst":
-        return io.BufferedReader(_ZstandardReader(raw), 1 << 16)
+        zstd = _zstd()
+        window = zstd.DecompressionParameter.window_log_max
+        return zstd.ZstdFile(raw, options={window: window.bounds()[1]})
     return raw
+
+
+def _zstd() -> ModuleType:
+    """The standard library's module for Zstandard, or its backport."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 def _damage() -> tuple[type[Exception], ...]:
     """What the decompressors raise when a file is corrupt or cut short."""
     common = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
     try:
-        from zstandard import ZstdError
+        return (*common, _zstd().ZstdError)
     except ImportError:
         return common
-    return (*common, ZstdError)
 
 
 @contextmanager
@@ -150,4 +121,4 @@ def _whole(path: Path) -> Iterator[None]:
             f"{path} is corrupt or cut short ({error}); make or download it again"
         ) from error
     except ImportError as error:
-        raise CorpusError(f"{path} needs a package: run `pip install zstandard`") from error
+        raise CorpusError(f"{path} needs a package: run `pip install backports.zstd`") from error

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffmem.corpus.compression import _zstd
 from ffmem.corpus.sources import Source, digest, documents
 from ffmem.errors import CorpusError
 
@@ -23,7 +23,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
     ".gz": gzip.compress,
     ".xz": lzma.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
+    ".zst": _zstd().compress,
 }
 
 

@@ -163,7 +163,7 @@ class _LoopOutput:
 def compiled_loop() -> Callable[..., None] | None:
     """The compiled loop, or None where numba is not installed."""
     try:
-        from ffmem.scan.passes.numba_pass import numba_pass  # numba is slow to import, and optional
+        from ffmem.scan.passes.numba_pass import numba_pass  # numba is slow to import
     except ImportError:
         return None
     return numba_pass
