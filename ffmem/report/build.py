@@ -85,9 +85,11 @@ class Report:
         return sum(verdict.finding is not None for verdict in self.verdicts)
 
     @property
-    def tally(self) -> dict[str, int]:
-        """How many claims have each verdict, the most frequent first."""
-        return dict(Counter(verdict.word for verdict in self.verdicts).most_common())
+    def headline(self) -> str:
+        """How many claims have each outcome, the most frequent first."""
+        counts = Counter(verdict.word for verdict in self.verdicts).most_common()
+        outcomes = ", ".join(f"{word} {count}" for word, count in counts)
+        return f"{len(self.verdicts)} claims: {outcomes}"
 
     @property
     def finding(self) -> tuple[Sentence, ...]:
@@ -106,9 +108,11 @@ class Report:
 
     def evidence(self, verdict: Verdict) -> str:
         """Where the page shows what a claim is about: the id of its figure, table or chapter."""
-        figures = [one.name for one in self.figures.values() if verdict.name in one.claims]
-        if figures:
-            return f"figure-{figures[0]}"
+        every = self.figures.values()
+        own = [one.name for one in every if verdict.name in one.claims]
+        same = [one.name for one in every if one.name.startswith(verdict.analysis)]
+        if own or same:
+            return f"figure-{(own or same)[0]}"
         if verdict.analysis == "last-layer" and self.cases:
             return "last-layer"
         return next(part.name for part in self.sections if verdict in part.verdicts)
