@@ -126,7 +126,7 @@ def ranks_chart(result: Values) -> Any:
         other = style.quantile_fields(found.shuffled_quantiles)
         rows.append({**place, "series": "keys shuffled", **other, "mrr": found.shuffled_mrr})
     groups = sorted({row["cells"] for row in rows})
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     x = style.layer_axis()
     own = style.box(
         data.transform_filter(alt.datum.series == "own trigger"), x, "rank of the next token"
@@ -137,7 +137,7 @@ def ranks_chart(result: Values) -> Any:
     caption = (
         f"Rank of the strongest trigger's next token under the value, 0 the best of "
         f"{result.vocabulary:,} (figure 5): median, quartiles, 5 to 95 %. Grey: another key's next "
-        "token, median and quartiles."
+        "token, median and quartiles." + style.few_cases_note(rows)
     )
     chart = style.by_group(alt.layer(band, median, own), "cells", groups)
     return style.with_caption(
@@ -182,7 +182,9 @@ def probability_chart(result: Values) -> Any:
         x="middle:Q", y="high:Q", text=alt.Text("n:Q", format=",")
     )
     equal = style.with_size(alt.layer(bars, error, counts), width=style.panel_width(2))
-    many = data.transform_filter(alt.datum.kind == "quantiles")
+    many = data.transform_filter(
+        (alt.datum.kind == "quantiles") & (alt.datum.n >= style.LEAST_SHARE)
+    )
     place = alt.X("bin:O", title="twentieth by maximal probability", axis=alt.Axis(labelAngle=0))
     low = style.percent("share", "agreement")
     parts = (

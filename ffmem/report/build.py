@@ -61,7 +61,6 @@ class Report:
     """A whole report."""
 
     model: str
-    folder: str
     about: dict[str, str]
     memory: MemoryExample | None
     verdicts: tuple[Verdict, ...]
@@ -73,16 +72,6 @@ class Report:
     left_out: dict[str, int]
     analyses: tuple[AnalysisNote, ...]
     failed: tuple[str, ...]
-
-    @property
-    def holding(self) -> int:
-        """Claims that hold."""
-        return sum(verdict.word == "holds" for verdict in self.verdicts)
-
-    @property
-    def measured_count(self) -> int:
-        """Claims that were measured."""
-        return sum(verdict.finding is not None for verdict in self.verdicts)
 
     @property
     def headline(self) -> str:
@@ -127,7 +116,6 @@ def build(study: Study) -> Report:
     values = value_rows(results["values"]) if "values" in results else ()
     return Report(
         model=Path(study.model_name).name,
-        folder=study.folder.name,
         about=about(study),
         memory=example_memory(study, values, keys),
         verdicts=tuple(verdicts),
