@@ -247,7 +247,8 @@ def other_memories(
     layer = cells[0].layer
     lengths = value_vectors(model.layer(layer)).float().norm(dim=1).cpu()
     strength = last_coefficients(model, layer, places.prefixes).abs() * lengths
-    index = torch.tensor([model.index_of(cells[owner]) for owner in places.owners.tolist()])[:, None]
+    places_of = [model.index_of(cells[owner]) for owner in places.owners.tolist()]
+    index = torch.tensor(places_of)[:, None]
     own = strength.gather(1, index)
     apart = (strength - own).abs().scatter(1, index, torch.inf)
     other = apart.argmin(dim=1, keepdim=True)

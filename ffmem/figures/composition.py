@@ -176,7 +176,7 @@ def cases_chart(result: Composition) -> Any:
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
     offset = alt.YOffset("series:N", sort=list(names))
-    x = alt.X("share:Q", title="share of the cases", axis=alt.Axis(format="~%"))
+    x = alt.X("share:Q", title="share of the cases", axis=alt.Axis(format="~%", tickCount=5))
     bars = data.mark_bar().encode(y=y, yOffset=offset, x=x, color=colour)
     error = data.mark_rule(color=style.INK).encode(y=y, yOffset=offset, x="low:Q", x2="high:Q")
     caption = (

@@ -48,13 +48,14 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
             "low": layer.shares[label].low,
             "high": layer.shares[label].high,
             "keys": layer.keys,
+            "triggers": layer.triggers,
         }
         for layer in summary.layers
         for label in LABELS
     ]
     colours = (style.BLUE, style.PURPLE, style.ORANGE, style.GREY)
     chart = (
-        style.base(rows)
+        style.base(rows, style.enough_cases("triggers"))
         .mark_bar()
         .encode(
             x=style.layer_axis(),
@@ -71,7 +72,8 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
         )
     )
     title = "Triggers by kind of shared pattern (Fig. 2)"
-    return style.with_caption(style.with_size(chart), title, caption(summary, controls))
+    text = caption(summary, controls) + style.few_cases_note(rows, "triggers")
+    return style.with_caption(style.with_size(chart), title, text)
 
 
 def caption(summary: Summary, controls: Sequence[ControlRate]) -> str:

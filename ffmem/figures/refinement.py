@@ -121,7 +121,7 @@ def probability_chart(result: Refinement) -> Any:
         for rows in result.conventions
         for step in rows.steps
     ]
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     x = style.layer_axis()
     mean = data.mark_line(color=style.ORANGE, point=alt.OverlayMarkDef(size=18)).encode(
         x=x, y="mean:Q"
@@ -132,6 +132,7 @@ def probability_chart(result: Refinement) -> Any:
     caption = (
         "Probability that the residual before each layer gives to the model's final token "
         "(figure 10): median, quartiles, 5 to 95 %; the line is the mean."
+        + style.few_cases_note(rows)
     )
     panels = style.by_group(chart, "convention", groups)
     return style.with_caption(
@@ -262,7 +263,7 @@ def entropy_chart(result: Refinement) -> Any:
         }
         for row in result.entropy
     ]
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     x = alt.X("tokens:N", title="tokens of the prefix", sort=None, axis=alt.Axis(labelAngle=0))
     most = math.log(result.vocabulary)
     chart = style.with_size(
@@ -271,5 +272,6 @@ def entropy_chart(result: Refinement) -> Any:
     caption = (
         f"Entropy of the model's distribution over {result.prefixes:,} validation prefixes: "
         f"median, quartiles, 5 to 95 %. The axis ends at the largest there can be, {most:.1f}."
+        + style.few_cases_note(rows)
     )
     return style.with_caption(chart, "Entropy of the next token by length of the prefix", caption)

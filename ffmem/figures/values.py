@@ -136,7 +136,7 @@ def ranks_chart(result: Values) -> Any:
         other = style.quantile_fields(found.shuffled_quantiles)
         rows.append({**place, "series": "keys shuffled", **other, "mrr": found.shuffled_mrr})
     groups = sorted({row["cells"] for row in rows})
-    data = style.base(rows)
+    data = style.base(rows, style.enough_cases())
     x = style.layer_axis()
     own = style.box(
         data.transform_filter(alt.datum.series == "own trigger"), x, "rank of the next token"
@@ -147,7 +147,7 @@ def ranks_chart(result: Values) -> Any:
     caption = (
         f"Rank of the strongest trigger's next token under the value, 0 the best of "
         f"{result.vocabulary:,} (figure 5): median, quartiles, 5 to 95 %. Grey: another key's next "
-        "token, median and quartiles."
+        "token, median and quartiles." + style.few_cases_note(rows)
     )
     chart = style.by_group(alt.layer(band, median, own), "cells", groups)
     return style.with_caption(
@@ -227,7 +227,9 @@ def probability_chart(result: Values) -> Any:
         x="middle:Q", y="high:Q", text=alt.Text("n:Q", format=",")
     )
     equal = style.with_size(alt.layer(bars, error, counts), width=style.panel_width(2))
-    many = data.transform_filter(alt.datum.kind == "quantiles")
+    many = data.transform_filter(
+        (alt.datum.kind == "quantiles") & (alt.datum.n >= style.LEAST_SHARE)
+    )
     place = alt.X("bin:O", title="twentieth by maximal probability", axis=alt.Axis(labelAngle=0))
     low = style.percent("share", "agreement")
     parts = (
@@ -265,7 +267,8 @@ def predictive_chart(result: Values) -> Any:
     measure = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     data = style.base(rows)
     whole = alt.Scale(domain=[0, 1])
-    share = alt.X("share:Q", title="share of the values", axis=alt.Axis(format="~%"), scale=whole)
+    axis = alt.Axis(format="~%", tickCount=5)
+    share = alt.X("share:Q", title="share of the values", axis=axis, scale=whole)
     colour = style.series("values", names, (style.BLUE, style.GREEN, style.GREY))
     offset = alt.YOffset("values:N", sort=names)
     bars = data.mark_bar().encode(y=measure, yOffset=offset, x=share, color=colour)

@@ -61,7 +61,6 @@ class Report:
     """A whole report."""
 
     model: str
-    folder: str
     about: dict[str, str]
     memory: MemoryExample | None
     verdicts: tuple[Verdict, ...]
@@ -81,16 +80,6 @@ class Report:
         return tally(self.verdicts).text
 
     @property
-    def holding(self) -> int:
-        """Claims that hold."""
-        return sum(verdict.word == "holds" for verdict in self.verdicts)
-
-    @property
-    def measured_count(self) -> int:
-        """Claims that were measured."""
-        return sum(verdict.finding is not None for verdict in self.verdicts)
-
-    @property
     def finding(self) -> tuple[Sentence, ...]:
         """What was found, in a sentence for each chapter of the paper."""
         return sentences(self.verdicts)
@@ -107,9 +96,11 @@ class Report:
 
     def evidence(self, verdict: Verdict) -> str:
         """Where the page shows what a claim is about: the id of its figure, table or chapter."""
-        figures = [one.name for one in self.figures.values() if verdict.name in one.claims]
-        if figures:
-            return f"figure-{figures[0]}"
+        every = self.figures.values()
+        own = [one.name for one in every if verdict.name in one.claims]
+        same = [one.name for one in every if one.name.startswith(verdict.analysis)]
+        if own or same:
+            return f"figure-{(own or same)[0]}"
         if verdict.analysis == "last-layer" and self.cases:
             return "last-layer"
         return next(part.name for part in self.sections if verdict in part.verdicts)
@@ -124,7 +115,6 @@ def build(study: Study) -> Report:
     values = value_rows(results["values"]) if "values" in results else ()
     return Report(
         model=Path(study.model_name).name,
-        folder=study.folder.name,
         about=about(study),
         memory=example_memory(study, values, keys),
         verdicts=tuple(verdicts),

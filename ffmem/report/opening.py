@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,7 +58,11 @@ class MemoryExample:
 
 def sentences(verdicts: Sequence[Verdict]) -> tuple[Sentence, ...]:
     """The finding; claims that were not measured have no sentence."""
-    by_name = {verdict.name: verdict for verdict in verdicts if verdict.finding is not None}
+    by_name = {
+        verdict.name: verdict
+        for verdict in verdicts
+        if verdict.finding is not None and not math.isnan(verdict.finding.number.estimate)
+    }
     return tuple(
         Sentence(text, by_name[name]) for name, text in SENTENCES.items() if name in by_name
     )

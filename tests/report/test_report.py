@@ -157,6 +157,9 @@ def test_every_claim_leads_to_what_shows_it(toy_study: Study) -> None:
     assert set(places.values()) <= set(links.targets)
     assert places["upper-values-agree"] == "figure-values-agreement"
     assert places["last-changes-are-distant"] in ("last-layer", "refinement")
+    (ranks,) = (verdict for verdict in report.verdicts if verdict.name == "ranks-improve")
+    new = replace(ranks, name="a-claim-that-no-figure-names")
+    assert report.evidence(new) == "figure-values-agreement"  # the first of the same analysis
 
 
 def test_figures_name_claims_that_there_are() -> None:
@@ -168,12 +171,12 @@ def test_figures_name_claims_that_there_are() -> None:
 def test_a_report_opens_with_the_finding_a_memory_and_four_figures(toy_study: Study) -> None:
     report = build(toy_study)
     page = (toy_study.folder / "report.html").read_text()
-    lead = page[page.index('<p class="lead">') : page.index('<p class="tally">')]
+    lead = page[page.index('<p class="lead">') : page.index("</header>")]
     assert len(report.finding) == 3
     for one in report.finding:
         assert f'data-path="claims/{one.verdict.name}/finding/number/estimate"' in lead
     assert "{" not in lead
-    assert report.headline in page
+    assert f'<a href="#claims">{report.headline}</a>' in lead
     order = [page.index(part) for part in ('class="memory"', 'class="first"', 'id="claims"')]
     assert order == sorted(order)
     assert page.count("small-chart") - page.count(".small-chart") >= len(FIGURES)

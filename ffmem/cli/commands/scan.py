@@ -129,7 +129,7 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
         store = scan_here(model, model_choice, corpus, out, options)
     else:
         store = scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
-    counts, last = store.manifest.counts, store.manifest.layers[-1][0]
+    counts = store.manifest.counts
     click.echo(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
         f"{counts['tokens']:,} tokens, {duration_text(time.monotonic() - began)} -> {out}\n"

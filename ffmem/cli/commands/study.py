@@ -78,7 +78,8 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     Ends with a table of the paper's claims and whether they hold for this model, more than for an
     untrained twin of the same shape, and the path of report.html; for a checkpoint of the paper's
     own shape also with the values that the paper names. Results that exist for the same settings
-    are kept, so the same command continues where it was stopped. `ffmem study demo` needs no corpus.
+    are kept, so the same command continues where it was stopped. `ffmem study demo` needs no
+    corpus.
 
     \b
     Examples:

@@ -9,7 +9,8 @@ function fit(spec, width, alone = true) {
   const panels = concat ? concat.length : spec.facet?.sort?.length;
   const columns = Math.max(1, Math.min(panels ?? 1, 3, Math.floor(width / NARROWEST)));
   if (concat) return { ...rest, columns, concat: concat.map((one) => fit(one, width / columns, false)) };
-  if (spec.facet) return { ...spec, columns, spec: fit(spec.spec, width / columns, false) };
+  fitLegends(spec, width);
+  if (spec.facet) return { ...spec, columns, spec: { ...spec.spec, width: width / columns - AXIS } };
   if (alone) return { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
   return { ...spec, width: width - AXIS };
 }
@@ -70,7 +71,6 @@ async function draw(place) {
   const spec = JSON.parse(document.getElementById("spec-" + place.dataset.chart).textContent);
   const small = place.classList.contains("small-chart");
   const wide = fit(small ? { ...spec, height: spec.height && 180 } : spec, width);
-  fitLegends(wide, width);
   const chart = document.createElement("div");
   const options = {
     ast: true, // expressions are interpreted: the page may not evaluate text as a script
