@@ -19,7 +19,7 @@ from ffmem.errors import ModelError
 from ffmem.models.fairseq.adaptive_model import AdaptiveHead
 from ffmem.models.fairseq.conversion import convert
 from ffmem.models.fairseq.pickle_reader import read_pickle
-from ffmem.models.fairseq.word_list import read_words
+from ffmem.models.fairseq.word_list import SPECIAL, read_words, word_tokenizer
 from tests.models.fairseq_files import (
     BANDS,
     WIDTH,
@@ -297,3 +297,39 @@ def test_text_is_split_at_spaces(toy: ffmem.LanguageModel) -> None:
     assert toy.encode("word0 word7\n nothing word55 <unk>")[0].tolist() == [2, 4, 11, 3, 59, 3]
     assert toy.tokenizer.decode([4, 11, 59]) == "word0 word7 word55"
     assert toy.vocab_size == WORDS
+
+
+FORMS = {  # plain text, and WikiText's form of it
+    "He said it's 1,000 well-known men (3.5%).": (
+        "He said it 's 1 @,@ 000 well @-@ known men ( 3 @.@ 5 % ) ."
+    ),
+    'Mr. Smith of the U.S. "left"... She didn\'t': (
+        'Mr. Smith of the U.S. " left " ... She didn \'t'
+    ),
+    "the dogs' den closed. He came in 1998. Then": "the dogs ' den closed . He came in 1998 . Then",
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_plain_text_is_brought_into_wikitexts_form_which_stays_as_it_is(text: str) -> None:
+    expected = FORMS[text].split()
+    words = [*SPECIAL, *dict.fromkeys(expected)]
+    tokenizer = word_tokenizer(words, 64, wikitext=True)
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode(text)) == expected
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode(FORMS[text])) == expected
+    ends = [end for _, end in tokenizer(text, return_offsets_mapping=True)["offset_mapping"]]
+    assert ends == sorted(ends)
+    assert ends[-1] == len(text)  # places are those of the text as it was typed
+    plain = word_tokenizer(words, 64, wikitext=False)
+    assert plain.convert_ids_to_tokens(plain.encode(FORMS[text])) == expected
+    assert "<unk>" in plain.convert_ids_to_tokens(plain.encode(text))
+
+
+def test_the_form_is_an_option_of_the_conversion(tmp_path: Path) -> None:
+    write_toy(tmp_path / "toy")
+    place = str(tmp_path / "toy")
+    run(["models", "convert", place, "-o", str(tmp_path / "out"), "--no-wikitext-form"])
+    model = ffmem.load(str(tmp_path / "out"), device="cpu")
+    assert model.encode("word0, word1")[0].tolist() == [2, 3, 5]
+    toy = ffmem.load(str(convert(tmp_path / "toy", tmp_path / "other")), device="cpu")
+    assert toy.encode("word0, word1")[0].tolist() == [2, 4, 3, 5]
