@@ -111,7 +111,9 @@ def switch_of(model: nn.Module) -> ExpertsSwitch:
 class Source(Protocol):
     """Experts that can be read: with the parameters and flags of those in the registry."""
 
-    experts: Any
+    @property
+    def experts(self) -> Any:
+        """The module, or what stands for it."""
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Let a listener know the coefficients whenever they run, until what is returned is."""
@@ -153,19 +155,19 @@ class WeightedInputs(nn.Module):
         self._module = [module]  # in a list, so that it is not a part of this one
 
     @property
-    def experts(self) -> nn.Module:
+    def experts(self) -> Any:
         """Itself."""
         return self
 
     def _apply_gate(self, scores: Tensor) -> Tensor:
         gate, keys = scores.chunk(2, dim=-1)
-        return keys * self._module[0].act_fn(gate)  # type: ignore[operator,no-any-return]
+        return keys * self._module[0].act_fn(gate)  # type: ignore[operator]
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Work out from every input what the module makes of it before the down map."""
 
         def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            count = len(self.down_proj)
+            count = self.down_proj.shape[0]
             x = args[0].detach().view(count, -1, args[0].shape[-1])
             expert, place = x.any(dim=-1).nonzero(as_tuple=True)
             counts = torch.bincount(expert, minlength=count)
@@ -181,7 +183,7 @@ class WeightedInputs(nn.Module):
         return output.view(-1, places, output.shape[-1]).sum(dim=0)
 
 
-def is_weighted(module: nn.Module) -> bool:
+def is_like_llama4(module: nn.Module) -> bool:
     """Whether a module is like Llama 4's experts."""
     names = ("gate_up_proj", "down_proj")
     stacks = [getattr(module, name, None) for name in names]
@@ -192,7 +194,7 @@ def is_weighted(module: nn.Module) -> bool:
 
 def known_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that can be read."""
-    return is_experts(module) or is_weighted(module)
+    return is_experts(module) or is_like_llama4(module)
 
 
 def source_of(model: nn.Module, experts: nn.Module) -> Source:
