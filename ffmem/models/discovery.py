@@ -25,7 +25,7 @@ from ffmem.models.block_forms import (
     part_at,
 )
 from ffmem.models.device_placement import tensor_of
-from ffmem.models.experts import is_experts, switch_of
+from ffmem.models.experts import known_experts, source_of
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
@@ -43,7 +43,7 @@ class _Maps:
     keys: str
     values: str
     gate: str | None
-    experts: bool = False
+    experts: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
     experts = [
         path
         for path, inside in module.named_modules()
-        if is_experts(inside) and f"{block}.{path}" in run.outputs
+        if known_experts(inside) and f"{block}.{path}" in run.outputs
     ]
     if not experts:
         refuse_experts(module, name)
@@ -129,20 +129,21 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
             f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
             f"known form; {DENSE}"
         )
-    return [_Maps(experts[0], mixture, None, experts=True)]
+    return [_Maps(mixture, mixture, None, experts[0])]
 
 
 def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace) -> LayerFit:
     """One block's mixture of experts with its form; its memories are measured when it is read."""
     name = f"{family.blocks}.{place.block_index}"
     form, form_error = block_form(name, family, run, place)
-    experts = place.block.get_submodule(family.keys)
-    if experts.has_post_expert_norm:
-        raise ModelError(f"{name}.{family.keys} norms each expert's sum; {DENSE}")
-    shared, factor = shared_experts(model, run, f"{name}.{family.values}", f"{name}.{family.keys}")
-    mixture = Mixture(
-        place.block.get_submodule(family.values), experts, shared, factor, switch_of(model)
-    )
+    assert family.experts is not None
+    source = source_of(model, place.block.get_submodule(family.experts))
+    if source.experts.has_post_expert_norm:
+        raise ModelError(f"{name}.{family.experts} norms each expert's sum; {DENSE}")
+    y = run.outputs[f"{name}.{family.values}"]
+    routed = source.total(run.outputs[f"{name}.{family.experts}"], y.numel() // y.shape[-1])
+    shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed)
+    mixture = Mixture(place.block.get_submodule(family.values), source, shared, factor)
     layer = FeedForward(
         number=place.number,
         block_index=place.block_index,
@@ -163,13 +164,13 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
 
 
 def shared_experts(
-    model: PreTrainedModel, run: Trace, mixture: str, experts: str
+    model: PreTrainedModel, run: Trace, mixture: str, routed: Tensor
 ) -> tuple[list[SharedExpert], float]:
     """The shared experts beside the routed ones, and the number that multiplies these."""
     module = model.get_submodule(mixture)
-    y, routed = run.outputs[mixture], run.outputs[experts]
+    y = run.outputs[mixture]
     if routed.numel() != y.numel():
-        raise ModelError(f"{experts} gives vectors of another size than {mixture}; {DENSE}")
+        raise ModelError(f"the experts of {mixture} give vectors of another size; {DENSE}")
     routed, inside = routed.reshape(y.shape), tensors_inside(run, mixture)
     candidates = {maps.values: maps for maps in candidate_maps(model, run, mixture)}
     maps = [one for path, one in candidates.items() if inside[path][1].numel() == y.numel()]
@@ -238,7 +239,7 @@ def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
     name, error = activation_name(c, a, beside, run, "")
     if error < rounding(c.dtype) or not mixture.experts.has_gate:
         return name, error
-    own = mixture.experts._apply_gate(routed.scores)  # type: ignore[operator]
+    own = mixture.experts._apply_gate(routed.scores)
     return "own gate", relative_error(own * weights, c)
 
 

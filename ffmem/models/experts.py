@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from inspect import signature
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -104,6 +106,100 @@ def switch_of(model: nn.Module) -> ExpertsSwitch:
     if model not in _switches:
         _switches[model] = ExpertsSwitch(model)
     return _switches[model]
+
+
+class Source(Protocol):
+    """Experts that can be read: with the parameters and flags of those in the registry."""
+
+    @property
+    def experts(self) -> Any:
+        """The module, or what stands for it."""
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Let a listener know the coefficients whenever they run, until what is returned is."""
+
+    def total(self, output: Tensor, places: int) -> Tensor:
+        """The experts' sum at every place, from what their module gives."""
+
+
+class RegistrySource:
+    """Experts that run through the registry."""
+
+    def __init__(self, model: nn.Module, experts: nn.Module) -> None:
+        self.experts, self._switch = experts, switch_of(model)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Turn our function on."""
+        self._switch.listen(self.experts, listener)
+        return partial(self._switch.leave, self.experts, listener)
+
+    def total(self, output: Tensor, places: int) -> Tensor:
+        """What they give."""
+        del places
+        return output
+
+
+class WeightedInputs(nn.Module):
+    """Experts that all read every place, each times the router's weight: 0 where not chosen.
+
+    As in Llama 4; coefficients have the weight in them, and count with weight 1. The parameters
+    are those of the module itself.
+    """
+
+    has_gate = is_transposed = is_concatenated = True
+    has_bias = has_post_expert_norm = False
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.down_proj, self.gate_up_proj = module.down_proj, module.gate_up_proj
+        self._module = [module]  # in a list, so that it is not a part of this one
+
+    @property
+    def experts(self) -> Any:
+        """Itself."""
+        return self
+
+    def _apply_gate(self, scores: Tensor) -> Tensor:
+        gate, keys = scores.chunk(2, dim=-1)
+        return keys * self._module[0].act_fn(gate)  # type: ignore[operator]
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Work out from every input what the module makes of it before the down map."""
+
+        def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            count = self.down_proj.shape[0]
+            x = args[0].detach().view(count, -1, args[0].shape[-1])
+            expert, place = x.any(dim=-1).nonzero(as_tuple=True)
+            counts = torch.bincount(expert, minlength=count)
+            scores = _linear(self, "gate_up_proj", x[expert, place], counts)
+            weights = torch.ones_like(scores[:, 0])
+            c = self._apply_gate(scores)
+            listener(RoutedCoefficients(c, weights, scores, expert, place))
+
+        return self._module[0].register_forward_pre_hook(hook).remove
+
+    def total(self, output: Tensor, places: int) -> Tensor:
+        """The sum over the experts, which come one behind the other."""
+        return output.view(-1, places, output.shape[-1]).sum(dim=0)
+
+
+def is_like_llama4(module: nn.Module) -> bool:
+    """Whether a module is like Llama 4's experts."""
+    names = ("gate_up_proj", "down_proj")
+    stacks = [getattr(module, name, None) for name in names]
+    if is_experts(module) or not all(isinstance(s, Tensor) and s.ndim == 3 for s in stacks):
+        return False
+    return hasattr(module, "act_fn") and len(signature(module.forward).parameters) == 1
+
+
+def known_experts(module: nn.Module) -> bool:
+    """Whether a module holds experts that can be read."""
+    return is_experts(module) or is_like_llama4(module)
+
+
+def source_of(model: nn.Module, experts: nn.Module) -> Source:
+    """How to read the experts of a module."""
+    return RegistrySource(model, experts) if is_experts(experts) else WeightedInputs(experts)
 
 
 def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class Family:
     scale: str | None = None  # number that multiplies what is added, by its name in config or block
     output: str | None = None  # number that multiplies r + y on the way out, likewise
     leaves: str | None = None  # what reads r + y, in a block that adds something else behind it
-    experts: bool = False  # a mixture: `keys` is the experts module, `values` what adds them up
+    experts: str | None = None  # in a mixture; `keys` and `values` are then what adds them up
 
 
 LLAMA = Family(

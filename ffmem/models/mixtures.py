@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
-from ffmem.models.experts import ExpertsSwitch, RoutedCoefficients, expert_rows
+from ffmem.models.experts import RoutedCoefficients, Source, expert_rows
 from ffmem.models.feedforward import LinearPart
 from ffmem.models.trace import first_tensor
 
@@ -128,16 +128,15 @@ class Mixture:
     def __init__(
         self,
         module: nn.Module,
-        experts: nn.Module,
+        source: Source,
         shared: Sequence[SharedExpert],
         factor: float,
-        switch: ExpertsSwitch,
     ) -> None:
         self.module = module
-        self.experts: Any = experts  # its parameters and flags are not those of every module
+        self.experts: Any = source.experts  # its parameters and flags are not those of any module
         self.shared = tuple(shared)
         self.factor = factor
-        self._switch = switch
+        self._source = source
         self._listeners: list[Listener] = []
         self._hooks = ExitStack()
         self._x: Tensor | None = None
@@ -172,7 +171,8 @@ class Mixture:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the experts' weights."""
-        return self.experts.down_proj.dtype  # type: ignore[no-any-return]
+        dtype: torch.dtype = self.experts.down_proj.dtype
+        return dtype
 
     @property
     def parameters(self) -> int:
@@ -267,8 +267,7 @@ class Mixture:
         return self.values(reading.coefficients, reading) if self.values.has_hooks else None
 
     def _attach(self) -> None:
-        self._switch.listen(self.experts, self._note_routed)
-        self._hooks.callback(self._switch.leave, self.experts, self._note_routed)
+        self._hooks.callback(self._source.listen(self._note_routed))
         before = self.module.register_forward_pre_hook(self._begin, with_kwargs=True)
         self._hooks.callback(before.remove)
         self._hooks.callback(self.module.register_forward_hook(self._end).remove)

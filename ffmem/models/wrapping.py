@@ -18,7 +18,7 @@ from ffmem.models.discovery import (
     fit_mixture,
     read_mixtures,
 )
-from ffmem.models.experts import experts_function, experts_in
+from ffmem.models.experts import experts_function, experts_in, known_experts
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel, evaluation_mode
 from ffmem.models.trace import Trace, probe_tokens, trace
@@ -172,7 +172,7 @@ def families_for(
     model: PreTrainedModel, kind: str, run: Trace, name: str
 ) -> tuple[dict[int, Family], Literal["row", "structure"]]:
     """By each block's index the table's row for this architecture, or one made from structure."""
-    if kind not in FAMILIES and experts_in(model):
+    if kind not in FAMILIES and any(map(known_experts, model.modules())):
         return families_by_block(model, run, name), "structure"
     known = kind in FAMILIES
     family = FAMILIES[kind] if known else family_by_structure(model, run, name)

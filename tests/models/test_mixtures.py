@@ -27,6 +27,7 @@ MIXTURES: list[tuple[str, dict[str, Any], list[Parts]]] = [
     ("deepseek_v3", {}, [Parts.dense(64)] + [Parts(4, 16, (16,))] * 2),
     ("gpt_oss", {}, [Parts(4, 64, ())] * 3),
     ("granitemoe", {}, [Parts(4, 64, ())] * 3),
+    ("llama4_text", {}, [Parts(4, 64, (64,))] * 3),
     ("mixtral", {"num_experts_per_tok": 4}, [Parts(4, 64, ())] * 3),
     ("mixtral", {"num_local_experts": 1, "num_experts_per_tok": 1}, [Parts(1, 64, ())] * 3),
 ]
