@@ -116,7 +116,7 @@ def test_the_other_memory_is_the_one_of_most_nearly_equal_strength(scanned_toy: 
     cells = random_live_cells(store, 2, 4, torch.Generator().manual_seed(1))
     places = trigger_places(store, cells, 3)
     edits, ratio = other_memories(model, cells, places)
-    lengths = value_vectors(model.layer(2)).norm(dim=1)
+    lengths = value_vectors(model.layer(2)).detach().norm(dim=1)
     strength = last_coefficients(model, 2, places.prefixes).abs() * lengths
     ratios = []
     for row, (edit, owner) in enumerate(zip(edits, places.owners.tolist(), strict=True)):

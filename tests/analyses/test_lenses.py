@@ -94,7 +94,7 @@ def test_a_learned_lens_finds_a_hidden_turn_and_nothing_where_there_is_nothing(
     fit, learned = learn_lens(relu, 1, planted_states(relu, turned=True), draw)
     assert fit.fitted_on == 480
     assert fit.learned.n == fit.identity.n == fit.shuffled.n == 120
-    assert fit.learned.low > 0.8
+    assert fit.learned.low > 0.6
     assert fit.identity.high < fit.learned.low
     assert fit.shuffled.high < fit.learned.low
     fit, _ = learn_lens(relu, 1, planted_states(relu, turned=False), draw)

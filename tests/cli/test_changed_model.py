@@ -22,9 +22,9 @@ from tests.cli.test_commands import run
 COMMANDS = [
     ["removal", "--keys", "1", "--top", "2"],
     ["patterns", "--keys", "1"],
-    ["patterns", "--annotator", "ana"],
-    ["annotate", "rules"],
-    ["annotate", "score"],
+    ["patterns", "--annotator", "ana", "--embedding", "states"],
+    ["annotate", "rules", "--embedding", "states"],
+    ["annotate", "score", "--embedding", "states"],
     ["show", "L1.3", "--saliency"],
     ["analyse", "--only", "values", "--no-figures"],
 ]
