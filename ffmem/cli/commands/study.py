@@ -81,7 +81,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     from ffmem.cli.progress import board, exit_code, print_failures, print_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate
-    from ffmem.workflows import run_study_plan
+    from ffmem.workflows import run_study_plan, twin_analyses
 
     if corpus is None and model != "demo":
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
@@ -94,7 +94,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     plan = _plan(language_model, "demo" if corpus is None else corpus, options)
     folder = out or Path("out") / Path(model).name
     console = Console()
-    twin = plan.only if plan.twin else ()
+    twin = twin_analyses(plan.only) if plan.twin else ()
     expected = estimate(language_model, plan.scan, plan.sizes, plan.only, twin)
     layers = len(language_model.layers)
     what = f"{model}: {language_model.memories:,} memories in {layers} layers"
