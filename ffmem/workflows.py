@@ -102,7 +102,8 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     subject = load(model, device=device) if isinstance(model, str) else model
     store = run_scan(subject, source, out, **settings).store
     inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
-    study, _ = analyse_and_report(inputs, names, location(out), twin=source if twin else None)
+    again = source if twin and not is_read_once(source) else None
+    study, _ = analyse_and_report(inputs, names, location(out), twin=again)
     if study.failures:
         warnings.warn(f"these analyses failed: {', '.join(study.failures)}", stacklevel=2)
     return study
@@ -143,7 +144,8 @@ def run_study_plan(
     """
     store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)
     inputs = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
-    twin = plan.scan.source if plan.twin else None
+    text = plan.scan.source
+    twin = text if plan.twin and not is_read_once(text) else None
     return analyse_and_report(inputs, plan.only, out, again, watches.analyses, twin)
 
 
@@ -174,6 +176,19 @@ def analyse_and_report(
     return found, events
 
 
+def is_read_once(text: Source) -> bool:
+    """Whether a text is gone once it was scanned: standard input, or a pipe."""
+    return text.path == "-" or Path(text.path).is_fifo()
+
+
+def twin_analyses(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the analyses that the untrained twin goes through: all that a claim rests on."""
+    from ffmem.report.paper_claims import CLAIMS
+
+    judged = {name for claim in CLAIMS for name in claim.analyses}
+    return tuple(name for name in names if name in judged)
+
+
 def run_twin(  # noqa: PLR0913 - what a study takes, and its text
     inputs: StudyInputs,
     names: Sequence[str],
@@ -183,9 +198,6 @@ def run_twin(  # noqa: PLR0913 - what a study takes, and its text
     text: Source,
 ) -> list[AnalysisEvent]:
     """Scan and analyse the untrained twin, as far as verdicts need it; one event, and failures."""
-    from ffmem.report.paper_claims import CLAIMS
-
-    judged = {name for claim in CLAIMS for name in claim.analyses}
     began = time.monotonic()
     watch(AnalysisEvent(TWIN, "begun"))
     try:
@@ -194,7 +206,7 @@ def run_twin(  # noqa: PLR0913 - what a study takes, and its text
         reason = f"{error} (delete {folder} if it holds an earlier twin)"
         events = [AnalysisEvent(TWIN, "failed", time.monotonic() - began, reason)]
     else:
-        wanted = [name for name in names if name in judged]
+        wanted = twin_analyses(names)
         ended = run_analyses(untrained, wanted, folder, again, take_over=wanted)
         kept = all(one.state == "kept" for one in ended)
         events = [

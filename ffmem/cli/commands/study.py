@@ -91,7 +91,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     from ffmem.cli.terminal import print_paper_values, print_verdicts, terminal
     from ffmem.report.build import build
     from ffmem.studies.estimates import estimate, results_there
-    from ffmem.workflows import run_study_plan
+    from ffmem.workflows import run_study_plan, twin_analyses
 
     began = time.monotonic()
     if corpus is None and model != "demo":
@@ -115,7 +115,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         plan.sizes,
         plan.only,
         there - set(again),
-        twin=plan.only if plan.twin else (),
+        twin=twin_analyses(plan.only) if plan.twin else (),
     )
     layers = layers_of(language_model, plan.scan)
     memories = sum(layer.memories for layer in layers)
