@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from ffmem.annotations.cases import CaseAnswer, CaseLine, CaseSheet, Judgement
 from ffmem.annotations.revisions import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES, Revisions
@@ -30,9 +31,11 @@ class Annotations:
         """Open a database by URL, or by the path of a SQLite file; makes its tables if absent."""
         where = url if "://" in url else f"sqlite:///{location(url)}"
         where = where.replace("postgresql://", "postgresql+psycopg://", 1)
-        options: dict[str, Any] = {"timeout": 30} if where.startswith("sqlite") else {}
+        options: dict[str, Any] = {}
+        if where.startswith("sqlite"):  # a file is quick to open, so nothing is left open
+            options = {"poolclass": NullPool, "connect_args": {"timeout": 30}}
         try:
-            engine = create_engine(where, connect_args=options)
+            engine = create_engine(where, **options)
             if where.startswith("sqlite"):
                 event.listen(engine, "connect", _write_through)
             with engine.begin() as connection:

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -163,3 +164,16 @@ def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     for url in (str(tmp_path / "no" / "folder" / "x.sqlite"), "nonsense://x"):
         with pytest.raises(StoreError, match="cannot be opened"):
             Annotations.open(url)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs a list of open files")
+def test_a_file_is_open_only_while_it_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "notes.sqlite"
+    opened = Annotations.open(str(file))
+    opened.add_sheets([SHEET])
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the handle that lists them
+            links.append(os.readlink(link))
+    assert str(file) not in links
+    assert opened.sheet(SHEET.name) == SHEET
