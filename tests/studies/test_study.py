@@ -56,11 +56,14 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     assert "memories in 3 layers" in said
     assert "needs about" in said
     assert "not measured" in said  # claims of analyses that were left out
-    assert said.rstrip().endswith("report.html")
+    assert "report.html (" in said  # and the time that all took
+    assert f"ffmem explore {out}" in said
+    assert "triggers are weak" in said
     before = (out / "report.html").stat().st_mtime_ns
     code, said, _ = run(capsys, monkeypatch, *words)
     assert code == 0
     assert said.count("kept") >= 3
+    assert "already there: scan, values, refinement, report" in " ".join(said.split())
     assert (out / "report.html").stat().st_mtime_ns == before
     run(capsys, monkeypatch, *words, "--again", "report")
     assert (out / "report.html").stat().st_mtime_ns > before
