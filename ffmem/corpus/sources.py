@@ -115,7 +115,7 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     return _not_empty(source, (document for file in rows for document in file))
 
 
-def looks_hard_wrapped(source: Source) -> bool:
+def has_fixed_width(source: Source) -> bool:
     """Whether plain text seems to have a fixed width, so that a line is not a document.
 
     That is where most lines neither end a sentence nor are followed by a capital letter.

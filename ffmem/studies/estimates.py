@@ -100,7 +100,8 @@ def results_there(
         return ()
     subject = inputs(ScanStore.open(out))
     current = [name for name in ANALYSES if is_current(folder.root, name, subject)]
-    has_report = folder.report_page.exists() and len(current) == len(ANALYSES)
+    results = [name for name in ANALYSES if folder.result(name).exists()]
+    has_report = folder.report_page.exists() and results == current
     return (SCAN, *current, *([REPORT] if has_report else []))
 
 

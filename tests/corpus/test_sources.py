@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffmem.corpus.compression import _zstd
-from ffmem.corpus.sources import Source, digest, documents, looks_hard_wrapped
+from ffmem.corpus.sources import Source, digest, documents, has_fixed_width
 from ffmem.errors import CorpusError
 
 TEXTS = ["The first line.", "Zoë 日本語 🎉", " padded ", "last"]
@@ -248,9 +248,9 @@ def test_lines_of_a_fixed_width_are_noticed(tmp_path: Path) -> None:
     wrapped, lines = tmp_path / "wrapped.txt", tmp_path / "lines.txt"
     wrapped.write_text("\n".join(WRAPPED))
     lines.write_text("\n".join(["The river runs to the sea.", "nobody lives there."] * 20))
-    assert looks_hard_wrapped(Source(str(wrapped)))
-    assert not looks_hard_wrapped(Source(str(lines)))
-    assert not looks_hard_wrapped(Source(str(wrapped), paragraphs=True))
+    assert has_fixed_width(Source(str(wrapped)))
+    assert not has_fixed_width(Source(str(lines)))
+    assert not has_fixed_width(Source(str(wrapped), paragraphs=True))
 
 
 def test_a_paragraph_is_its_lines_joined(tmp_path: Path) -> None:

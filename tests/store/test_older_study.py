@@ -92,7 +92,9 @@ def comparable(hits: list[dict[str, Any]]) -> tuple[list[Any], set[Any]]:
     The probability of a - cell decides its place too, so that only the others have an order.
     """
     minus = {(hit["address"], hit["rank"]) for hit in hits if hit["address"].endswith("-")}
-    return [hit for hit in hits if not hit["address"].endswith("-")], minus
+    names = ("address", "rank", "probability")  # what the older program said
+    plus = [hit for hit in hits if not hit["address"].endswith("-")]
+    return [{name: hit[name] for name in names} for hit in plus], minus
 
 
 def by_address(hits: list[dict[str, Any]]) -> list[Any]:

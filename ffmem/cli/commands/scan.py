@@ -170,9 +170,9 @@ def scan_here(
 
 def warn_of_wrapping(plan: ScanPlan) -> None:
     """Say so where the lines of a text seem to be pieces of sentences."""
-    from ffmem.corpus.sources import looks_hard_wrapped
+    from ffmem.corpus.sources import has_fixed_width
 
-    if looks_hard_wrapped(plan.source):
+    if has_fixed_width(plan.source):
         click.echo(
             f"ffmem: most lines of {shorten(plan.source.path)} are pieces of sentences, and each "
             "line is read as a text of its own; join them with --splitter paragraph",
