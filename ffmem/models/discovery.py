@@ -138,7 +138,7 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     form, form_error = block_form(name, family, run, place)
     assert family.experts is not None
     source = source_of(model, place.block.get_submodule(family.experts))
-    if source.experts.has_post_expert_norm:
+    if getattr(source.experts, "has_post_expert_norm", False):
         raise ModelError(f"{name}.{family.experts} norms each expert's sum; {DENSE}")
     y = run.outputs[f"{name}.{family.values}"]
     routed = source.total(run.outputs[f"{name}.{family.experts}"], y.numel() // y.shape[-1])
