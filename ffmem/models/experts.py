@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from ffmem.models.device_placement import tensor_of
@@ -149,10 +150,13 @@ class WeightedInputs(nn.Module):
     has_gate = is_transposed = is_concatenated = True
     has_bias = has_post_expert_norm = False
 
-    def __init__(self, module: nn.Module) -> None:
+    down_proj: nn.Parameter
+    gate_up_proj: nn.Parameter
+
+    def __init__(self, module: Any) -> None:
         super().__init__()
         self.down_proj, self.gate_up_proj = module.down_proj, module.gate_up_proj
-        self._module = [module]  # in a list, so that it is not a part of this one
+        self._module: list[Any] = [module]  # in a list, so that it is not a part of this one
 
     @property
     def experts(self) -> Any:
@@ -161,7 +165,8 @@ class WeightedInputs(nn.Module):
 
     def _apply_gate(self, scores: Tensor) -> Tensor:
         gate, keys = scores.chunk(2, dim=-1)
-        return keys * self._module[0].act_fn(gate)  # type: ignore[operator]
+        m: Tensor = keys * self._module[0].act_fn(gate)
+        return m
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Work out from every input what the module makes of it before the down map."""
@@ -176,7 +181,8 @@ class WeightedInputs(nn.Module):
             c = self._apply_gate(scores)
             listener(RoutedCoefficients(c, weights, scores, expert, place))
 
-        return self._module[0].register_forward_pre_hook(hook).remove
+        handle: RemovableHandle = self._module[0].register_forward_pre_hook(hook)
+        return handle.remove
 
     def total(self, output: Tensor, places: int) -> Tensor:
         """The sum over the experts, which come one behind the other."""

@@ -92,7 +92,7 @@ def test_an_encoder_is_refused_because_it_reads_ahead(tmp_path: Path) -> None:
         ("nobody/no-such-model", "hub cannot be reached"),
         ("missing.gguf", "no file missing.gguf"),
         ("tiny:nonsense", "no causal language model of type 'nonsense'"),
-        ("tiny:mixtral", "mixtures of experts"),
+        ("tiny:dbrx", "mixtures of experts"),
         ("tiny:mamba", "mamba"),
     ],
 )
