@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ffmem.analyses.paper_values import PaperValue
-    from ffmem.report.verdicts import Verdict
+    from ffmem.report.verdicts import Outcome, Verdict
 
-MARKS = {  # of a verdict: its sign and colour
+MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "holds": ("✓", "green"),
     "also without training": ("≈", "yellow"),
     "does not hold": ("✗", "red"),

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from ffmem.analyses.statistics import Interval
 from ffmem.cli.progress import print_plan
-from ffmem.cli.terminal import print_hanging, print_verdicts, terminal, token_words
-from ffmem.report.verdicts import Finding, Verdict
+from ffmem.cli.terminal import MARKS, print_hanging, print_verdicts, terminal, token_words
+from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
 from ffmem.studies.estimates import CorpusSize, Estimate
 
@@ -21,10 +21,23 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def verdict(name: str, unit: str = "share") -> Verdict:
+def verdict(outcome: Outcome, source: Source = "paper", measured: bool = True) -> Verdict:
     number = Interval(0.123, 0.1, 0.2, 1000)
-    found = Finding(number, number, "keys that were shuffled among the layers", holds=True)
-    return Verdict(name, "values", "A claim of some length, " * 4, "3.5 %", unit, "rule", found)  # type: ignore[arg-type]
+    found = Finding(number, number, "keys that were shuffled among the layers")
+    return Verdict(
+        name="a-claim",
+        analysis="values",
+        says="A claim of some length, " * 4,
+        paper="3.5 %",
+        unit="rank",
+        holds_if="rule",
+        source=source,
+        word=outcome,
+        reason="" if measured else "not measured",
+        finding=found if measured else None,
+        twin=None,
+        chance=1.0,
+    )
 
 
 def test_user_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,17 +51,16 @@ def test_user_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> No
 def test_claims_fit_80_columns_whatever_their_outcomes_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Other(Verdict):
-        word = "a new kind of outcome"
-
-    other = Other(**vars(verdict("other", "rank")))
-    unmeasured = Verdict("none", "values", "Nothing was measured.", "", "share", "rule", None)
-    print_verdicts(terminal(), [verdict("one"), other, unmeasured])
+    verdicts = [*map(verdict, MARKS), verdict("holds", "own"), verdict("undecided", measured=False)]
+    print_verdicts(terminal(), verdicts)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("  a new kind of outcome  12.3 %") for line in lines)
-    assert "median rank, % of the vocabulary" in " ".join(" ".join(lines).split())
-    assert lines[-1] == ("3 claims of the paper: 1 holds, 1 a new kind of outcome, 1 not measured")
+    assert any(line.startswith("  also without training  12.3 %") for line in lines)
+    said = " ".join(" ".join(lines).split())
+    assert "median rank, % of the vocabulary" in said
+    assert "undecided (not measured)" in said
+    assert "paper: 3.5 % (own)" in said
+    assert "1 of 5 claims of the paper hold, 1 also without training" in said
 
 
 def test_further_lines_begin_below_the_first() -> None:
