@@ -10,8 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.effects import Effects, activity_effects, case_effects, lowest_layer_effect
-from ffmem.analyses.english import StopWords, punctuation_ids, stop_word_ids
+from ffmem.analyses.inputs.claim_effects import (
+    Effects,
+    activity_effects,
+    case_effects,
+    lowest_layer_effect,
+)
+from ffmem.analyses.inputs.english import StopWords, punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import Coefficients, SampleRecord, tops
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.value_vectors import value_vectors

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffle_rows
-from ffmem.analyses.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
+from ffmem.analyses.inputs.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
 from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
 from ffmem.analyses.statistics import Interval, wilson

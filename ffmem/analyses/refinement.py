@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import agreement_of_shuffles
-from ffmem.analyses.effects import Effects, decision_effects
+from ffmem.analyses.inputs.claim_effects import Effects, decision_effects
 from ffmem.analyses.inputs.layer_readings import Predictions, SampleRecord
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
-from ffmem.analyses.effects import Effects, removal_effects
+from ffmem.analyses.inputs.claim_effects import Effects, removal_effects
 from ffmem.analyses.inputs.shortened_prefixes import (
     CoefficientQuery,
     ShortenedSentence,

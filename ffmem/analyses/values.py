@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ffmem.analyses.controls import agreement_of_shuffles, unigram_match
-from ffmem.analyses.effects import (
+from ffmem.analyses.inputs.claim_effects import (
     CellHits,
     Effects,
     agreement_effects,

@@ -10,7 +10,7 @@ import torch
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
-from ffmem.analyses.effects import Effects, ending_effects
+from ffmem.analyses.inputs.claim_effects import Effects, ending_effects
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
 from ffmem.patterns.clusters import ClusterFinder, DressedKey, Embedding

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ffmem.analyses.english import is_content
+from ffmem.analyses.inputs.english import is_content
 from ffmem.patterns.prefixes import Prefix
 from ffmem.patterns.surface_patterns import Background
 

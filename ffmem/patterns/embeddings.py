@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.english import is_content
+from ffmem.analyses.inputs.english import is_content
 from ffmem.errors import ModelError
 from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel

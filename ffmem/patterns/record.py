@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.effects import Effects, takeover_effects
+from ffmem.analyses.inputs.claim_effects import Effects, takeover_effects
 from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 
 Kind = Literal["shallow", "semantic"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from ffmem.analyses.english import is_content, stem, word_classes
+from ffmem.analyses.inputs.english import is_content, stem, word_classes
 from ffmem.patterns.prefixes import Prefix
 
 NEAR = 8  # words from the end that count as near it

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ffmem.analyses.causal import Causal
 from ffmem.analyses.composition import Composition
-from ffmem.analyses.effects import lower_and_upper
+from ffmem.analyses.inputs.claim_effects import lower_and_upper
 from ffmem.analyses.last_layer import LastLayer
 from ffmem.analyses.predictive_values import UPPER, ValueGroup
 from ffmem.analyses.refinement import LayerStep, Refinement

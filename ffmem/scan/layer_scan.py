@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.models.experts import RoutedCoefficients
+from ffmem.models.moe.experts import RoutedCoefficients
 from ffmem.scan.batch_rows import Batch, Rows
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.passes.selection import PassResult, candidates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ffmem.models.experts import RoutedCoefficients
+from ffmem.models.moe.experts import RoutedCoefficients
 from ffmem.scan.batch_rows import Routing, Rows
 
 

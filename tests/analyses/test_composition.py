@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from ffmem.analyses.composition import composition
-from ffmem.analyses.english import punctuation_ids, stop_word_ids, word_starts
+from ffmem.analyses.inputs.english import punctuation_ids, stop_word_ids, word_starts
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ffmem.address import Address
 from ffmem.execution.run import run_scan
 from ffmem.memories.recording import record
-from ffmem.models.experts import experts_in
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.moe.experts import experts_in
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.store.lookup import MemoryIndex

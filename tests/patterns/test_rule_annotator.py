@@ -6,7 +6,7 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.analyses.english import stem
+from ffmem.analyses.inputs.english import stem
 from ffmem.patterns.clusters import ClusterFinder
 from ffmem.patterns.held_out import Trial, auc, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.causal import Effect as CausalEffect
-from ffmem.analyses.effects import (
+from ffmem.analyses.inputs.claim_effects import (
     CellHits,
     activity_effects,
     agreement_effects,

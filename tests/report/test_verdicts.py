@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ffmem.analyses.effects import dip_depth, lower_and_upper
+from ffmem.analyses.inputs.claim_effects import dip_depth, lower_and_upper
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.report import paper_claims as paper
 from ffmem.report.verdicts import (

@@ -1,0 +1,1 @@
+"""Layers that are mixtures of experts: how they are run, and their memories."""
