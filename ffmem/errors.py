@@ -34,6 +34,10 @@ class AddressError(FfmemError):
     """A memory address is malformed or lies outside the model."""
 
 
+class ConditionError(FfmemError):
+    """A condition on memories names a column or value that a study does not have."""
+
+
 class EditError(FfmemError):
     """An edit of a coefficient cannot be understood or applied."""
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ffmem.errors import AddressError, FfmemError, LiveError, ModelError
+from ffmem.errors import AddressError, ConditionError, FfmemError, LiveError, ModelError
 from ffmem.explorer.templating import page
 from ffmem.studies.remedies import first_damage
 
@@ -48,7 +48,7 @@ def install_error_pages(app: FastAPI) -> None:
     @app.exception_handler(FfmemError)
     async def fixable(request: Request, error: FfmemError) -> Response:
         match error:
-            case AddressError():
+            case AddressError() | ConditionError():
                 status = 404
             case LiveError() | ModelError():
                 status = 503

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
-from ffmem.errors import FfmemError, shorten
+from ffmem.errors import ConditionError, shorten
 from ffmem.scan.settings import UNIT
 from ffmem.store.cells import Rows, sign_factor
 from ffmem.store.parquet_tables import (
@@ -204,7 +204,7 @@ class MemoryIndex:
         known = (*STATISTICS, *NUMBERS, *WORDS)
         for condition in conditions:
             if condition.column not in known:
-                raise FfmemError(
+                raise ConditionError(
                     f"memories have no {shorten(condition.column)!r}; choose among "
                     f"{', '.join(known)}"
                 )

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.errors import FfmemError, StoreError, shorten
+from ffmem.errors import ConditionError, FfmemError, StoreError, shorten
 from ffmem.store.digests import write_and_note
 from ffmem.store.parquet_tables import as_array, damage
 from ffmem.store.scan_store import ScanStore
 
-CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*")
+VALUE = r"[A-Za-z0-9_.+-]+(?: [A-Za-z0-9_.+-]+)*"
+CONDITION = f" *([a-z_]+) *(>=|<=|!=|=|>|<) *({VALUE}) *"
+CONDITIONS_PATTERN = f"^ *({CONDITION}(,{CONDITION})*)?$"  # what `parse_conditions` reads
 COMPARISONS = {
     ">=": np.greater_equal,
     "<=": np.less_equal,
@@ -111,8 +113,8 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> Condition:
         """Read `value_norm>2`."""
-        match = CONDITION.fullmatch(text)
-        if match is None or not match[3]:
+        match = re.fullmatch(CONDITION, text)
+        if match is None:
             raise FfmemError(
                 f"{shorten(text)!r} is not a condition; write a column, a comparison and a value, "
                 "as in value_norm>2 or class=weakening"
@@ -124,9 +126,9 @@ class Condition:
         wanted: Any = self.value
         if column.dtype.kind in "OU":
             if self.comparison not in ("=", "!="):
-                raise FfmemError(f"{self.column} is text; write {self.column}={self.value}")
+                raise ConditionError(f"{self.column} is text; write {self.column}={self.value}")
             if wanted not in (known := sorted(set(column.tolist()))):
-                raise FfmemError(
+                raise ConditionError(
                     f"no memory has the {self.column} {shorten(wanted)!r}; there are "
                     f"{', '.join(filter(None, known))}"
                 )
@@ -134,7 +136,7 @@ class Condition:
             try:
                 wanted = float(wanted)
             except ValueError:
-                raise FfmemError(
+                raise ConditionError(
                     f"{shorten(self.value)!r} in a condition on {self.column} is not a number; "
                     f"write it as in {self.column}>2"
                 ) from None
@@ -143,7 +145,7 @@ class Condition:
 
 def parse_conditions(text: str) -> tuple[Condition, ...]:
     """Read `class=weakening, value_norm>2`; nothing means no condition."""
-    return tuple(Condition.parse(part) for part in text.split(",") if part.strip())
+    return tuple(map(Condition.parse, text.split(","))) if text.strip(" ") else ()
 
 
 def all_hold(

@@ -61,6 +61,6 @@ def test_a_page_is_written_from_results() -> None:
 
 def test_a_refusal_becomes_a_phrase() -> None:
     assert reason("x: its feed-forward layers are mixtures of experts (Y), ...") == (
-        "mixture of experts"
+        "experts that cannot be read"
     )
     assert reason("something new") == "something new"

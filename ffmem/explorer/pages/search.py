@@ -26,7 +26,7 @@ from ffmem.explorer.queries.search import (
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.memory_sets import set_text
 from ffmem.store.lookup import Matches
-from ffmem.store.weight_columns import NUMBERS
+from ffmem.store.weight_columns import CONDITIONS_PATTERN, NUMBERS
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
@@ -42,7 +42,12 @@ async def parse_question(
     sort: Annotated[Sort, Query()] = "score",
     reverse: Annotated[bool, Query()] = False,
     where: Annotated[
-        str, Query(max_length=200, description="Conditions: class=weakening, value_norm>2.")
+        str,
+        Query(
+            max_length=200,
+            description="Conditions: class=weakening, value_norm>2.",
+            json_schema_extra={"pattern": CONDITIONS_PATTERN},
+        ),
     ] = "",
 ) -> Question:
     """The question in a request's query."""
