@@ -32,7 +32,6 @@ from making.files import lines_of, write_whole
 from making.word_data import encode_words, write_dictionary
 
 Model = Any
-START = time.monotonic()
 
 
 def bands(words: int, given: Namespace) -> list[list[int]]:
@@ -216,7 +215,7 @@ class Training:
     def is_over(self) -> bool:
         """Whether the budget is spent, or this command must stop."""
         given = self.given
-        late = time.monotonic() - START > given.seconds - given.reserve
+        late = time.monotonic() - given.began > given.seconds - given.reserve
         return late or self.spent >= given.budget or self.steps >= given.steps
 
     def run(self, ids: Tensor, valid: Tensor) -> None:
@@ -318,7 +317,7 @@ def prepare(given: Namespace) -> tuple[Tensor, Tensor, int]:
     unknown = float((ids[0] == 3).float().mean())
     print(
         f"{len(ids[0]):,} and {len(ids[1]):,} words, {words:,} different, "
-        f"{unknown:.2%} unknown, {time.monotonic() - START:.0f} s",
+        f"{unknown:.2%} unknown, {time.monotonic() - given.began:.0f} s",
         flush=True,
     )
     return ids[0].to(given.device), ids[1].to(given.device), words
@@ -353,7 +352,7 @@ def parse(words: list[str] | None = None) -> Namespace:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--prepare-only", action="store_true", help="write the words, then stop")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    return parser.parse_args(words)
+    return parser.parse_args(words, Namespace(began=time.monotonic()))
 
 
 def cut_list(text: str) -> list[int]:
