@@ -493,12 +493,12 @@ def layers_compose(result: Composition) -> Finding:
     "composition",
     "60 %",
     "share",
-    "more than 5 points oftener than in all cases of the same layer",
+    "more than 5 points more often than in all cases of the same layer",
 )
 def agreement_is_on_stop_words(result: Composition) -> Finding:
     """Where a memory agrees with its layer, the token is often a stop word."""
     cases, more = result.agreeing[0], result.effects["stop_words"]
-    effects = (Effect("oftener than in the same layer", more, 0.05),)
+    effects = (Effect("more often than in the same layer", more, 0.05),)
     detail = f"within layers {_points(more)}"
     return Finding(cases.stop_word, cases.stop_word_base, "all cases", effects, detail)
 
@@ -507,12 +507,12 @@ def agreement_is_on_stop_words(result: Composition) -> Finding:
     "composition",
     "43 %",
     "share",
-    "more than 5 points oftener than in all cases of the same layer",
+    "more than 5 points more often than in all cases of the same layer",
 )
 def agreement_is_on_short_prefixes(result: Composition) -> Finding:
     """Where a memory agrees with its layer, the prefix is often short."""
     cases, more = result.agreeing[0], result.effects["short_prefixes"]
-    effects = (Effect("oftener than in the same layer", more, 0.05),)
+    effects = (Effect("more often than in the same layer", more, 0.05),)
     detail = f"within layers {_points(more)}"
     return Finding(cases.short, cases.short_base, "all cases", effects, detail)
 
@@ -626,14 +626,14 @@ def changes_are_compositions(result: Refinement) -> Finding:
     "a conjecture",
     "share",
     "the old token falls more than the new one rises, from the mean logit, in more than half of "
-    "the changes after layer 1, and oftener than with another prefix’s layer output",
+    "the changes after layer 1, and more often than with another prefix’s layer output",
     source="conjecture",
 )
 def layers_veto(result: Refinement) -> Finding:
     """A change is a veto: the layer pushes the old token down."""
     number, more = result.effects["veto"], result.effects["veto_above_foreign"]
     effects = (
-        Effect("oftener than with another prefix’s layer output", more),
+        Effect("more often than with another prefix’s layer output", more),
         Effect("more than half of the changes", number, 0.5),
     )
     control = result.effects["foreign_veto"]

@@ -41,7 +41,7 @@ def verdicts_on_random_weights(kind: str, folder: Path) -> list[Verdict]:
     return judge_claims(CLAIMS, mine, other)
 
 
-def test_random_weights_hold_no_oftener_than_the_error_rate(tmp_path: Path) -> None:
+def test_random_weights_hold_no_more_often_than_the_error_rate(tmp_path: Path) -> None:
     """Of five tables, each wrong with a chance of 5 %, two are wrong once in forty times."""
     holding: list[str] = []
     for kind in KINDS:

@@ -107,7 +107,7 @@ def dip_depth(curve: Tensor) -> Tensor:
 
 
 def case_effects(agree: Tensor, kinds: dict[str, Tensor]) -> Effects:
-    """How much oftener a case is of a kind where a memory agrees, within layers.
+    """How much more often a case is of a kind where a memory agrees, within layers.
 
     `agree` and each kind are [prefix, layer]. Layers count by how many cases agree in them, so that
     layers which differ in both make no effect of their own.
@@ -162,7 +162,7 @@ def late_growth(settled: Tensor) -> Tensor:
 
 
 def veto_effects(changes: Tensor, foreign: Tensor) -> Effects:
-    """How often a change is a veto, and how much oftener than by another prefix's layer output."""
+    """How often a change is a veto, and how much more than by another prefix's layer output."""
     known = foreign != UNKNOWN
     kinds = [
         one.sum(dim=1)
