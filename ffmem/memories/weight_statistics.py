@@ -21,13 +21,13 @@ the final norm, without its mean over the vocabulary (which no softmax sees):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ffmem.memories.folded_weights import FoldedWeights, folded_weights, paired_cosines
-from ffmem.memories.projection import CHUNK_BYTES, in_chunks
+from ffmem.memories.projection import CHUNK_BYTES, PAPER, additive, in_chunks
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
@@ -106,9 +106,8 @@ def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembeddi
     Without counts the order of token ids stands for frequency: vocabularies are made by merging the
     most frequent pair first.
     """
-    linear = replace(model, head=replace(model.head, softcap=None))
-    unit = torch.eye(model.hidden_size)
-    every = torch.cat([part for _, part in in_chunks(linear, unit, "piece")])
+    unit, linear = torch.eye(model.hidden_size), additive(PAPER)
+    every = torch.cat([part for _, part in in_chunks(model, unit, "piece", linear)])
     mean = every.mean(dim=1)
     every -= mean[:, None]
     _, axes = torch.linalg.eigh(every @ every.T)  # in rising order

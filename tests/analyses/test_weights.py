@@ -22,10 +22,16 @@ from ffmem.analyses.weights import (
 )
 from ffmem.memories import weight_statistics
 from ffmem.memories.folded_weights import folded_weights, norm_before
-from ffmem.memories.projection import logits
+from ffmem.memories.projection import PAPER, additive, logits
 from ffmem.memories.value_vectors import value_vectors
-from ffmem.memories.weight_statistics import GATED_CLASSES, PLAIN_CLASSES, classify
+from ffmem.memories.weight_statistics import (
+    GATED_CLASSES,
+    PLAIN_CLASSES,
+    classify,
+    unembedding,
+)
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.store.weight_columns import NUMBERS, WORDS, write_columns
@@ -218,3 +224,14 @@ def test_the_columns_are_those_that_search_knows(planted: LanguageModel, tmp_pat
         first = dict(zip(lines[0].replace('"', "").split(","), lines[1].split(","), strict=True))
         assert float(first["value_norm"]) == pytest.approx(float(columns["value_norm"][0]))
         assert np.isfinite(columns["logit_kurtosis"]).all()
+
+
+@pytest.mark.parametrize("kind", ["fairseq_lm", "gemma2", "opt"])
+def test_a_values_logits_add_up_whatever_the_head(kind: str) -> None:
+    """An adaptive softmax or a soft cap would make those of a sum other than the sum of logits."""
+    model = load(f"tiny:{kind}", device="cpu")
+    seen = unembedding(model)
+    one, other = torch.randn(2, model.hidden_size, generator=torch.Generator().manual_seed(0))
+    every = seen.directions + seen.mean[:, None]
+    expected = logits(model, one + other, "piece", additive(PAPER))
+    torch.testing.assert_close(one @ every + other @ every, expected, rtol=1e-4, atol=1e-5)
