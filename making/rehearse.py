@@ -3,7 +3,7 @@
     python -m making.rehearse
 
 Needs no model and no text. Says whether replayed graphs write what single steps write, and how many
-tokens a second sampling and training reach.
+tokens per second sampling and training reach.
 """
 
 import argparse

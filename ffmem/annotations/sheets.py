@@ -145,7 +145,7 @@ def _find_prefixes(store: ScanStore, wanted: set[str]) -> dict[str, Prefix]:
 
 
 def draw_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int = 0) -> list[Sheet]:
-    """Sheets for `keys` random keys a layer and `controls` control keys of each kind a layer.
+    """Sheets for `keys` random keys per layer and `controls` control keys of each kind.
 
     The keys are those that `ffmem patterns` draws with the same seed, so that annotators can be
     compared. Keys with fewer than three triggers have no patterns and no sheet. Sheets come in
