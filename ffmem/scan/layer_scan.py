@@ -134,7 +134,7 @@ class LayerScan:
         first = self.memories - sum(m.shape[-1] for m in beside)
         if len(lines):
             self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
-        self._count_routed(lines, routed, first // size)
+        self._count_routing(lines, routed, first // size)
         for m in beside:
             size = m.shape[-1]
             self._see_plainly(m.detach().view(len(rows), -1, size), rows, (first, size, size))
@@ -165,7 +165,7 @@ class LayerScan:
         """How many candidates are worth a fold: about what as many sentences again bring."""
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
 
-    def _count_routed(self, lines: Rows, routed: RoutedCoefficients, experts: int) -> None:
+    def _count_routing(self, lines: Rows, routed: RoutedCoefficients, experts: int) -> None:
         """How often each expert was chosen for a prefix, and with which weights."""
         assert lines.routing is not None
         own = lines.routing.admissible

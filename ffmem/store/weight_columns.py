@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ COMPARISONS = {
     "<": np.less,
 }
 WORDS = ("class", "role")  # columns of text
-NUMBERS = (
+NumberColumn = Literal[
     "key_norm",
     "gate_norm",
     "value_norm",
@@ -49,7 +49,8 @@ NUMBERS = (
     "frequency",
     "entropy_score",
     "twin_cosine",
-)
+]
+NUMBERS: tuple[str, ...] = get_args(NumberColumn)
 
 
 def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:

@@ -72,6 +72,6 @@ def embedding(found: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Ten
     )
 
 
-def dressed(shown: Sequence[Prefix]) -> DressedKey:
+def dress(shown: Sequence[Prefix]) -> DressedKey:
     """A control key that loses no word."""
     return shown, [NO_WORDS] * len(shown)

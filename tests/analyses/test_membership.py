@@ -21,7 +21,7 @@ def store(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Scan
     return scanned_lines(relu, folder, list(dict.fromkeys(lines(400, 1))), top=3, sample=16)
 
 
-def drawn(model: LanguageModel, texts: list[str]) -> PrefixSample:
+def draw_prefixes(model: LanguageModel, texts: list[str]) -> PrefixSample:
     return draw_sample([sentences_of(model, texts)], 60)
 
 
@@ -59,7 +59,9 @@ def test_memories_of_the_scanned_text_tell_it_from_other_text(planted: Planted) 
     """Layer 3 of the planted model has one memory for each letter that begins a scanned text."""
     model, store, _ = planted
     strange = ["xqx", "qxxq", "qqx", "xxqx"] * 10
-    found = membership(model, store, drawn(model, strange), torch.Generator().manual_seed(0))
+    found = membership(
+        model, store, draw_prefixes(model, strange), torch.Generator().manual_seed(0)
+    )
     assert found.pairs >= 3
     (layer,) = (row for row in found.layers if row.layer == 3)
     assert layer.auc.estimate > 0.9
@@ -70,13 +72,13 @@ def test_text_of_the_same_kind_is_not_told_apart_by_a_model_that_has_learned_not
     relu: LanguageModel, store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = torch.Generator().manual_seed(0)
-    same = membership(relu, store, drawn(relu, lines(80, 9)), draw)
+    same = membership(relu, store, draw_prefixes(relu, lines(80, 9)), draw)
     assert same.pairs >= 30
     assert 0.3 < same.auc.estimate < 0.7
     assert 0.3 < same.split.estimate < 0.7
     assert len(charts(same)["membership"].to_dict()["data"]["values"]) == 2 * len(same.layers)
     monkeypatch.setattr(module, "PAIRS", 0)
-    nothing = membership(relu, store, drawn(relu, lines(80, 9)), draw)
+    nothing = membership(relu, store, draw_prefixes(relu, lines(80, 9)), draw)
     assert nothing.pairs == 0
     assert nothing.auc.n == 0
 

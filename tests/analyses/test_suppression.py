@@ -17,7 +17,7 @@ Scanned = tuple[LanguageModel, ScanStore]
 NONE = -1
 
 
-def counted(model: LanguageModel, reading: SampleRecord) -> Suppression:
+def count_suppression(model: LanguageModel, reading: SampleRecord) -> Suppression:
     return suppression(model, reading, torch.Generator().manual_seed(0))
 
 
@@ -61,7 +61,7 @@ def test_planted_right_memories_are_counted_against_those_of_other_prefixes(
     reading = record_sample(relu, sample_for(relu, 40))
     nowhere = torch.full_like(reading.coefficients.right_memory, NONE)
     everywhere = torch.zeros_like(nowhere)
-    found = counted(relu, with_memories(reading, everywhere, nowhere))
+    found = count_suppression(relu, with_memories(reading, everywhere, nowhere))
     known = (reading.sample.gold >= 0) & (foreign_gold(reading.sample.gold) >= 0)
     said = reading.predictions[0].feedforward[known]
     for place, layer in enumerate(found.layers):
@@ -78,16 +78,16 @@ def test_planted_right_memories_are_counted_against_those_of_other_prefixes(
 def test_memories_that_say_every_token_alike_show_no_difference(relu: LanguageModel) -> None:
     reading = record_sample(relu, sample_for(relu, 40))
     some = (torch.rand(reading.coefficients.right_memory.shape) < 0.5).long() - 1
-    found = counted(relu, with_memories(reading, some, some))
+    found = count_suppression(relu, with_memories(reading, some, some))
     for layer in found.layers:
         assert layer.difference.low <= 0.05
     none = torch.full_like(some, NONE)
-    nothing = counted(relu, with_memories(reading, none, none))
+    nothing = count_suppression(relu, with_memories(reading, none, none))
     assert nothing.lost.estimate == 0
     assert not nothing.examples
 
 
 def test_the_figure_has_both_lines_for_every_layer(relu: LanguageModel) -> None:
-    found = counted(relu, record_sample(relu, sample_for(relu, 40)))
+    found = count_suppression(relu, record_sample(relu, sample_for(relu, 40)))
     rows = charts(found)["suppression"].to_dict()["data"]["values"]
     assert len(rows) == 2 * len(found.layers)

@@ -159,7 +159,7 @@ def expected_logits(tensors: dict[str, Tensor], variant: Variant, ids: Tensor) -
     """Logits [position, word] by hand: log-probabilities where the softmax is adaptive."""
     scale = 1.0 if variant.changes.get("no_scale_embedding") else math.sqrt(WIDTH)
     activation = getattr(nn.functional, variant.changes.get("activation_fn", "relu"))
-    h = embedded(tensors, ids) * scale + positions(tensors, len(ids))
+    h = embed_words(tensors, ids) * scale + positions(tensors, len(ids))
     for layer in range(LAYERS):
         h = block(tensors, f"layers.{layer}", h, activation)
     if variant.final_norm:
@@ -169,7 +169,7 @@ def expected_logits(tensors: dict[str, Tensor], variant: Variant, ids: Tensor) -
     return torch.stack([adaptive(tensors, variant, row) for row in h])
 
 
-def embedded(tensors: dict[str, Tensor], ids: Tensor) -> Tensor:
+def embed_words(tensors: dict[str, Tensor], ids: Tensor) -> Tensor:
     if "embed_tokens.weight" in tensors:
         return tensors["embed_tokens.weight"].double()[ids]
     found, start = [], 0

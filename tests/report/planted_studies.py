@@ -327,11 +327,11 @@ def of_both(numbers: Numbers, toy: Study) -> Results:
 # Last layer and causes
 
 
-def judged(related: float, draw: torch.Generator) -> Numbers:
+def judgements(related: float, draw: torch.Generator) -> Numbers:
     return {"related": chance(draw, 100) < related}
 
 
-def of_judged(numbers: Numbers, toy: Study) -> Results:
+def results_of_judgements(numbers: Numbers, toy: Study) -> Results:
     share = wilson(int(numbers["related"].sum()), len(numbers["related"]))
     person = PersonsCases("ann", share, wilson(2, 50))
     rule = replace(toy.result("last-layer"), related=share)
@@ -455,7 +455,10 @@ PLANTED: dict[str, Planted] = {
     "changes-are-compositions": LAYERS_DECIDE,
     "layers-veto": DECISIONS,
     "last-changes-are-distant": Planted(
-        lambda g: judged(0.04, g), lambda g: judged(0.75, g), lambda g: judged(0.8, g), of_judged
+        lambda g: judgements(0.04, g),
+        lambda g: judgements(0.75, g),
+        lambda g: judgements(0.8, g),
+        results_of_judgements,
     ),
     "silencing-matters": Planted(
         lambda g: losses(-0.5, g),

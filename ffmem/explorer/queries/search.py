@@ -24,7 +24,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.parquet_tables import End
 from ffmem.store.slots import TRIGGERS_SHOWN
-from ffmem.store.weight_columns import NUMBERS, parse_conditions
+from ffmem.store.weight_columns import NUMBERS, NumberColumn, parse_conditions
 
 By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
 Sort = Literal[
@@ -35,23 +35,7 @@ Sort = Literal[
     "largest",
     "probability",
     "agreement",
-    "key_norm",
-    "gate_norm",
-    "value_norm",
-    "key_bias",
-    "gate_bias",
-    "key_value",
-    "gate_value",
-    "gate_key",
-    "logit_mean",
-    "logit_variance",
-    "logit_skew",
-    "logit_kurtosis",
-    "cosine_variance",
-    "weak_share",
-    "frequency",
-    "entropy_score",
-    "twin_cosine",
+    NumberColumn,
 ]
 TOKENS = 5  # that a value promotes, shown of each memory
 MOST = 2_000  # memories of one answer that can be paged through

@@ -267,7 +267,7 @@ class Mixture:
         return self.values(reading.coefficients, reading) if self.values.has_hooks else None
 
     def _attach(self) -> None:
-        self._hooks.callback(self._source.listen(self._note_routed))
+        self._hooks.callback(self._source.listen(self._note_routing))
         before = self.module.register_forward_pre_hook(self._begin, with_kwargs=True)
         self._hooks.callback(before.remove)
         self._hooks.callback(self.module.register_forward_hook(self._end).remove)
@@ -293,7 +293,7 @@ class Mixture:
 
         return hook
 
-    def _note_routed(self, routed: RoutedCoefficients) -> None:
+    def _note_routing(self, routed: RoutedCoefficients) -> None:
         if self.factor != 1.0:
             routed = replace(
                 routed,
