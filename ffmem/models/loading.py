@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import redirect_stderr
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from ffmem import demo
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
 from ffmem.models.fairseq import introduce
+from ffmem.models.fingerprint import WeightFiles
 from ffmem.models.gguf_cache import unpack_once
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.patches import apply_patch
@@ -58,6 +60,8 @@ def load(
         trust_remote_code=trust_remote_code,
     )
     found = wrap(model, tokenizer, name, commit)
+    if not trust_remote_code:  # else its code may lie anywhere
+        found = replace(found, files=WeightFiles.of(model))
     return found if patch is None else apply_patch(found, patch)
 
 

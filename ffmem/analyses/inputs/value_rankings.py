@@ -12,7 +12,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.trigger_tokens import TriggerTokens, trigger_tokens
-from ffmem.memories.projection import PAPER, Lens, best, in_chunks
+from ffmem.memories.projection import PAPER, Lens, best, in_chunks, in_order
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -142,7 +142,7 @@ def ranks_by_counting(scores: Tensor, wanted: Tensor) -> Tensor:
     stand in order of their ids.
     """
     rows, gaps = len(scores), wanted.shape[1] + 1
-    keys = _sortable(scores)
+    keys = in_order(scores)
     ordered, order = keys.gather(1, wanted.clamp(min=0)).sort(dim=1)
     gap = torch.searchsorted(ordered, keys)  # how many wanted scores lie below each score
     gap += torch.arange(rows, device=gap.device)[:, None] * gaps
@@ -150,11 +150,3 @@ def ranks_by_counting(scores: Tensor, wanted: Tensor) -> Tensor:
     above = counts.flip(1).cumsum(1).flip(1)[:, 1:]
     ranks = torch.empty_like(wanted).scatter_(1, order, above)
     return ranks.masked_fill_(wanted < 0, -1)
-
-
-def _sortable(scores: Tensor) -> Tensor:
-    """Whole numbers in the order of float32 scores; of equal scores the lower id is greater."""
-    bits = (scores + 0.0).view(torch.int32)  # adding zero makes -0 the same as 0
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    ids = torch.arange(scores.shape[1], device=scores.device)
-    return (ordered << 32) - ids
