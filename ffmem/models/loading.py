@@ -94,6 +94,31 @@ def checkpoint(
     return whole, tokenizer, commit or revision
 
 
+def weight_bytes(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
+) -> int:
+    """The room that a model's weights take on a GPU, by its config alone."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    quiet_transformers()
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if name.startswith("tiny:"):
+        return 4 * sum(one.numel() for one in tiny_model(name.removeprefix("tiny:")).parameters())
+    source, extra = locate(name)
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, **extra, **options)
+        with torch.device("meta"):  # shapes without numbers
+            model = AutoModelForCausalLM.from_config(config, **options)
+    except Exception as error:  # whatever a broken checkpoint makes transformers raise
+        raise ModelError(loading_error(name, source, error)) from error
+    kind = DTYPES.get(dtype) or getattr(config, "dtype", None) or torch.float32
+    return sum(one.numel() for one in model.parameters()) * kind.itemsize
+
+
 def resolve_device(device: str) -> torch.device:
     """The device to run on; refuses one that is not there."""
     if device in ("auto", "all"):
