@@ -113,7 +113,7 @@ def _tensor_digest(model: nn.Module, name: str) -> tuple[str, str]:
     tensor = tensor_of(model, name)
     assert tensor is not None
     numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    facts = f"{tuple(tensor.shape)} {tensor.dtype} {hashlib.sha256(numbers).hexdigest()}"
+    facts = f"{tuple(tensor.shape)} {tensor.dtype} {hashlib.sha256(numbers.data).hexdigest()}"
     return name, facts
 
 
