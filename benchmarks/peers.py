@@ -1,7 +1,7 @@
 """The scan beside other libraries' ways to the strongest sentences, in one run on the CPU.
 
     pip install '.[peers]'
-    python -m benchmarks.peers [--sentences 6000] [--rounds 3] [--corpus FILE]
+    python -m benchmarks.peers [--sentences 6000] [--rounds 3] [--corpus FILE] [--memory]
 
 A random GPT-2 with ReLU (6 layers, d = 256, 1,024 memories) reads the same batches in turn, from
 the first sentence on and from an empty state, as: a bare pass; ffmem's scan; TransformerLens,
@@ -9,9 +9,9 @@ the first sentence on and from an empty state, as: a bare pass; ffmem's scan; Tr
 for every memory the 50 sentences with the largest coefficient by a top-k over the batch and what
 was kept before, as their users would write it: the coefficient and the sentence. ffmem also keeps
 the position in the sentence, settles ties by place, counts and sums over all prefixes, and 32
-random triggers. Then each side reads alone in a process of its own, for the peak of its resident
-memory above what it held before the first batch. The demo's text has some 30,000 sentences; for
-more, name a file.
+random triggers. With --memory each side reads alone in a process of its own, for the peak of its
+resident memory above what it held before the first batch. For more sentences than the demo's text
+has, name a file.
 """
 
 from __future__ import annotations
@@ -206,8 +206,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--corpus", default="demo")
-    parser.add_argument("--alone", choices=SIDES, help="measure the memory of one side, no more")
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
+    parser.add_argument("--alone", choices=SIDES, help="the memory of one side, in this process")
     options = parser.parse_args()
+    if options.memory and not options.alone:
+        for side in SIDES:
+            command = [sys.executable, "-m", "benchmarks.peers", *sys.argv[1:], "--alone", side]
+            subprocess.run(command, check=True)
+        return
     torch.set_num_threads(options.threads)
     model = gpt2(6, 256)
     source = first_sentences(model, options.corpus)
@@ -225,11 +231,7 @@ def main() -> None:
         print(f"{name:16} {middle:.2f} of a bare pass (quartiles {low:.2f} to {high:.2f})")
     for name, share in rounds[-1][1].items():
         print(f"{name}: {share:.4f} of its sentences are among ours")
-    print(
-        f"TransformerLens {version('transformer_lens')}, nnsight {version('nnsight')}", flush=True
-    )
-    for side in SIDES:
-        subprocess.run([sys.executable, "-m", "benchmarks.peers", *sys.argv[1:], "--alone", side])
+    print(f"TransformerLens {version('transformer_lens')}, nnsight {version('nnsight')}")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python -m benchmarks.value_ranking [--vocabulary 49152] [--width 576] [--values 3000]
 
 Two ways from values to both ends of their rankings: that of a scan's end, without the cache, and
-the one before it (two top-k, two searches for the best, two logsumexp, each over all scores). The
-product is the one inside both: float32, in the same chunks. Random numbers.
+the one before it (two top-k, two searches for the best, two logsumexp, each over all scores); and
+the ranks of 51 wanted tokens in each, as the analysis of values needs them. The product is the one
+inside all: float32, in the same chunks. Random numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.curve import quartiles
+from ffmem.analyses.inputs.value_rankings import wanted_ranks
 from ffmem.memories.projection import CHUNK_BYTES, in_chunks
 from ffmem.memories.value_vectors import value_ends, value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.wrapping import wrap
 
 ENDS = 20
+WANTED = 51
 
 
 def one_layer(vocabulary: int, width: int, values: int) -> LanguageModel:
@@ -64,6 +67,15 @@ def own_way(model: LanguageModel) -> Tensor:
     return torch.cat([ends.promoted_logits, ends.suppressed_logits], dim=1)
 
 
+@torch.inference_mode()
+def ranks_of_tokens(model: LanguageModel) -> None:
+    """The ranks of some tokens in every ranking."""
+    draw = torch.Generator().manual_seed(0)
+    for _, scores in in_chunks(model, value_vectors(model.layers[0]), "piece"):
+        tokens = torch.randint(0, model.vocab_size, (len(scores), WANTED), generator=draw)
+        wanted_ranks(scores, tokens)
+
+
 def seconds(work: Callable[[], object]) -> float:
     """How long one call takes."""
     began = time.perf_counter()
@@ -84,7 +96,11 @@ def main() -> None:
     model = one_layer(options.vocabulary, options.width, options.values)
     assert torch.equal(own_way(model), earlier_way(model))  # the same scores, to the bit
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ways = {"ranking": own_way, "the way before": earlier_way}
+    ways: dict[str, Callable[[LanguageModel], object]] = {
+        "both ends": own_way,
+        "both ends, the way before": earlier_way,
+        f"ranks of {WANTED} tokens": ranks_of_tokens,
+    }
     ratios: dict[str, list[float]] = {name: [] for name in ways}
     alone = []
     for _ in range(options.rounds):

@@ -58,7 +58,8 @@ def find(kind: str, address: str) -> Path | None:
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         files = json.loads((entry / NOTE).read_bytes())["files"]
         if all(_is_as_written(entry / name, known) for name, known in files.items()):
-            os.utime(entry)
+            with suppress(OSError):  # somebody else's cache, which may be read
+                os.utime(entry)
             return entry
     with suppress(OSError):
         _remove(entry)

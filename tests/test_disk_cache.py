@@ -125,6 +125,17 @@ def test_of_two_writers_at_once_one_comes_first(root: Path) -> None:
     assert [path.name for path in (root / "gguf").iterdir()] == ["a"]
 
 
+def test_a_cache_that_may_only_be_read_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = keep("gguf", "a", "", words("river"))
+
+    def refuse(*_given: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("utime", "rename", "mkdir"):
+        monkeypatch.setattr(os, name, refuse)
+    assert find("gguf", "a") == keep("gguf", "a", "", words("stone")) == entry
+
+
 def test_a_disk_that_takes_nothing_stops_nobody(root: Path) -> None:
     root.parent.mkdir(exist_ok=True)
     root.write_text("not a folder")

@@ -54,8 +54,8 @@ class WeightFiles:
     def of(cls, model: PreTrainedModel) -> WeightFiles | None:
         """Those of a model that was just loaded; None where they are not known."""
         folder = checkpoint_folder(model)
-        if folder is None:
-            return None
+        if folder is None or any(one.is_inference() for one in model.parameters()):
+            return None  # torch does not count the changes of inference tensors
         files = [path for path in folder.iterdir() if path.is_file()]
         return cls(file_identity(files), in_place_changes(model))
 
