@@ -144,6 +144,13 @@ def _shift(head: Head) -> Tensor:
     return shift.to(head.device) * head.before
 
 
+def before_embedding(model: LanguageModel, pieces: Tensor, lens: Lens = PAPER) -> Tensor:
+    """What pieces [vector, width] are in front of the embedding, with every factor of the head."""
+    head = model.head
+    folded = _fold(head, pieces.to(head.device), lens.norm_for("piece", head), None)
+    return head.rescale(_through_linear(head.rest, folded).to(head.device) * head.before)
+
+
 def additive(lens: Lens) -> Lens:
     """The same lens, under which the logits of a sum are the sum of logits, also by bands."""
     return replace(lens, bands="linear")
