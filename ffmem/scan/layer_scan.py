@@ -128,7 +128,7 @@ class LayerScan:
         rows = self._shared.rows(batch, self.device)
         if not rows.prefixes:
             return
-        self._triggers = self._triggers.with_weights()
+        self._expect_weights()
         width = batch.tokens.shape[1]
         lines = routed_rows(rows, routed, width)
         size = routed.coefficients.shape[1]
@@ -157,8 +157,7 @@ class LayerScan:
         return LayerState(self._triggers, tallies, self._sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers: Triggers = state.triggers
-        self._sample = state.sample
+        self._triggers, self._sample = state.triggers, state.sample
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
@@ -208,6 +207,10 @@ class LayerScan:
         found = candidates(swept, self.settings, sweeper)
         if found is not None:
             self._loose.append(replace(found, weights=self._weights_of(found)))
+
+    def _expect_weights(self) -> None:
+        """Keep the router's weights from the first batch on."""
+        self._triggers = self._triggers.with_weights()
 
     def _weights_of(self, found: Candidates) -> Tensor | None:
         """The router's weights of candidates, if the triggers have any: 0 in shared experts."""
