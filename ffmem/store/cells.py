@@ -72,7 +72,7 @@ class Cells:
         if not cell.part.startswith("E"):
             return None
         before = sum(parts.experts for layer, parts in self.mixtures.items() if layer < cell.layer)
-        return before + int(cell.part[1:])
+        return before + self.parts(cell.layer).expert_numbers.index(int(cell.part[1:]))
 
     def resolve(self, address: Address) -> tuple[Address, ...]:
         """The address itself, or both signs of a gated memory named without one."""
