@@ -24,7 +24,14 @@ from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.inputs import Sizes, StudyInputs
-from ffmem.studies.registry import ANALYSES, Cost, Workload, sample_cost, scan_cost
+from ffmem.studies.registry import (
+    ANALYSES,
+    Cost,
+    Workload,
+    applicable,
+    sample_cost,
+    scan_cost,
+)
 from ffmem.studies.runner import is_current
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
@@ -79,6 +86,8 @@ def estimate(
     those that an untrained model of the same shape goes through too, after a scan of its own.
     """
     text, speed = text_size(model, plan), probe(model)
+    mixtures = any(layer.mixture is not None for layer in chosen_layers(model, plan))
+    only = applicable(only, mixtures)
     wanted = [name for name in (SCAN, *ANALYSES, REPORT) if name in (SCAN, REPORT, *only)]
     missing = [name for name in wanted if name not in there]
     seconds = {
