@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.address import Address
 from ffmem.analyses.controls import agreement_of_shuffles
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, prefix_batches
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings
@@ -37,7 +36,8 @@ ROWS = 64  # prefixes whose coefficients are held at once
 class ExpertUse:
     """One routed expert.
 
-    `load` is the share of all scanned prefixes that it was chosen for, with `mean_weight`.
+    `load` is the share of all scanned prefixes that it was chosen for, with `mean_weight`;
+    `fire_rate` is the mean share of those on which one of its memories fires.
     `specialisation` is 0 where it is chosen as often in every part of the text and 1 where it is
     chosen in one only; `shuffled` is its mean with sentences dealt to parts at random. `output` is
     the share of the layer's sum that it adds, over all prefixes of the sample. `agreement` counts
@@ -48,6 +48,7 @@ class ExpertUse:
     expert: int
     load: float
     mean_weight: float
+    fire_rate: float
     specialisation: float
     shuffled: float
     busiest: int  # part of the text, from 1
@@ -149,15 +150,15 @@ def expert_uses(
     """Every routed expert of a layer."""
     prefixes = max(store.manifest.counts["prefixes"], 1)
     found = []
-    for place, expert in enumerate(layer.parts.expert_numbers):
-        counts = store.expert_counts(Address(layer.number, 0, part=f"E{expert}"))
-        assert counts is not None
+    counted = zip(layer.parts.expert_numbers, store.experts(layer.number), strict=True)
+    for place, (expert, counts) in enumerate(counted):
         found.append(
             ExpertUse(
                 layer=layer.number,
                 expert=expert,
                 load=counts.routed / prefixes,
                 mean_weight=counts.mean_weight,
+                fire_rate=counts.fire_rate,
                 specialisation=float(told.by_expert[place]),
                 shuffled=float(told.by_expert_shuffled[place]),
                 busiest=int(told.busiest[place]) + 1,
