@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
+from ffmem.analyses.statistics import wilson
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
 from ffmem.models.loading import load
@@ -89,3 +92,18 @@ def test_a_study_without_experts_has_no_such_page(toy_study: Study) -> None:
 def test_suppressed_memories_are_named_with_their_experts(study: Study) -> None:
     named = [str(case.memory) for case in study.result("suppression").examples]
     assert all(study.store.cells.resolve(Address.parse(name)) for name in named)
+
+
+def test_an_expert_that_is_never_chosen_has_a_row_too(
+    client: TestClient, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its specialisation and agreement are not numbers."""
+    found = study.result("experts")
+    first = replace(found.experts[0], specialisation=math.nan, agreement=wilson(0, 0))
+    changed = replace(found, experts=(first, *found.experts[1:]))
+    explored = client.app.state.explored  # type: ignore[attr-defined]
+    monkeypatch.setitem(explored.study._results, "experts", changed)
+    answer = client.get("/api/experts")
+    assert answer.status_code == 200
+    assert answer.json()["result"]["experts"][0]["specialisation"] is None
+    assert client.get("/experts").status_code == 200
