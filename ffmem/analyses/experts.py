@@ -2,7 +2,7 @@
 
 A place is a prefix; its experts are those that the router chose for it. The parts of a text are
 stretches of it in its own order, so that the files of a folder, or the documents of a file, are not
-mixed. Whether an expert is for some of them is told by the information between expert and part,
+mixed. Whether an expert is for some of them is said by the information between expert and part,
 beside the same number for sentences that were dealt to the parts at random.
 """
 
@@ -128,9 +128,9 @@ def experts(
     rankings = {one.layer: one for one in values}
     found = []
     for layer, routing in zip(layers, read_routing(model, layers, sample), strict=True):
-        told = specialisation(routing.counts, generator)
-        uses = expert_uses(layer, store, routing, told, rankings[layer.number])
-        found.append((layer_experts(layer, uses, routing, told, rankings, generator), uses))
+        special = specialisation(routing.counts, generator)
+        uses = expert_uses(layer, store, routing, special, rankings[layer.number])
+        found.append((layer_experts(layer, uses, routing, special, rankings, generator), uses))
     return Experts(
         layers=tuple(one for one, _ in found),
         experts=tuple(use for _, uses in found for use in uses),
@@ -144,7 +144,7 @@ def expert_uses(
     layer: FeedForward,
     store: ScanStore,
     routing: Routing,
-    told: Specialisation,
+    special: Specialisation,
     ranking: LayerValueRankings,
 ) -> list[ExpertUse]:
     """Every routed expert of a layer."""
@@ -159,9 +159,9 @@ def expert_uses(
                 load=counts.routed / prefixes,
                 mean_weight=counts.mean_weight,
                 fire_rate=counts.fire_rate,
-                specialisation=float(told.by_expert[place]),
-                shuffled=float(told.by_expert_shuffled[place]),
-                busiest=int(told.busiest[place]) + 1,
+                specialisation=float(special.by_expert[place]),
+                shuffled=float(special.by_expert_shuffled[place]),
+                busiest=int(special.busiest[place]) + 1,
                 output=float(routing.output[:, place].mean()),
                 agreement=agreement(ranking, f"E{expert}"),
             )
@@ -173,7 +173,7 @@ def layer_experts(
     layer: FeedForward,
     uses: list[ExpertUse],
     routing: Routing,
-    told: Specialisation,
+    special: Specialisation,
     rankings: dict[int, LayerValueRankings],
     generator: torch.Generator,
 ) -> LayerExperts:
@@ -188,9 +188,9 @@ def layer_experts(
         per_place=float(loads.sum()),
         effective=float(entropy(loads).exp()),
         unused=int((loads == 0).sum()),
-        information=told.information,
-        shuffled=told.shuffled,
-        excess=told.excess,
+        information=special.information,
+        shuffled=special.shuffled,
+        excess=special.excess,
         routed=bootstrap(1 - routing.shared, generator),
         shared=bootstrap(routing.shared, generator) if parts.beside else None,
         agreement=share_of(ranking, routed),

@@ -166,7 +166,7 @@ class Mixture:
         found.numbers, found.per_place = tuple(numbers), self.per_place
         return found
 
-    def _of_seen(self, stack: Tensor) -> Tensor:
+    def _own_experts(self, stack: Tensor) -> Tensor:
         """The rows of the experts that are seen, of something with one row for every expert."""
         return stack[list(self.numbers)] if self.numbers else stack
 
@@ -215,11 +215,11 @@ class Mixture:
         """[memory, width]: keys, gate keys or values of all parts; a copy."""
         beside = [one.map(role).weight for one in self.shared]
         if role == "values":
-            own = self._of_seen(expert_rows(self.experts, "down_proj")).transpose(1, 2)
+            own = self._own_experts(expert_rows(self.experts, "down_proj")).transpose(1, 2)
             beside = [weight.T for weight in beside]
         else:
             name = "gate_up_proj" if self.experts.has_gate else "up_proj"
-            stack = self._of_seen(expert_rows(self.experts, name))
+            stack = self._own_experts(expert_rows(self.experts, name))
             own = self.half(stack.transpose(1, 2), role).transpose(1, 2)
         return torch.cat([own.reshape(-1, own.shape[-1]), *beside])
 
@@ -247,7 +247,7 @@ class Mixture:
         if own is None and all(one.value_map.bias is None for one in self.shared):
             return None
         nothing = torch.zeros(1, self.width, dtype=self.dtype, device=self.device)
-        first = nothing.expand(self.parts.experts, -1) if own is None else self._of_seen(own)
+        first = nothing.expand(self.parts.experts, -1) if own is None else self._own_experts(own)
         beside = [nothing if (b := one.value_map.bias) is None else b[None] for one in self.shared]
         return torch.cat([first, *beside])
 
