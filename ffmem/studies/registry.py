@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, composition
-from ffmem.analyses.experts import Experts, experts
+from ffmem.analyses.expert_use import Experts, experts
 from ffmem.analyses.last_layer import LastLayer, last_layer
 from ffmem.analyses.lenses import Lenses, lenses
 from ffmem.analyses.membership import Membership, membership
@@ -168,7 +168,7 @@ def _membership_figures() -> Figures:
 
 
 def _experts_figures() -> Figures:
-    from ffmem.figures import experts as module
+    from ffmem.figures import expert_use as module
 
     return module
 

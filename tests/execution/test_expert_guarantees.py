@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.experts import Experts
+from ffmem.analyses.expert_use import Experts
 from ffmem.execution.run import Cluster, ModelChoice, run_scan, run_scan_by, run_scan_on_ray
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel

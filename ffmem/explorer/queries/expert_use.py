@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from ffmem.analyses.experts import Experts
+from ffmem.analyses.expert_use import Experts
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.figures import FigureFile, figure_files
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.experts import (
+from ffmem.analyses.expert_use import (
     PARTS,
     agreement,
     experts,
@@ -22,7 +22,7 @@ from ffmem.analyses.experts import (
 from ffmem.analyses.inputs.value_rankings import rank_values
 from ffmem.errors import FfmemError
 from ffmem.execution.run import run_scan
-from ffmem.figures.experts import TEXTS, charts
+from ffmem.figures.expert_use import TEXTS, charts
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer

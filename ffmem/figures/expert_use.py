@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from ffmem.analyses.experts import Experts
+from ffmem.analyses.expert_use import Experts
 from ffmem.analyses.statistics import Interval
 from ffmem.figures import style
 from ffmem.figures.style import FigureText, Row

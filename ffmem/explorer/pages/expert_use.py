@@ -6,7 +6,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse
 
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.queries.experts import ExpertsView, experts_view, has_experts
+from ffmem.explorer.queries.expert_use import ExpertsView, experts_view, has_experts
 from ffmem.explorer.templating import page
 
 LINK = ("Experts", "/experts")
