@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, total_ordering
 from typing import Literal
@@ -74,11 +75,13 @@ class Parts:
 
     `experts` of `size` memories each come first, one behind the other, then those `beside` them:
     the shared experts. A dense layer has no experts and one part beside them, without a name.
+    `numbers` are the experts' own, where not all of the layer's are there.
     """
 
     experts: int
     size: int
     beside: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
 
     @classmethod
     def dense(cls, memories: int) -> Parts:
@@ -90,10 +93,15 @@ class Parts:
         """Memories in all parts."""
         return self.experts * self.size + sum(self.beside)
 
+    @property
+    def expert_numbers(self) -> Sequence[int]:
+        """The numbers of the experts, in the order of the layer's arrays."""
+        return self.numbers or range(self.experts)
+
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Memories of every part by its name, in the order of the layer's arrays."""
-        experts = {f"E{expert}": self.size for expert in range(self.experts)}
+        experts = {f"E{expert}": self.size for expert in self.expert_numbers}
         if not self.experts:
             return {"": self.beside[0]}
         if len(self.beside) == 1:
@@ -117,7 +125,7 @@ class Parts:
         if address.part not in sizes:
             raise AddressError(f"{owner} has no memory {address}; {self._advice(address)}")
         if address.part.startswith("E"):
-            start = int(address.part[1:]) * self.size
+            start = self.expert_numbers.index(int(address.part[1:])) * self.size
         else:
             before = list(sizes).index(address.part) - self.experts
             start = self.experts * self.size + sum(self.beside[:before])
@@ -135,7 +143,7 @@ class Parts:
             return "", index
         expert, inside = divmod(index, self.size)
         if expert < self.experts:
-            return f"E{expert}", inside
+            return f"E{self.expert_numbers[expert]}", inside
         inside = index - self.experts * self.size
         for name, size in zip(list(self.sizes)[self.experts :], self.beside, strict=True):
             if inside < size:
@@ -153,8 +161,12 @@ class Parts:
         layer, index = address.layer, max(address.index, 0)
         if not self.experts:
             return f"layer {layer} has no experts, so write L{layer}.{index}"
+        numbers = self.expert_numbers
+        experts = f"E{numbers[0]} to E{numbers[-1]}"
+        if self.numbers:
+            experts = ", ".join(f"E{number}" for number in numbers)
         beside = "".join(f" and {name}" for name in list(self.sizes)[self.experts :])
         return (
-            f"layer {layer} is a mixture of experts with the parts E0 to E{self.experts - 1}"
-            f"{beside}, so name one of them, as in L{layer}.E0.{index}"
+            f"layer {layer} is a mixture of experts with the parts {experts}"
+            f"{beside}, so name one of them, as in L{layer}.E{numbers[0]}.{index}"
         )

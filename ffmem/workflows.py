@@ -43,6 +43,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     max_sentences: int | None = None,
     splitter: str = DEFAULT,
     layers: Sequence[int] | None = None,
+    experts: Sequence[int] | None = None,
     column: str = "text",
     seed: int = 0,
     device: str = "auto",
@@ -53,7 +54,8 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
     read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
     says how documents become sentences: rule, line, none, or paragraph for
-    text of a fixed width. `layers` count from 1; None means all.
+    text of a fixed width. `layers` count from 1 and the `experts` of every mixture layer from 0;
+    None means all, and shared experts are always among them.
     `device` is for a model given by its name. The same call opens a scan that is finished and goes
     on with one that was stopped; a folder with another scan is refused. Texts that were given
     themselves are not stored, so analyses of such a scan need a validation text of their own.
@@ -65,6 +67,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
         settings=ScanSettings(top=top, sample=sample, signed=subject.gated, seed=seed),
         sentences=SentenceSettings(splitter),
         layers=layers,
+        experts=experts,
         max_sentences=max_sentences,
     )
     return Study(run.run_scan(subject, plan, location(out)))

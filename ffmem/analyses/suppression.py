@@ -105,7 +105,9 @@ def _examples(model: LanguageModel, reading: SampleRecord) -> list[SuppressionCa
         place = int(overruled[row].nonzero().flatten()[-1])
         found.append(
             SuppressionCase(
-                memory=Address(reading.layers[place], int(right[row, place])),
+                memory=model.layer(reading.layers[place]).parts.address(
+                    reading.layers[place], int(right[row, place])
+                ),
                 prefix=sample.prefix(row),
                 right=model.token_text(int(sample.gold[row])),
                 layer_said=model.token_text(int(said[row, place])),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from ffmem.analyses.paper_values import PaperValue
+    from ffmem.analyses.inputs.paper_values import PaperValue
     from ffmem.report.verdicts import Outcome, Verdict
 
 MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour

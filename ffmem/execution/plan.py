@@ -25,6 +25,7 @@ class ScanPlan:
     settings: ScanSettings
     sentences: SentenceSettings
     layers: Sequence[int] | None = None
+    experts: Sequence[int] | None = None  # of every mixture layer; None means all
     max_sentences: int | None = None
     budget: int | None = None  # tokens per batch; None takes what suits the device
 
@@ -64,6 +65,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
         settings={
             **asdict(plan.settings),
             "layers": None if plan.layers is None else sorted(plan.layers),
+            **({} if plan.experts is None else {"experts": sorted(set(plan.experts))}),
         },
     )
 

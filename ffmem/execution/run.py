@@ -54,6 +54,7 @@ def run_scan(
     """
     if cluster is not None:
         return run_scan_on_ray(cluster, ModelChoice.of(model), plan, out, watch)
+    model = model.with_experts(plan.experts)
     folder, key = StudyFolder(location(out)), scan_key(model, plan)
     if folder.manifest.exists():
         refuse_other_scan(folder, read_manifest(folder).key, key)

@@ -58,7 +58,7 @@ class ScanWorker:
     def __init__(self, brief: WorkerConfig, means: Resources) -> None:
         self._brief, self._means = brief, means
         self._use_threads()
-        self._model = brief.model.load(means)
+        self._model = brief.model.load(means).with_experts(brief.plan.experts)
         self._plan = replace(
             brief.plan, settings=replace(brief.plan.settings, signed=self._model.gated)
         )

@@ -13,6 +13,7 @@ from ffmem.explorer.pages import (
     annotate,
     api,
     compare,
+    expert_use,
     figures,
     live_memory,
     memory,
@@ -24,7 +25,8 @@ from ffmem.explorer.security import Guard
 from ffmem.explorer.templating import STATIC, templates
 from ffmem.version import VERSION
 
-# Each has a `router`, and a `LINK` (title, address) if it stands in the navigation.
+# Each has a `router`, and a `LINK` (title, address) if it stands in the navigation; one that not
+# every study has `is_for` it.
 PAGES: tuple[ModuleType, ...] = (
     overview,
     figures,
@@ -32,6 +34,7 @@ PAGES: tuple[ModuleType, ...] = (
     live_memory,
     search,
     prompt,
+    expert_use,
     annotate,
     compare,
     api,
@@ -51,7 +54,13 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
     )
     app.state.explored = explored
     app.state.helper = None  # a server may have one
-    app.state.templates = templates([part.LINK for part in PAGES if hasattr(part, "LINK")])
+    app.state.templates = templates(
+        [
+            part.LINK
+            for part in PAGES
+            if hasattr(part, "LINK") and (not hasattr(part, "is_for") or part.is_for(explored))
+        ]
+    )
     for part in PAGES:
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -19,7 +19,7 @@ from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerRecord
 from ffmem.memories.value_vectors import norm_after, value_measures
-from ffmem.models.feedforward import LinearPart
+from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm
 
@@ -102,6 +102,7 @@ def contributions(
         added = factor * (reading.r[0] + reading.y[0]).cpu().double() @ towards
         left = factor / reading.layer.output_scale * reading.o[0].cpu().double() @ towards - added
         parts.append(replace(part, rest=part.rest + float(left + leaves)))
+        towards = towards * stream_gain(reading.layer)
         after = reading.h[0].cpu().double()
     return Contributions(
         token=token,
@@ -123,10 +124,11 @@ def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> La
     if bias is not None:
         constant += float(bias.cpu().double() @ of_sum)
     whole = float(reading.y[0].cpu().double() @ towards)
+    h = reading.h[0].cpu().double() * stream_gain(layer)
     chosen = terms.abs().topk(min(count, layer.memories)).indices.tolist()
     return LayerContributions(
         layer=layer.number,
-        attention=float((reading.r[0] - reading.h[0]).cpu().double() @ towards),
+        attention=float((reading.r[0].cpu().double() - h) @ towards),
         memories=total,
         bias=constant,
         rest=whole - total - constant,
@@ -139,6 +141,12 @@ def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> La
         terms=terms.cpu(),
         parts=layer.parts,
     )
+
+
+def stream_gain(layer: FeedForward) -> Tensor | float:
+    """What a block multiplies the residual stream by on its way through, but for attention."""
+    gain = layer.gain("residual") * layer.gain("entry")
+    return gain.cpu().double() if isinstance(gain, Tensor) else gain
 
 
 def before_norm(reading: LayerRecord, towards: Tensor) -> tuple[Tensor, float]:

@@ -63,7 +63,8 @@ class LayerRecord:
         """The residual the layer adds to; in a parallel block the one with attention added."""
         match self.layer.form:
             case "sequential":
-                return self.raw["norm in"] if self.layer.norm is not None else self.x
+                r = self.raw["norm in"] if self.layer.norm is not None else self.x
+                return r if self.layer.residual is None else r * self.layer.gain("residual")
             case "parallel":
                 return self.h + self.raw["attention out"]
             case _:

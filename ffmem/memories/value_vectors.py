@@ -130,9 +130,11 @@ def rank_in_parts(
 def rank_once(model: LanguageModel, layers: list[int], k: int) -> Iterator[tuple[int, ValueEnds]]:
     """Both ends of every value's ranking, with the layer's number, some values after the other.
 
-    They depend on the model alone, so those of a layer are kept in the cache.
+    They depend on the model and the chosen experts alone, so those of a layer are kept in the
+    cache.
     """
-    facts = (model.digest, model.vocab_size, k, model.head.device.type, VERSION, WAY)
+    where, some = model.head.device.type, model.experts or ()
+    facts = (model.digest, model.vocab_size, k, where, VERSION, WAY, *some)
     for number in layers:
         address = address_of(*facts, number)
         folder = find("values", address)

@@ -6,7 +6,7 @@ traced run, and the activation the one that turns pre-activations into coefficie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
+from ffmem.models.device_placement import tensor_of
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward, Form, LinearPart
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
@@ -67,6 +68,11 @@ def module_at(block: nn.Module, path: str | None) -> nn.Module | None:
         return None
 
 
+def owner_of(block: nn.Module, path: str) -> nn.Module:
+    """The module that a part of the block is in: the layer that its value map belongs to."""
+    return block.get_submodule(path.rpartition(".")[0])
+
+
 def has_feedforward(block: str, family: Family, run: Trace) -> bool:
     """Whether the row's key and value maps ran in a block.
 
@@ -102,11 +108,15 @@ def block_places(
 
 
 def number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> float:
-    """A number by its name in the config or, if it is not there, in the block; 1 without a name."""
+    """A number by its name in the config or, if it is not there, in the block; 1 without a name.
+
+    A name with dots is a path in the block.
+    """
     if name is None:
         return 1.0
     config = model.config.get_text_config()
-    return float(getattr(config, name, None) or getattr(block, name))
+    path, _, last = name.rpartition(".")
+    return float(getattr(config, name, None) or getattr(block.get_submodule(path), last))
 
 
 def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
@@ -121,7 +131,8 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
     a = pre_activation(name, family.gate or family.keys, run, gate or keys)
     beside = None if gate is None else pre_activation(name, family.keys, run, keys)
     m = run.inputs[f"{name}.{family.values}"]
-    activation, activation_error = activation_name(m, a, beside, run, name)
+    numbers = list(own_numbers(owner_of(block, family.values)).values())
+    activation, activation_error = activation_name(m, a, beside, run, name, numbers)
     layer = FeedForward(
         number=place.number,
         block_index=place.block_index,
@@ -136,6 +147,8 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
         form=form,
         activation=activation,
         output_scale=place.output_scale,
+        residual=family.residual,
+        entry=family.entry,
     )
     y = run.outputs[f"{name}.{family.values}"]
     return LayerFit(layer, form_error, activation_error, memory_error(layer, m, y))
@@ -168,11 +181,14 @@ def block_form(block: str, family: Family, run: Trace, place: BlockPlace) -> tup
             "fix the row or use another model"
         )
     y = run.outputs[f"{block}.{family.after or family.values}"]
+    if family.beside is not None:
+        y = y + run.outputs[f"{block}.{family.beside}"].reshape(y.shape)
     output = run.outputs[block] / place.output_scale
     if family.leaves is not None:
         output = run.inputs[f"{block}.{family.leaves}"].reshape(output.shape)
+    gain = None if family.residual is None else tensor_of(place.block, family.residual)
     found = [
-        (sum_error(r, place.scale * y.reshape(r.shape), o), form)
+        (sum_error(r if gain is None else gain * r, place.scale * y.reshape(r.shape), o), form)
         for form, r, o in candidate_forms(block, family, run, output)
         if r.numel() == y.numel()
     ]
@@ -248,22 +264,75 @@ def candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple
 
 
 def activation_name(
-    m: Tensor, a: Tensor, beside: Tensor | None, trace: Trace, block: str
+    m: Tensor,
+    a: Tensor,
+    beside: Tensor | None,
+    trace: Trace,
+    block: str,
+    numbers: Sequence[float] = (),
 ) -> tuple[str, float]:
     """The activation for which act(a), times `beside` in a gated layer, comes nearest to m.
 
     Computed in the model's own precision, in which the right one leaves no error at all and the
-    usual names win over the block's own. Returns its name and the relative error that is left, so
-    that the caller can judge it.
+    usual names win over the block's own. Where none fits, rarer ones are tried, which need
+    `numbers` of the layer or have a norm behind them. Returns its name and the relative error that
+    is left, so that the caller can judge it.
     """
     if a.shape != m.shape or (beside is not None and beside.shape != m.shape):
         return "none", float("inf")
-    combine: Callable[[Tensor], Tensor] = (
-        (lambda act: act) if beside is None else (lambda act: act * beside)
-    )
-    errors = [
-        (relative_error(combine(act), m), name)
-        for name, act in candidate_activations(a, trace, block)
-    ]
-    error, name = min(errors, key=lambda pair: pair[0])
-    return name, error
+    name, error = nearest(m, plain_coefficients(a, beside, trace, block))
+    if error < rounding(m.dtype):
+        return name, error
+    rarer = nearest(m, rare_coefficients(a, beside, numbers))
+    found = min((name, error), rarer, key=lambda pair: pair[1])
+    for path, before in inputs_of_norms(m, trace, block):
+        name, error = nearest(before, plain_coefficients(a, beside, trace, block))
+        found = min(found, (f"{name}, then {path}", error), key=lambda pair: pair[1])
+    return found
+
+
+def nearest(m: Tensor, candidates: Iterable[tuple[str, Tensor]]) -> tuple[str, float]:
+    """The candidate that comes nearest to m, the first of equals, and its relative error."""
+    errors = ((name, relative_error(found, m)) for name, found in candidates)
+    return min(errors, key=lambda pair: pair[1], default=("none", float("inf")))
+
+
+def plain_coefficients(
+    a: Tensor, beside: Tensor | None, trace: Trace, block: str
+) -> Iterator[tuple[str, Tensor]]:
+    """act(a), times `beside` in a gated layer, for every activation."""
+    for name, act in candidate_activations(a, trace, block):
+        yield name, act if beside is None else act * beside
+
+
+def rare_coefficients(
+    a: Tensor, beside: Tensor | None, numbers: Sequence[float]
+) -> Iterator[tuple[str, Tensor]]:
+    """What some families make of a gate with numbers of their own.
+
+    act(n a) beside in Falcon-H1; with clamps, (beside + 1) a sigmoid(n a) in MiniMax M3.
+    """
+    if beside is None:
+        return
+    for number in numbers:
+        for name in NAMES:
+            yield f"{name} of {number:g} x", ACT2FN[name](number * a) * beside
+        for limit in numbers:
+            gate, keys = a.clamp(max=limit), beside.clamp(-abs(limit), abs(limit))
+            yield "swigluoai", (keys + 1) * gate * (number * gate).sigmoid()
+
+
+def inputs_of_norms(m: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
+    """What a module of the block made m from, as BitNet's norm between activation and values."""
+    for name, given in trace.outputs.items():
+        if name.startswith(block + ".") and given.shape == m.shape and given.equal(m):
+            before = trace.inputs.get(name)
+            if before is not None and before.shape == m.shape and not before.equal(m):
+                yield name.removeprefix(block + "."), before
+
+
+def own_numbers(module: nn.Module) -> dict[str, float]:
+    """The numbers that a module keeps beside its weights, by name."""
+    return {
+        name: value for name, value in vars(module).items() if isinstance(value, float) and value
+    }

@@ -22,6 +22,8 @@ from ffmem.models.block_forms import (
     activation_name,
     block_form,
     module_at,
+    own_numbers,
+    owner_of,
     part_at,
 )
 from ffmem.models.device_placement import tensor_of
@@ -44,6 +46,8 @@ class _Maps:
     values: str
     gate: str | None
     experts: str | None = None
+    after: str | None = None  # a norm inside a mixture, behind its sum
+    beside: str | None = None  # values of a dense layer that are added to a mixture's sum
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class _Around:
     x: Tensor
     y: Tensor
     output: Tensor
+    vectors: Mapping[str, Tensor]  # of the block, as wide as the stream
 
     def holds(self, r: Tensor, o: Tensor) -> bool:
         return sum_error(r, self.y, o) < rounding(self.y.dtype)
@@ -129,7 +134,20 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
             f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
             f"known form; {DENSE}"
         )
-    return [_Maps(mixture, mixture, None, experts[0])]
+    plain = _Maps(mixture, mixture, None, experts[0], norm_inside(run, block, mixture, experts[0]))
+    dense = largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
+    outside = [one.values for one in dense if not one.values.startswith(f"{mixture}.")]
+    return [plain, *(replace(plain, beside=values) for values in outside)]
+
+
+def norm_inside(run: Trace, block: str, mixture: str, experts: str) -> str | None:
+    """The module inside a mixture that its whole sum passes on the way out, if there is one."""
+    y = run.outputs[f"{block}.{mixture}"]
+    for path, (seen, out) in tensors_inside(run, f"{block}.{mixture}").items():
+        whole = out.numel() == seen.numel() == y.numel() and out.reshape(y.shape).equal(y)
+        if whole and not f"{mixture}.{path}.".startswith(f"{experts}."):
+            return f"{mixture}.{path}"
+    return None
 
 
 def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace) -> LayerFit:
@@ -140,10 +158,17 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     source = source_of(model, place.block.get_submodule(family.experts))
     if getattr(source.experts, "has_post_expert_norm", False):
         raise ModelError(f"{name}.{family.experts} norms each expert's sum; {DENSE}")
-    y = run.outputs[f"{name}.{family.values}"]
+    inner = family.after if (family.after or "").startswith(f"{family.values}.") else None
+    y = run.inputs[f"{name}.{inner}"] if inner else run.outputs[f"{name}.{family.values}"]
     routed = source.total(run.outputs[f"{name}.{family.experts}"], y.numel() // y.shape[-1])
-    shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed)
-    mixture = Mixture(place.block.get_submodule(family.values), source, shared, factor)
+    shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed, y)
+    for maps in candidate_maps(model, run, name) if family.beside else ():
+        if maps.values == family.beside:
+            shared.append(shared_expert(place.block, maps, None))
+    order = [path.removeprefix(f"{name}.") for path in run.outputs]  # as they finished
+    paths = sorted(filter(None, (family.values, family.beside)), key=order.index)
+    modules = [place.block.get_submodule(path) for path in paths]
+    mixture = Mixture(modules, source, shared, factor, module_at(place.block, inner))
     layer = FeedForward(
         number=place.number,
         block_index=place.block_index,
@@ -159,16 +184,17 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
         activation="",
         output_scale=place.output_scale,
         mixture=mixture,
+        residual=family.residual,
+        entry=family.entry,
     )
     return LayerFit(layer, form_error, float("inf"), float("inf"))
 
 
 def shared_experts(
-    model: PreTrainedModel, run: Trace, mixture: str, routed: Tensor
+    model: PreTrainedModel, run: Trace, mixture: str, routed: Tensor, y: Tensor
 ) -> tuple[list[SharedExpert], float]:
-    """The shared experts beside the routed ones, and the number that multiplies these."""
+    """The shared experts that y adds to the routed ones, and the number that multiplies these."""
     module = model.get_submodule(mixture)
-    y = run.outputs[mixture]
     if routed.numel() != y.numel():
         raise ModelError(f"the experts of {mixture} give vectors of another size; {DENSE}")
     routed, inside = routed.reshape(y.shape), tensors_inside(run, mixture)
@@ -206,8 +232,10 @@ def read_mixtures(
     readings: dict[Mixture, tuple[float, tuple[str, float]]] = {}
 
     def note(reading: MixtureReading) -> None:
-        y = run.outputs[names[reading.mixture.module]].flatten(0, -2)
+        y = reading.mixture.sum_on(run, names).flatten(0, -2)
         errors = relative_error(reading.sum_by_expert(), y), relative_error(reading.y, y)
+        lines, places = len(reading.routed.places), len(reading.x)
+        reading.mixture.per_place = max(1, -(-lines // places))
         readings[reading.mixture] = max(errors), expert_activation(reading, run)
 
     mixtures = [fit.layer.mixture for fit in seen if fit.layer.mixture is not None]
@@ -263,9 +291,12 @@ def refuse_experts(blocks: nn.Module, name: str) -> None:
             )
 
 
-def scales(model: PreTrainedModel, block: nn.Module) -> dict[str | None, float]:
-    """Numbers that may multiply what a layer adds: one, the block's, then the config's own."""
+def scales(model: PreTrainedModel, block: nn.Module, layer: str = "") -> dict[str | None, float]:
+    """Numbers that may multiply what a layer adds: one, the block's, the config's, the layer's."""
     named = {**vars(block), **model.config.get_text_config().to_dict()}
+    if layer:
+        own = own_numbers(block.get_submodule(layer))
+        named |= {f"{layer}.{name}": number for name, number in own.items()}
     numbers = {key: value for key, value in named.items() if isinstance(value, float) and value}
     return {None: 1.0, **{key: value for key, value in numbers.items() if value != 1.0}}
 
@@ -298,7 +329,8 @@ def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
         for keys, gate in maps_before(linear, values, m):
             a = part(linear[(gate or keys).partition("[")[0]][1], gate or keys)
             beside = None if gate is None else part(linear[keys.partition("[")[0]][1], keys)
-            if activation_name(m, a, beside, run, block)[1] < rounding(m.dtype):
+            numbers = list(own_numbers(owner_of(model.get_submodule(block), values)).values())
+            if activation_name(m, a, beside, run, block, numbers)[1] < rounding(m.dtype):
                 yield _Maps(keys, values, gate)
 
 
@@ -344,6 +376,8 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
     """The row under which r + y = o holds in this block, if there is one; its blocks left open."""
     inside, module = tensors_inside(run, block), model.get_submodule(block)
     x, y = inside[maps.keys.partition("[")[0]][0], inside[maps.values][1]
+    if maps.beside is not None:
+        y = y.reshape(x.shape) + inside[maps.beside][1].reshape(x.shape)
     shape = run.outputs[block].shape
     if not x.numel() == y.numel() == run.inputs[block].numel() == run.outputs[block].numel():
         return None
@@ -353,14 +387,14 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
         if seen.numel() == out.numel() == y.numel()
     }
     for output, leaves, o in block_ends(run, block, module, fits):
-        for scale, number in scales(model, module).items():
+        for scale, number in scales(model, module, maps.values.rpartition(".")[0]).items():
             for after, given in residual_additions(fits, y.reshape(shape)):
                 row = Family(
-                    "", maps.keys, maps.values, None, None, maps.gate, after, scale, output,
-                    leaves, maps.experts,
+                    "", maps.keys, maps.values, None, None, maps.gate, after or maps.after, scale,
+                    output, leaves, maps.experts, None, None, maps.beside,
                 )  # fmt: skip
                 around = _Around(
-                    before=run.inputs[block], x=x.reshape(shape), y=number * given, output=o
+                    run.inputs[block], x.reshape(shape), number * given, o, vectors_of(module)
                 )
                 for found in families_with_surroundings(row, around, fits):
                     return found
@@ -394,15 +428,40 @@ def families_with_surroundings(
     if around.holds(around.x, around.output):
         yield row
     for path, (seen, out) in fits.items():
-        leads_in = relative_error(out, around.x) < rounding(out.dtype)
-        if leads_in and around.holds(seen, around.output):
-            yield replace(row, norm=path)
+        if relative_error(out, around.x) < rounding(out.dtype):
+            yield from families_after(replace(row, norm=path), around, seen, fits)
     for path, (_, out) in fits.items():
         if around.holds(around.before + out, around.output):
             yield replace(row, attention=path)
     for path, (seen, out) in fits.items():
         if around.holds(around.x, seen) and out.equal(around.output):
             yield replace(row, norm=path)
+
+
+def families_after(
+    row: Family, around: _Around, seen: Tensor, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[Family]:
+    """The row if y is added to what its norm has `seen`, also times a vector of the block."""
+    if around.holds(seen, around.output):
+        yield row
+    for name, gain in around.vectors.items():
+        if around.holds(gain * seen, around.output):
+            yield replace(row, residual=name, entry=entry(around, seen, fits))
+
+
+def vectors_of(block: nn.Module) -> dict[str, Tensor]:
+    """The vectors that a block holds itself, by name; those of its modules are not among them."""
+    held = ((name, tensor_of(block, name)) for name, _ in block.named_parameters(recurse=False))
+    return {name: vector for name, vector in held if vector is not None and vector.ndim == 1}
+
+
+def entry(around: _Around, r: Tensor, fits: Mapping[str, tuple[Tensor, Tensor]]) -> str | None:
+    """The vector that multiplies what enters the block where attention is added to it."""
+    for name, gain in around.vectors.items():
+        for _, out in fits.values():
+            if relative_error(gain * around.before + out, r) < rounding(r.dtype):
+                return name
+    return None
 
 
 def residual_additions(

@@ -30,6 +30,9 @@ class Family:
     output: str | None = None  # number that multiplies r + y on the way out, likewise
     leaves: str | None = None  # what reads r + y, in a block that adds something else behind it
     experts: str | None = None  # in a mixture; `keys` and `values` are then what adds them up
+    residual: str | None = None  # vector of the block that multiplies r where y is added to it
+    entry: str | None = None  # vector of the block that multiplies its input on the way to r
+    beside: str | None = None  # values of a dense layer that the block adds to the mixture's sum
 
 
 LLAMA = Family(

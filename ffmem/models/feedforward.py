@@ -88,6 +88,8 @@ class FeedForward:
     activation: str
     output_scale: float = 1.0  # o = this x (r + y), in the few families where it is not 1
     mixture: Mixture | None = None  # the experts, in a mixture of them
+    residual: str | None = None  # the block's vectors that multiply the residual stream on its
+    entry: str | None = None  # way: one where y is added, the other where attention is
 
     @property
     def keys(self) -> Tensor:
@@ -115,6 +117,12 @@ class FeedForward:
         """[width], added whatever fires, or None; in a mixture it depends on the place."""
         return self.value_map.bias
 
+    def gain(self, role: Literal["residual", "entry"]) -> Tensor | float:
+        """[width], what multiplies the residual stream there; 1 in nearly all families."""
+        name = self.residual if role == "residual" else self.entry
+        vector = None if name is None else tensor_of(self.block, name)
+        return 1.0 if vector is None else vector
+
     @property
     def parts(self) -> Parts:
         """The experts of a mixture; one part without a name in a dense layer."""
@@ -124,6 +132,14 @@ class FeedForward:
     def memories(self) -> int:
         """Number of memories in this layer."""
         return self.value_map.shape[1]
+
+    @property
+    def memories_per_place(self) -> int:
+        """Memories that run at one place: in a mixture those of the experts chosen for it."""
+        if self.mixture is None:
+            return self.memories
+        parts = self.parts
+        return min(self.mixture.per_place, parts.experts) * parts.size + sum(parts.beside)
 
     @property
     def width(self) -> int:

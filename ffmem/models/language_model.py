@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from ffmem.models.checks import Identity
 from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import WeightFiles, content_digest
+from ffmem.models.moe.mixtures import with_experts
 from ffmem.models.unembedding import Head
 
 if TYPE_CHECKING:
@@ -125,6 +126,31 @@ class LanguageModel:
             for module in self.model.modules()
             if any(block in set(child.children()) for child in module.children())
         )
+
+    @property
+    def experts(self) -> tuple[int, ...] | None:
+        """The experts that are seen, where `with_experts` has chosen them; None means all."""
+        seen = [layer.mixture.numbers for layer in self.layers if layer.mixture is not None]
+        return seen[0] if seen and seen[0] else None
+
+    def with_experts(self, numbers: Sequence[int] | None) -> LanguageModel:
+        """The same model, of whose routed experts only these are seen in every mixture layer.
+
+        The model runs as before; memories of other experts have no address and no coefficient.
+        None leaves the model as it is.
+        """
+        if numbers is None:
+            return self
+        sizes = [len(one.mixture.experts.down_proj) for one in self.layers if one.mixture]
+        if not sizes:
+            raise ModelError(f"{self.name} has no experts to choose from; leave --experts out")
+        chosen = sorted(set(numbers))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= min(sizes):
+            raise ModelError(
+                f"{self.name} has experts 0 to {min(sizes) - 1} in a layer, so choose some of "
+                "these with --experts"
+            )
+        return replace(self, layers=tuple(with_experts(one, chosen) for one in self.layers))
 
     def layer(self, number: int) -> FeedForward:
         """The layer with this number, counted from 1."""

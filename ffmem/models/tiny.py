@@ -47,6 +47,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
     **dict.fromkeys(("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk"), 2),
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 16),
+    **dict.fromkeys(("shared_intermediate_size", "dense_intermediate_size"), 16),
     **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace"), 1),
     # pictures and sound beside the text
     **dict.fromkeys(("image_size", "crop_size"), 32),
@@ -76,6 +77,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "got_ocr2": {"vision_config": {"output_channels": 8, "global_attn_indexes": [0]}},
     "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "granitemoehybrid": {
+        "layers_block_type": ["linear_attention", "full_attention", "linear_attention"]
+    },
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
     "mamba2": {"head_dim": 16, "n_groups": 2},
     "mllama": {"text_config": {"num_hidden_layers": 4, "cross_attention_layers": [1]}},

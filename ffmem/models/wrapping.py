@@ -59,7 +59,8 @@ def float32_copy(model: LanguageModel) -> LanguageModel:
     if model.dtype not in (torch.bfloat16, torch.float16) or not _has_room_for_copy(model):
         return model
     whole = copy.deepcopy(model.model).float()
-    return wrap(whole, model.tokenizer, model.name, model.revision)
+    found = wrap(whole, model.tokenizer, model.name, model.revision)
+    return found.with_experts(model.experts)
 
 
 def _has_room_for_copy(model: LanguageModel) -> bool:
@@ -149,9 +150,18 @@ def refuse_quantisation(model: PreTrainedModel) -> None:
             continue
         kind = f"{type(module).__module__}.{type(module).__name__}"
         raise ModelError(
-            f"the weights of {name} are quantised ({kind}), so keys and values cannot be read; "
-            "pass a model loaded without quantisation, or one that dequantize() was called on"
+            f"the weights of {name} are quantised ({kind}){experts_left_out(model)}, so keys and "
+            "values cannot be read; pass a model loaded without quantisation, or one that "
+            "dequantize() was called on"
         )
+
+
+def experts_left_out(model: PreTrainedModel) -> str:
+    """That a quantiser skipped the experts, as most do; empty where there are none to skip."""
+    for experts in experts_in(model):
+        dtype = str(experts.down_proj.dtype).removeprefix("torch.")
+        return f", its experts are not and stay in {dtype}"
+    return ""
 
 
 def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:

@@ -15,7 +15,7 @@ from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import judged_results
 from ffmem.report.verdicts import Verdict, judge_claims, tally
 from ffmem.store.result_files import to_plain
-from ffmem.studies.registry import ANALYSES
+from ffmem.studies.registry import ANALYSES, applicable
 from ffmem.studies.study import Study
 
 CASES = 12  # of the last layer that are printed
@@ -118,7 +118,7 @@ def build(study: Study) -> Report:
         about=about(study),
         memory=example_memory(study, values, keys),
         verdicts=tuple(verdicts),
-        sections=tuple(_section(words, study, verdicts) for words in SECTIONS),
+        sections=tuple(_section(words, study, verdicts) for words in sections_of(study)),
         keys=keys,
         values=values,
         annotated=(
@@ -201,6 +201,12 @@ def exclusions(study: Study, results: dict[str, Any]) -> dict[str, int]:
     if "values" in results:
         found |= {f"values: {name}": count for name, count in results["values"].counts.items()}
     return found
+
+
+def sections_of(study: Study) -> list[SectionText]:
+    """The chapters that a study can have."""
+    mixtures = bool(study.store.manifest.mixtures)
+    return [words for words in SECTIONS if applicable(words.analyses, mixtures)]
 
 
 def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Section:
@@ -305,5 +311,12 @@ SECTIONS = (
         "Causes",
         "Correlation with triggers is not yet cause. Here random memories are silenced on their "
         "own triggers, and forced on elsewhere.",
+    ),
+    SectionText(
+        "experts",
+        "Experts divide the work",
+        "Experts",
+        "In a mixture of experts a router chooses a few experts per place. How evenly are they "
+        "used, are they for parts of the text, and what do routed and shared ones add?",
     ),
 )

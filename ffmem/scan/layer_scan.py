@@ -72,6 +72,10 @@ class LayerScan:
     after they were seen: the work on them is looked at later.
     """
 
+    _triggers: Triggers
+    _prefixes: int
+    _sentences: int
+
     def __init__(
         self,
         memories: int,
@@ -157,7 +161,8 @@ class LayerScan:
         return LayerState(self._triggers, tallies, self._sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers, self._sample = state.triggers, state.sample
+        self._triggers = state.triggers
+        self._sample = state.sample
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights

@@ -148,7 +148,8 @@ class Scanner:
                 raise
             raise ScanError(
                 "memory ran out while triggers were kept; choose a smaller token budget, "
-                "fewer triggers (--top), or fewer layers at a time (--layers)"
+                "fewer triggers (--top, --sample), or fewer layers or experts at a time "
+                "(--layers, --experts)"
             ) from error
 
 

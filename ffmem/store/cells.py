@@ -72,7 +72,7 @@ class Cells:
         if not cell.part.startswith("E"):
             return None
         before = sum(parts.experts for layer, parts in self.mixtures.items() if layer < cell.layer)
-        return before + int(cell.part[1:])
+        return before + self.parts(cell.layer).expert_numbers.index(int(cell.part[1:]))
 
     def mixture_row(self, cell: Address) -> int | None:
         """A cell's row in arrays of layers with experts only; None in another layer."""

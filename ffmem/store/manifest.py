@@ -131,7 +131,9 @@ def manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:
     data["layers"] = [(int(number), int(memories)) for number, memories in data["layers"]]
     mixtures = data.get("mixtures", {}).items()
     data["mixtures"] = {
-        int(layer): Parts(one["experts"], one["size"], tuple(one["beside"]))
+        int(layer): Parts(
+            one["experts"], one["size"], tuple(one["beside"]), tuple(one.get("numbers", ()))
+        )
         for layer, one in mixtures
     }
     data["files"] = {name: FileDigest(**one) for name, one in data.get("files", {}).items()}

@@ -207,7 +207,7 @@ class ScanStore:
         """The counts of every expert of a layer, none in a dense layer."""
         cells = (
             Address(layer, 0, self.cells.signs[0], f"E{number}")
-            for number in range(self.cells.parts(layer).experts)
+            for number in self.cells.parts(layer).expert_numbers
         )
         return tuple(filter(None, map(self.expert_counts, cells)))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,17 +18,26 @@ from ffmem.execution.plan import ScanPlan, scan_key, sentence_settings
 from ffmem.locations import location
 from ffmem.memories.projection import CHUNK_BYTES, logits
 from ffmem.models.device_placement import own_parameters
+from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.inputs import Sizes, StudyInputs
-from ffmem.studies.registry import ANALYSES, Cost, Workload, sample_cost, scan_cost
+from ffmem.studies.registry import (
+    ANALYSES,
+    Cost,
+    Workload,
+    applicable,
+    sample_cost,
+    scan_cost,
+)
 from ffmem.studies.runner import is_current
 
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, REPORT = "scan", "report"
 STANDARD_INPUT = "-"
+MEMINFO = Path("/proc/meminfo")
 GUESSED_TOKENS = 25  # per sentence, where the text cannot be looked at twice
 
 
@@ -76,6 +86,8 @@ def estimate(
     those that an untrained model of the same shape goes through too, after a scan of its own.
     """
     text, speed = text_size(model, plan), probe(model)
+    mixtures = any(layer.mixture is not None for layer in chosen_layers(model, plan))
+    only = applicable(only, mixtures)
     wanted = [name for name in (SCAN, *ANALYSES, REPORT) if name in (SCAN, REPORT, *only)]
     missing = [name for name in wanted if name not in there]
     seconds = {
@@ -160,7 +172,7 @@ def costs(
 
     What several analyses read once, the validation prefixes, is paid for by the first of them.
     """
-    layers = model.layers if plan.layers is None else [model.layer(n) for n in set(plan.layers)]
+    layers = chosen_layers(model, plan)
     work = Workload(
         layers=len(layers),
         memories=sum(layer.memories for layer in layers),
@@ -185,14 +197,63 @@ def cost_of(name: str, work: Workload) -> Cost:
     return Cost(seconds=15) if name == REPORT else ANALYSES[name].cost(work)
 
 
+def chosen_layers(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
+    """The layers of a plan, with its experts."""
+    model = model.with_experts(plan.experts)
+    numbers = range(1, len(model.layers) + 1) if plan.layers is None else sorted(set(plan.layers))
+    return [model.layer(number) for number in numbers]
+
+
 def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
     """Bytes: the weights, the scan's state, one batch of one layer, and chunks of logits.
 
     `copies` of the weights are there at once.
     """
-    weights = sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
-    cells = model.memories * (2 if plan.settings.signed else 1)
+    layers = chosen_layers(model, plan)
+    cells = sum(plan.settings.cells(layer.memories) for layer in layers)
     state = cells * (12 * (plan.settings.top + plan.settings.sample) + 32)
-    widest = max(layer.memories for layer in model.layers)
-    budget = plan.budget or 4096
-    return copies * weights + 3 * state + 4 * budget * widest * 4 + 6 * CHUNK_BYTES
+    widest = max(layer.memories_per_place for layer in layers)
+    batch = 4 * (plan.budget or 4096) * widest * 4
+    return copies * weight_bytes(model) + 3 * state + batch + 6 * CHUNK_BYTES
+
+
+def weight_bytes(model: LanguageModel) -> int:
+    """Bytes of a model's weights."""
+    return sum(one.numel() * one.element_size() for _, one in own_parameters(model.model))
+
+
+def shortage(model: LanguageModel, plan: ScanPlan, room: int | None = None) -> str | None:
+    """One sentence on what to lower where a scan does not fit beside the model, else None.
+
+    `room` is how many bytes are free, by default as the device says.
+    """
+    free = free_bytes(model.device) if room is None else room
+    need = memory(model, plan) - weight_bytes(model)
+    if free is None or need <= free:
+        return None
+    settings = plan.settings
+    less = replace(settings, top=min(settings.top, 20), sample=0)
+    smaller = memory(model, replace(plan, settings=less)) - weight_bytes(model)
+    choices = "--layers"
+    if any(layer.mixture is not None for layer in model.layers):
+        choices += " or --experts"
+    return (
+        f"the scan needs about {gibibytes(need)} beside the model and {gibibytes(free)} are free; "
+        f"lower --top ({settings.top}) and --sample ({settings.sample}), as --top {less.top} "
+        f"--sample 0 needs {gibibytes(smaller)}, or scan some at a time with {choices}"
+    )
+
+
+def gibibytes(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 2**30:.1f} GiB"
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that are free on a device; None where it does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu" or not MEMINFO.exists():
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", MEMINFO.read_text(), flags=re.MULTILINE)
+    return None if found is None else 1024 * int(found[1])

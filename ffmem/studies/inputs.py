@@ -67,7 +67,8 @@ class StudyInputs:
         valid: Source | None = None,
         seed: int = 0,
     ) -> None:
-        self.model, self.store, self.sizes, self.seed = model, store, sizes, seed
+        self.model = model.with_experts(store.manifest.key.settings.get("experts"))
+        self.store, self.sizes, self.seed = store, sizes, seed
         self.valid = valid or demo_validation(store)
 
     @property
@@ -131,6 +132,7 @@ def untrained_inputs(
         settings=key.scan_settings(),
         sentences=key.sentence_settings(),
         layers=key.settings["layers"],
+        experts=key.settings.get("experts"),
         max_sentences=key.corpus["max_sentences"],
     )
     model = untrained_model(subject.model, subject.seed)
@@ -172,4 +174,4 @@ def scanned_model(
             f"the weights of {model.name} ({dtype}) are not those that {store.folder.root} was "
             f"scanned with ({key['dtype']}); give the model that was scanned, or scan again"
         )
-    return model
+    return model.with_experts(store.manifest.key.settings.get("experts"))

@@ -5,12 +5,13 @@ To add one, write its module in `ffmem/analyses/`, its figures in `ffmem/figures
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, composition
+from ffmem.analyses.expert_use import Experts, experts
 from ffmem.analyses.last_layer import LastLayer, last_layer
 from ffmem.analyses.lenses import Lenses, lenses
 from ffmem.analyses.membership import Membership, membership
@@ -104,6 +105,7 @@ class Analysis:
     sizes: tuple[str, ...] = ()
     figures: Callable[[], Figures] | None = None
     arrays: tuple[str, ...] = ()
+    of_experts: bool = False  # only where the scan has mixtures of experts
 
     @property
     def reads_text(self) -> bool:
@@ -161,6 +163,12 @@ def _refinement_figures() -> Figures:
 
 def _membership_figures() -> Figures:
     from ffmem.figures import membership as module
+
+    return module
+
+
+def _experts_figures() -> Figures:
+    from ffmem.figures import expert_use as module
 
     return module
 
@@ -278,7 +286,21 @@ ANALYSES: dict[str, Analysis] = {
         ("sample", "causal_memories"),
         _causal_figures,
     ),
+    "experts": Analysis(
+        Experts,
+        lambda s: experts(s.model, s.store, s.sample, s.values, s.generator),
+        "experts",
+        lambda w: Cost(2 * w.sizes.sample * w.prefix, 0, 5 + w.layers),
+        ("sample",),
+        _experts_figures,
+        of_experts=True,
+    ),
 }
+
+
+def applicable(names: Iterable[str], has_experts: bool) -> tuple[str, ...]:
+    """Those of the analyses that a model's scan can have: some are of experts alone."""
+    return tuple(name for name in names if has_experts or not ANALYSES[name].of_experts)
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from ffmem.store.result_files import (
 )
 from ffmem.store.weight_columns import write_columns
 from ffmem.studies.inputs import StudyInputs
-from ffmem.studies.registry import ANALYSES, result_key
+from ffmem.studies.registry import ANALYSES, applicable, result_key
 
 State = Literal["begun", "running", "made", "kept", "failed"]
 
@@ -71,7 +71,7 @@ def run_analyses(
     analysis ended.
     """
     ended: list[AnalysisEvent] = []
-    for name in names:
+    for name in names_for(subject, names):
         place = folder if name in take_over else place_of_result(folder, name, subject)
         if name not in again and is_current(place, name, subject):
             event = AnalysisEvent(name, "kept")
@@ -85,6 +85,17 @@ def run_analyses(
         watch(ended[-1])
     write_arrays(subject, ended, folder)
     return ended
+
+
+def names_for(subject: StudyInputs, names: Sequence[str]) -> tuple[str, ...]:
+    """The analyses without those of experts where there are none; refuses to be left with none."""
+    found = applicable(names, bool(subject.store.manifest.mixtures))
+    if names and not found:
+        raise FfmemError(
+            f"{subject.model.name} has no experts in the scanned layers, so there is nothing for "
+            f"{names[0]!r} to measure; choose another analysis"
+        )
+    return found
 
 
 def tell_share(watch: Watch, name: str, what: str, share: float) -> None:

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 
 import ffmem
-from ffmem.analyses.paper_values import (
+from ffmem.analyses.inputs.paper_values import (
     LAYERS,
     MEMORIES,
     TABLE_2,

@@ -67,6 +67,7 @@ CASES = [
     *(["annotate", "sheets", "study", "o", "--database", path] for path in (LONG, NUL)),
     *(["annotate", "import", "study", path, "--annotator", "a"] for path in (LONG, NUL)),
     ["study", "tiny:opt", "", "-o", "out"],
+    *([*SCAN, "--experts", text] for text in ("3-1", "x", "0,,2", "0-", "01", DIGITS, "0")),
     *([*SCAN, "--layers", text] for text in ("3-1", "1-99999999999", "0", "1,,2", "1-", DIGITS)),
     *([*SCAN, "--seed", number] for number in ("-1", str(2**63), DIGITS, "nan")),
     *([*SCAN, "--max-sentences", number] for number in ("0", "-1", DIGITS)),

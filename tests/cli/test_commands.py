@@ -162,3 +162,24 @@ def test_the_module_runs_from_a_checkout(tmp_path: Path) -> None:
     )
     assert done.returncode == 0
     assert "ffmem" in done.stdout + done.stderr
+
+
+def test_scan_of_some_experts_says_what_to_lower_when_memory_is_short(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, little = tmp_path / "text.txt", tmp_path / "meminfo"
+    text.write_text("the river runs\nto the sea\n")
+    little.write_text("MemTotal:  100 kB\nMemAvailable:   64 kB\n")
+    monkeypatch.setattr("ffmem.studies.estimates.MEMINFO", little)
+    words = ("scan", "tiny:mixtral", str(text), "-o", str(tmp_path / "out"), "--experts", "1-2")
+    code, out, err = run(capsys, *words)
+    assert code == 0
+    assert "384 memories" in out  # 2 experts of 64 in 3 layers
+    assert "0.0 GiB are free; lower --top (50) and --sample (32)" in err
+    assert "--layers or --experts" in err
+    code, out, _ = run(capsys, "show", str(tmp_path / "out"), "L2.E2.3")
+    assert code == 0
+    assert "L2.E2.3" in out
+    code, _, err = run(capsys, "show", str(tmp_path / "out"), "L2.E0.3")
+    assert code == 2
+    assert "E1, E2" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ffmem.address import Address
+from ffmem.address import Address, Parts
+from ffmem.errors import AddressError, ModelError
 from ffmem.execution.run import run_scan
+from ffmem.memories.edits import edited
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.moe.experts import experts_in
@@ -21,6 +24,7 @@ from ffmem.models.wrapping import wrap
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
+from ffmem.studies.estimates import memory, shortage
 from tests.cli.test_commands import run
 from tests.execution.small_scans import plan_for, sentences
 
@@ -203,3 +207,70 @@ def test_experts_are_counted_with_their_weights(
         "expert E1 is chosen for"
         in memory_page(MemoryIndex.at_once(store), Address.parse("L3.E1.0+")).frequency
     )
+
+
+def test_chosen_experts_have_what_a_whole_scan_gives_them(
+    model: LanguageModel, corpus: Path, store: ScanStore, tmp_path: Path
+) -> None:
+    some = run_scan(model, plan_for(model, corpus, experts=[3, 1]), tmp_path / "some")
+    assert some.manifest.key.settings["experts"] == [1, 3]
+    assert some.manifest.mixtures[2] == Parts(2, 16, (16,), (1, 3))
+    cells = some.cells.addresses(list(range(some.cells.count)))
+    assert {cell.part for cell in cells} == {"", "E1", "E3", "S"}
+    assert [some.cells.row(cell) for cell in cells] == list(range(some.cells.count))
+    rows = [store.cells.row(cell) for cell in cells]
+    np.testing.assert_array_equal(some.array("fires"), store.array("fires")[rows])
+    expected = store.array("trigger_coefficients")[rows]
+    np.testing.assert_allclose(some.array("trigger_coefficients"), expected, rtol=1e-4, atol=1e-5)
+    for cell in ("L3.E3.5+", "L2.E1.0-"):
+        address = Address.parse(cell)
+        assert some.counts(address).expert == store.counts(address).expert
+        mine, theirs = (MemoryIndex.at_once(one).value_tokens(address) for one in (some, store))
+        assert mine == theirs
+    with pytest.raises(AddressError, match="with the parts E1, E3 and S"):
+        some.cells.resolve(Address.parse("L2.E0.1"))
+
+
+def test_a_model_with_chosen_experts_runs_as_before(model: LanguageModel) -> None:
+    some = model.with_experts([1, 3])
+    assert some.experts == (1, 3)
+    assert model.with_experts(None) is model
+    assert some.with_experts([0]).experts == (0,)
+    whole, part = (record(one, "the river runs", "mwy")[2] for one in (model, some))
+    torch.testing.assert_close(part.y, whole.y)
+    columns = [model.index_of(Address(3, i, "", f"E{e}")) for e in (1, 3) for i in range(16)]
+    assert torch.equal(part.m[..., :32], whole.m[..., columns])
+    assert torch.equal(part.w, whole.w[..., [1, 3, 4]])
+    assert torch.equal(some.layer(3).values[:32], model.layer(3).values[columns])
+    assert torch.equal(some.layer(3).values_at([0, 17, 40]), some.layer(3).values[[0, 17, 40]])
+    with edited(some, ["L3.E3=0"]):
+        silenced = record(some, "the river runs", "y")[2].y
+    with edited(model, ["L3.E3=0"]):
+        torch.testing.assert_close(silenced, record(model, "the river runs", "y")[2].y)
+
+
+def test_experts_that_are_not_there_are_refused(model: LanguageModel) -> None:
+    with pytest.raises(ModelError, match="has experts 0 to 3 in a layer"):
+        model.with_experts([2, 4])
+    with pytest.raises(ModelError, match="has no experts to choose from"):
+        wrap(tiny_model("llama")).with_experts([0])
+
+
+def test_the_plan_counts_experts_and_says_what_to_lower(model: LanguageModel, corpus: Path) -> None:
+    plan = plan_for(model, corpus)
+    whole, few = memory(model, plan), memory(model, replace(plan, experts=[0]))
+    cells = 2 * 2 * 3 * 16  # of three experts in two layers
+    assert whole - few >= 3 * cells * 12 * (6 + 5)
+    assert whole - memory(model, replace(plan, layers=[1])) >= 3 * 2 * 2 * 5 * 16 * 12 * (6 + 5)
+    assert shortage(model, plan, room=whole) is None
+    words = shortage(model, plan, room=1)
+    assert words is not None
+    assert all(name in words for name in ("--top (6)", "--sample (5)", "--layers or --experts"))
+    dense = wrap(tiny_model("llama"))
+    words = shortage(dense, plan_for(dense, corpus), room=1)
+    assert words is not None
+    assert "--experts" not in words
+
+
+def test_a_batch_of_a_mixture_counts_the_experts_that_run(model: LanguageModel) -> None:
+    assert [layer.memories_per_place for layer in model.layers] == [64, 2 * 16 + 16, 2 * 16 + 16]

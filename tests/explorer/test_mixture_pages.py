@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+from ffmem.address import Address
+from ffmem.analyses.statistics import wilson
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
 from ffmem.models.loading import load
@@ -59,3 +63,47 @@ def test_the_data_frame_names_every_cell_once(study: Study) -> None:
     frame = study.memories()
     assert frame["address"].is_unique
     assert {"L1.0+", "L2.E3.15-", "L3.S.0+"} <= set(frame["address"])
+
+
+def test_the_page_of_experts_has_a_row_for_each(client: TestClient, study: Study) -> None:
+    page = client.get("/experts")
+    assert page.status_code == 200
+    assert page.text.count('<a href="/memory/L') == 8
+    assert 'href="/experts"' in client.get("/").text
+    found = client.get("/api/experts").json()
+    assert [one["layer"] for one in found["result"]["layers"]] == [2, 3]
+    kinds = {one["kind"]: one for one in found["patterns"]}
+    drawn = [address for keys in study.result("patterns").drawn.values() for address in keys]
+    assert sum(one["memories"] for one in kinds.values()) == len(drawn)
+    routed = [address for address in drawn if ".E" in address]
+    patterns = [one for one in study.result("patterns").records if str(one.key) in routed]
+    assert kinds["routed experts"]["memories"] == len(routed)
+    assert kinds["routed experts"]["patterns"] == len(patterns)
+
+
+def test_a_study_without_experts_has_no_such_page(toy_study: Study) -> None:
+    app = create_app(open_context(toy_study.folder))
+    with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
+        assert 'href="/experts"' not in asking.get("/").text
+        assert asking.get("/experts").status_code == 404
+        assert "no experts" in asking.get("/api/experts").text
+
+
+def test_suppressed_memories_are_named_with_their_experts(study: Study) -> None:
+    named = [str(case.memory) for case in study.result("suppression").examples]
+    assert all(study.store.cells.resolve(Address.parse(name)) for name in named)
+
+
+def test_an_expert_that_is_never_chosen_has_a_row_too(
+    client: TestClient, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its specialisation and agreement are not numbers."""
+    found = study.result("experts")
+    first = replace(found.experts[0], specialisation=math.nan, agreement=wilson(0, 0))
+    changed = replace(found, experts=(first, *found.experts[1:]))
+    explored = client.app.state.explored  # type: ignore[attr-defined]
+    monkeypatch.setitem(explored.study._results, "experts", changed)
+    answer = client.get("/api/experts")
+    assert answer.status_code == 200
+    assert answer.json()["result"]["experts"][0]["specialisation"] is None
+    assert client.get("/experts").status_code == 200

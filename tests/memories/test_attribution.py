@@ -34,6 +34,33 @@ def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
             assert abs(part.rest) < 1e-4, "nothing is left unexplained"
 
 
+@pytest.mark.parametrize("kind", ["doge", "falcon_h1", "bitnet"])
+def test_parts_add_up_where_vectors_or_numbers_multiply_what_is_added(kind: str) -> None:
+    model = wrap(tiny_model(kind), tiny_tokenizer(), kind)
+    view = explain_prompt(model, TEXT)
+    found = contributions(model, view.readings, 5)
+    assert found.total == pytest.approx(float(own_logits(model)[5]), abs=1e-4)
+    assert all(abs(part.rest) < 1e-4 for part in found.layers)
+
+
+@torch.no_grad()
+def test_a_memory_passes_the_vectors_of_later_blocks() -> None:
+    """Doge multiplies the stream twice per block; without attention and memories that is all."""
+    inner = tiny_model("doge")
+    model = wrap(inner, tiny_tokenizer())  # seen while every layer still adds something
+    for block in inner.model.layers[1:]:
+        block.mlp.down_proj.weight.zero_()
+        block.self_attn.o_proj.weight.zero_()
+    view = explain_prompt(model, TEXT)
+    found = contributions(model, view.readings, 5)
+    for part in found.layers[1:]:
+        assert part.attention == pytest.approx(0.0, abs=1e-5)
+        assert part.memories == pytest.approx(0.0, abs=1e-5)
+    assert found.layers[0].memories + found.layers[0].attention + found.start == pytest.approx(
+        found.logit - found.constant, abs=1e-4
+    )
+
+
 def test_norms_around_the_sum_are_a_part_of_their_own() -> None:
     model = wrap(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
     view = explain_prompt(model, TEXT)

@@ -14,6 +14,7 @@ from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.moe.experts import experts_in
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 
@@ -53,6 +54,31 @@ def test_a_memory_or_expert_at_0_is_one_without_a_value(
     torch.testing.assert_close(logits(model), before)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shared"),
+    [("axk1", "mlp.shared_experts.down_proj"), ("granitemoehybrid", "shared_mlp.output_linear")],
+)
+@pytest.mark.parametrize("edit", ["L2.E1=0", "L2.S.5=0"])
+def test_sums_that_end_elsewhere_than_their_module_are_edited_too(
+    kind: str, shared: str, edit: str
+) -> None:
+    """Behind a norm inside the mixture, and beside a dense layer that the block adds."""
+    model = wrap(tiny_model(kind), tiny_tokenizer())
+    inner = deepcopy(model.model)
+    block = inner.model.layers[1]
+    with torch.no_grad():
+        if "S" in edit:
+            block.get_submodule(shared).weight[:, 5] = 0
+        else:
+            experts_in(block)[0].down_proj[1] = 0
+        expected = inner(model.encode(TEXT)).logits
+    before = logits(model)
+    with edited(model, [edit]):
+        found = logits(model)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found, before, atol=1e-3)
+
+
 def test_a_memory_is_held_at_a_number_where_its_expert_is_not_chosen_too(
     model: LanguageModel,
 ) -> None:
@@ -80,7 +106,9 @@ def test_edits_at_some_positions_and_in_generation(model: LanguageModel) -> None
     torch.testing.assert_close(m[0, :3], before[0, :3])
 
 
-@pytest.mark.parametrize("kind", ["gpt_oss", "deepseek_v3", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "kind", ["gpt_oss", "deepseek_v3", "qwen2_moe", "axk1", "granitemoehybrid"]
+)
 def test_a_logit_is_a_sum_over_experts_and_their_weighted_biases(kind: str) -> None:
     model = wrap(tiny_model(kind), tiny_tokenizer())
     view = explain_prompt(model, TEXT)

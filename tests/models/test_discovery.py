@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
+from ffmem.memories.recording import record
 from ffmem.models.families import FAMILIES
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.tiny import tiny_model
@@ -44,6 +46,9 @@ def test_structure_finds_what_the_row_says(kind: str, monkeypatch: pytest.Monkey
         ("recurrent_gemma", 3),
         ("xlstm", 3),
         ("moshi", 3),
+        ("bitnet", 3),
+        ("doge", 3),
+        ("falcon_h1", 3),
     ],
 )
 def test_types_without_a_row_pass_by_structure(kind: str, layers: int) -> None:
@@ -60,6 +65,31 @@ def test_blocks_that_do_not_run_on_text_are_skipped_and_keep_their_index() -> No
 def test_a_number_on_the_way_out_of_a_block_is_found() -> None:
     seen = wrap(tiny_model("gemma4_unified_text"))
     assert [layer.output_scale for layer in seen.layers] == pytest.approx([0.8] * 3)
+
+
+def test_a_gate_with_numbers_of_its_own_is_found() -> None:
+    layers = wrap(tiny_model("falcon_h1")).layers
+    assert {layer.activation for layer in layers} == {"silu of 0.5 x"}
+    assert [layer.scale for layer in layers] == pytest.approx([0.75] * 3)
+    dense = wrap(tiny_model("minimax_m3_vl_text", mlp_layer_types=["dense"] * 3)).layers
+    assert {layer.activation for layer in dense} == {"swigluoai"}
+
+
+def test_a_norm_between_activation_and_values_is_a_part_of_the_coefficients() -> None:
+    seen = wrap(tiny_model("bitnet"))
+    assert {layer.activation for layer in seen.layers} == {"relu2, then mlp.ffn_sub_norm"}
+    for reading in record(seen, torch.arange(5), "amu"):
+        norm = reading.layer.block.mlp.ffn_sub_norm
+        expected = norm(ACT2FN["relu2"](reading.a) * reading.u)
+        torch.testing.assert_close(reading.m, expected)
+
+
+def test_vectors_that_multiply_the_residual_are_a_part_of_r() -> None:
+    seen = wrap(tiny_model("doge"))
+    for reading in record(seen, torch.arange(5), "hryo"):
+        torch.testing.assert_close(reading.r + reading.y, reading.o)
+        assert reading.layer.gain("entry") is reading.layer.block.input_residual
+        assert reading.layer.gain("residual") is reading.layer.block.post_attention_residual
 
 
 def test_experts_that_cannot_be_read_are_refused_by_name() -> None:

@@ -28,6 +28,9 @@ MIXTURES: list[tuple[str, dict[str, Any], list[Parts]]] = [
     ("gpt_oss", {}, [Parts(4, 64, ())] * 3),
     ("granitemoe", {}, [Parts(4, 64, ())] * 3),
     ("llama4_text", {}, [Parts(4, 64, (64,))] * 3),
+    ("axk1", {}, [Parts.dense(64)] + [Parts(4, 16, (16,))] * 2),  # with a norm inside, behind y
+    ("granitemoehybrid", {}, [Parts(4, 64, (16,))] * 3),  # with the shared expert outside
+    ("minimax_m3_vl_text", {}, [Parts(4, 64, (16,))] * 3),  # with a gate of its own
     ("mixtral", {"num_experts_per_tok": 4}, [Parts(4, 64, ())] * 3),
     ("mixtral", {"num_local_experts": 1, "num_experts_per_tok": 1}, [Parts(1, 64, ())] * 3),
 ]
@@ -35,18 +38,24 @@ MIXTURES: list[tuple[str, dict[str, Any], list[Parts]]] = [
 
 def own_sums(model: LanguageModel, tokens: Tensor) -> list[Tensor]:
     """What the mixtures of a model give when nobody reads them."""
-    found: list[Tensor] = []
-
-    def note(_module: nn.Module, _args: Any, output: Any) -> None:
-        found.append(output if isinstance(output, Tensor) else output[0])
-
     mixtures = [layer.mixture for layer in model.layers if layer.mixture is not None]
-    handles = [mixture.module.register_forward_hook(note) for mixture in mixtures]
+    found: list[list[Tensor]] = [[] for _ in mixtures]
+    handles = []
+    for mixture, sums in zip(mixtures, found, strict=True):
+
+        def note(_module: nn.Module, args: Any, output: Any = None, into: Any = sums) -> None:
+            y = args[0] if output is None else output
+            into.append(y if isinstance(y, Tensor) else y[0])
+
+        if mixture.norm is not None:
+            handles.append(mixture.norm.register_forward_pre_hook(note))
+        else:
+            handles += [module.register_forward_hook(note) for module in mixture.modules]
     with torch.no_grad():
         model.model(tokens)
     for handle in handles:
         handle.remove()
-    return found
+    return [sum((y.reshape_as(sums[0]) for y in sums[1:]), sums[0]) for sums in found]
 
 
 @pytest.mark.parametrize(("kind", "changes", "parts"), MIXTURES)

@@ -133,3 +133,13 @@ def test_a_dynamically_quantised_model_is_refused_in_one_sentence() -> None:
     model = torch.ao.quantization.quantize_dynamic(tiny_model("llama"), {nn.Linear}, torch.qint8)
     with pytest.raises(ModelError, match="are quantised .*without quantisation"):
         wrap(model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_quantised_mixture_says_that_its_experts_are_not() -> None:
+    """Quantisers look for linear maps and pass over the experts' stacks."""
+    model = torch.ao.quantization.quantize_dynamic(tiny_model("mixtral"), {nn.Linear}, torch.qint8)
+    with pytest.raises(
+        ModelError, match="are quantised .*, its experts are not and stay in float32"
+    ):
+        wrap(model)

@@ -26,7 +26,7 @@ from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.estimates import CorpusSize, costs, estimate, results_there
 from ffmem.studies.inputs import Sizes, StudyInputs, scanned_model, untrained_inputs
-from ffmem.studies.registry import ANALYSES
+from ffmem.studies.registry import ANALYSES, applicable
 from ffmem.studies.study import Study, open_study
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
@@ -175,7 +175,7 @@ def test_a_plan_sees_results_that_are_there(toy_study, tmp_path: Path) -> None: 
         return StudyInputs(model, store, plan.sizes)
 
     there = results_there(model, plan.scan, toy_study.folder, inputs)
-    assert there == ("scan", *ANALYSES, "report")
+    assert there == ("scan", *applicable(ANALYSES, has_experts=False), "report")
     assert results_there(model, plan.scan, tmp_path / "nowhere", inputs) == ()
     other = replace(plan.scan, max_sentences=3)
     assert results_there(model, other, toy_study.folder, inputs) == ()

@@ -37,7 +37,7 @@ def test_the_counts_are_those_of_the_table(text: str, verdicts: dict[str, str]) 
     passed = counts[BY_ROW] + counts[BY_STRUCTURE]
     assert f"Of the {len(verdicts)} causal language model types" in text
     assert f"**{passed} pass**" in text
-    assert passed >= 147
+    assert passed - (verdicts["fairseq_lm"] in (BY_ROW, BY_STRUCTURE)) >= 150
 
 
 def test_the_reasons_add_up_to_the_refusals(text: str, verdicts: dict[str, str]) -> None:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 FEW_SENTENCES = 5000  # below which a memory's best triggers are weak ones
 LOOKED_AT = 200  # values with the surest top tokens, for one to look at first
-LAYERS = re.compile(r"([1-9]\d{,3})(?:-([1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
+EXPERTS_HELP = "Experts to scan in every mixture layer, from 0, e.g. 0-7; all by default."
+NUMBERS = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
 def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,6 +81,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--sample", type=ANY, default=32, show_default=True, help="Random triggers kept per memory."
 )
 @click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default.")
+@click.option("--experts", help=EXPERTS_HELP)
 @click.option(
     "--per-sentence",
     type=click.Choice(["max", "all"]),
@@ -160,6 +162,8 @@ def scan_here(
     language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
     warn_of_wrapping(plan)
+    language_model = language_model.with_experts(plan.experts)
+    warn_of_shortage(language_model, plan)
     chosen = layers_of(language_model, plan)
     memories = sum(layer.memories for layer in chosen)
     with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
@@ -176,6 +180,15 @@ def warn_of_wrapping(plan: ScanPlan) -> None:
             "line is read as a text of its own; join them with --splitter paragraph",
             err=True,
         )
+
+
+def warn_of_shortage(model: LanguageModel, plan: ScanPlan) -> None:
+    """Say what to lower where the scan's memory will not do."""
+    from ffmem.studies.estimates import shortage
+
+    words = shortage(model, plan)
+    if words is not None:
+        click.echo(f"ffmem: {words}", err=True)
 
 
 def note_on_size(store: ScanStore) -> str:
@@ -220,6 +233,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
     drop_headings: bool,
     wikitext_detok: bool,
     layers: str | None,
+    experts: str | None,
     budget: int | None,
     **settings: Any,
 ) -> ScanPlan:
@@ -236,6 +250,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
         settings=ScanSettings(signed=model is not None and model.gated, **settings),
         sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
         layers=None if layers is None else layer_numbers(layers),
+        experts=None if experts is None else expert_numbers(experts),
         max_sentences=max_sentences,
         budget=budget,
     )
@@ -243,15 +258,33 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
 
 def layer_numbers(text: str) -> list[int]:
     """Read `1-4,9`."""
+    found = number_ranges(text)
+    if found is None or found[0] < 1:
+        raise click.UsageError(
+            f"--layers {shorten(text)!r} is not a list of layers from 1 to 9999; write it as 1-4,9"
+        )
+    return found
+
+
+def expert_numbers(text: str) -> list[int]:
+    """Read `0-7,12`."""
+    found = number_ranges(text)
+    if found is None:
+        raise click.UsageError(
+            f"--experts {shorten(text)!r} is not a list of experts from 0 to 9999; write it as "
+            "0-7,12"
+        )
+    return found
+
+
+def number_ranges(text: str) -> list[int] | None:
+    """The numbers of a list with ranges, in order; None where it is not one."""
     numbers: set[int] = set()
     for part in text.split(","):
-        match = LAYERS.fullmatch(part.strip())
+        match = NUMBERS.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
-            raise click.UsageError(
-                f"--layers {shorten(text)!r} is not a list of layers from 1 to 9999; write it "
-                "as 1-4,9"
-            )
+            return None
         numbers |= set(range(first, last + 1))
     return sorted(numbers)
 

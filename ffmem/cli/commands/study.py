@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.commands.scan import (
+    EXPERTS_HELP,
     corpus_options,
     layers_of,
     note_on_size,
     plan_of,
+    warn_of_shortage,
     warn_of_wrapping,
 )
 from ffmem.cli.options import (
+    ANY,
     LOCATION,
     SEED,
     SOME,
@@ -60,7 +63,11 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 @click.option(
     "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
 )
+@click.option(
+    "--sample", type=ANY, default=32, show_default=True, help="Random triggers kept per memory."
+)
 @click.option("--layers", help="Layers to study, e.g. 1-4,9; all by default.")
+@click.option("--experts", help=EXPERTS_HELP)
 @click.option(
     "--seed",
     type=SEED,
@@ -86,11 +93,11 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         ffmem study demo
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
-    from ffmem.analyses.paper_values import is_papers_model, paper_values
+    from ffmem.analyses.inputs.paper_values import is_papers_model, paper_values
     from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
     from ffmem.cli.terminal import print_paper_values, print_verdicts, terminal
     from ffmem.report.build import build
-    from ffmem.studies.estimates import estimate, results_there
+    from ffmem.studies.estimates import SCAN, estimate, results_there
     from ffmem.workflows import run_study_plan, twin_analyses
 
     began = time.monotonic()
@@ -100,6 +107,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     language_model = load_model(model, choice)
     again = _again(options.pop("again"))
     plan = _plan(language_model, "demo" if corpus is None else corpus, cluster, options)
+    language_model = language_model.with_experts(plan.scan.experts)
     warn_of_wrapping(plan.scan)
     folder = out or Path("out") / Path(model).name
     console = terminal()
@@ -118,6 +126,8 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     memories = sum(layer.memories for layer in layers)
     what = f"{model}: {memories:,} memories in {len(layers)} layers"
     print_plan(console, what, expected)
+    if SCAN not in expected.there:
+        warn_of_shortage(language_model, plan.scan)
     with board(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)

@@ -8,7 +8,7 @@ chosen, and may change coefficients as they may in a dense layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,9 +20,9 @@ from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
-from ffmem.models.feedforward import LinearPart
+from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.moe.experts import RoutedCoefficients, Source, expert_rows
-from ffmem.models.trace import first_tensor
+from ffmem.models.trace import Trace, first_tensor
 
 Role = Literal["keys", "gate", "values"]
 
@@ -121,18 +121,24 @@ Listener = Callable[[MixtureReading], Tensor | None]  # a tensor takes the place
 class Mixture:
     """The experts of one layer, those shared included, and how to read them as they run.
 
-    `factor` is a number that the routed sum is multiplied by outside the experts; it counts as a
-    part of the coefficients.
+    `modules` are those whose outputs add up to y, in the order in which they run: one, or also a
+    dense layer that the block adds. `factor` is a number that the routed sum is multiplied by
+    outside the experts; it counts as a part of the coefficients. `norm` is one that y passes
+    before it leaves the module.
     """
 
     def __init__(
         self,
-        module: nn.Module,
+        modules: Sequence[nn.Module],
         source: Source,
         shared: Sequence[SharedExpert],
         factor: float,
+        norm: nn.Module | None = None,
     ) -> None:
-        self.module = module
+        self.modules = tuple(modules)
+        self.norm = norm
+        self.per_place = 1  # experts chosen for a place
+        self.numbers: tuple[int, ...] = ()  # of the experts that are seen, where not all are
         self.experts: Any = source.experts  # its parameters and flags are not those of any module
         self.shared = tuple(shared)
         self.factor = factor
@@ -142,6 +148,7 @@ class Mixture:
         self._x: Tensor | None = None
         self._routed: RoutedCoefficients | None = None
         self._tensors: dict[tuple[int, str], Tensor] = {}
+        self._sums: list[Tensor] = []  # of the modules before the last
         self.keys, self.gate, self.router = StandIn(self), StandIn(self), StandIn(self)
         self.values = ValueStandIn(self)
 
@@ -150,7 +157,18 @@ class Mixture:
         """Experts and shared experts with their sizes."""
         down = self.experts.down_proj
         size = down.shape[1] if self.experts.is_transposed else down.shape[2]
-        return Parts(len(down), size, tuple(one.memories for one in self.shared))
+        beside = tuple(one.memories for one in self.shared)
+        return Parts(len(self.numbers) or len(down), size, beside, self.numbers)
+
+    def only(self, numbers: Sequence[int]) -> Mixture:
+        """The same mixture, of whose routed experts only these are seen; all others still run."""
+        found = Mixture(self.modules, self._source, self.shared, self.factor, self.norm)
+        found.numbers, found.per_place = tuple(numbers), self.per_place
+        return found
+
+    def _own_experts(self, stack: Tensor) -> Tensor:
+        """The rows of the experts that are seen, of something with one row for every expert."""
+        return stack[list(self.numbers)] if self.numbers else stack
 
     @property
     def width(self) -> int:
@@ -197,12 +215,11 @@ class Mixture:
         """[memory, width]: keys, gate keys or values of all parts; a copy."""
         beside = [one.map(role).weight for one in self.shared]
         if role == "values":
-            own = expert_rows(self.experts, "down_proj").transpose(1, 2)
+            own = self._own_experts(expert_rows(self.experts, "down_proj")).transpose(1, 2)
             beside = [weight.T for weight in beside]
         else:
-            stack = expert_rows(
-                self.experts, "gate_up_proj" if self.experts.has_gate else "up_proj"
-            )
+            name = "gate_up_proj" if self.experts.has_gate else "up_proj"
+            stack = self._own_experts(expert_rows(self.experts, name))
             own = self.half(stack.transpose(1, 2), role).transpose(1, 2)
         return torch.cat([own.reshape(-1, own.shape[-1]), *beside])
 
@@ -214,7 +231,8 @@ class Mixture:
         found = down.new_empty(len(indices), down.shape[1])
         routed = indices < parts.experts * parts.size
         own = indices[routed]
-        found[routed] = down[own // parts.size, :, own % parts.size]
+        numbers = torch.tensor(list(parts.expert_numbers), device=self.device)
+        found[routed] = down[numbers[own // parts.size], :, own % parts.size]
         start = parts.experts * parts.size
         for one in self.shared:
             here = (indices >= start) & (indices < start + one.memories)
@@ -229,9 +247,16 @@ class Mixture:
         if own is None and all(one.value_map.bias is None for one in self.shared):
             return None
         nothing = torch.zeros(1, self.width, dtype=self.dtype, device=self.device)
-        first = nothing.expand(self.parts.experts, -1) if own is None else own
+        first = nothing.expand(self.parts.experts, -1) if own is None else self._own_experts(own)
         beside = [nothing if (b := one.value_map.bias) is None else b[None] for one in self.shared]
         return torch.cat([first, *beside])
+
+    def sum_on(self, run: Trace, names: Mapping[nn.Module, str]) -> Tensor:
+        """What y was on a traced run, by the modules' names in the model."""
+        if self.norm is not None:
+            return run.inputs[names[self.norm]]
+        first, *others = (run.outputs[names[module]] for module in self.modules)
+        return sum((other.reshape(first.shape) for other in others), first)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call a listener after every forward pass of the mixture, until what is returned is."""
@@ -268,9 +293,15 @@ class Mixture:
 
     def _attach(self) -> None:
         self._hooks.callback(self._source.listen(self._note_routing))
-        before = self.module.register_forward_pre_hook(self._begin, with_kwargs=True)
+        *others, last = self.modules
+        before = self.modules[0].register_forward_pre_hook(self._begin, with_kwargs=True)
         self._hooks.callback(before.remove)
-        self._hooks.callback(self.module.register_forward_hook(self._end).remove)
+        for other in others:
+            self._hooks.callback(other.register_forward_hook(self._note_sum).remove)
+        if self.norm is None:
+            self._hooks.callback(last.register_forward_hook(self._end).remove)
+        else:
+            self._hooks.callback(self.norm.register_forward_pre_hook(self._end_inside).remove)
         for number, one in enumerate(self.shared):
             values = one.value_map.module
             self._hooks.callback(values.register_forward_pre_hook(self._input(number)).remove)
@@ -300,20 +331,35 @@ class Mixture:
                 coefficients=routed.coefficients * self.factor,
                 weights=routed.weights * self.factor,
             )
-        self._routed = routed
+        self._routed = lines_of(routed, self.numbers) if self.numbers else routed
 
     def _begin(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._x = first_tensor(args or (kwargs.get("hidden_states"),))
-        self._tensors, self._routed = {}, None
+        self._tensors, self._routed, self._sums = {}, None, []
+
+    def _note_sum(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        y = first_tensor(output)
+        assert y is not None
+        self._sums.append(y.detach().flatten(0, -2))
 
     def _end(self, _module: nn.Module, _args: Any, output: Any) -> Any:
         y = first_tensor(output)
         assert y is not None
+        new = self._present_sum(y)
+        if new is None:
+            return None
+        return new if isinstance(output, Tensor) else (new, *output[1:])
+
+    def _end_inside(self, _module: nn.Module, args: tuple[Any, ...]) -> Any:
+        new = self._present_sum(args[0])
+        return None if new is None else (new, *args[1:])
+
+    def _present_sum(self, last: Tensor) -> Tensor | None:
+        """Call the listeners; what to give instead of the last module's sum, if they change it."""
         assert self._x is not None
         assert self._routed is not None
-        reading = MixtureReading(
-            self, self._x.flatten(0, -2), y.flatten(0, -2), self._routed, self._tensors
-        )
+        y = sum(self._sums, last.flatten(0, -2))
+        reading = MixtureReading(self, self._x.flatten(0, -2), y, self._routed, self._tensors)
         self._tensors, self._routed, self._x = {}, None, None
         for listener in dict.fromkeys(self._listeners):  # several hooks, one call
             changed = listener(reading)
@@ -321,8 +367,35 @@ class Mixture:
                 reading.y = changed
         if reading.y.data_ptr() == y.data_ptr():
             return None
-        new = reading.y.view_as(y)
-        return new if isinstance(output, Tensor) else (new, *output[1:])
+        new = reading.y - sum(self._sums) if self._sums else reading.y
+        return new.view_as(last)
+
+
+def lines_of(routed: RoutedCoefficients, numbers: Sequence[int]) -> RoutedCoefficients:
+    """The lines of some experts, which are counted anew."""
+    own = torch.tensor(numbers, device=routed.experts.device)
+    lines = torch.isin(routed.experts, own).nonzero()[:, 0]
+    return RoutedCoefficients(
+        routed.coefficients[lines],
+        routed.weights[lines],
+        routed.scores[lines],
+        torch.searchsorted(own, routed.experts[lines]),
+        routed.places[lines],
+    )
+
+
+def with_experts(layer: FeedForward, numbers: Sequence[int]) -> FeedForward:
+    """The same layer, of whose experts only these are seen; a dense layer as it is."""
+    if layer.mixture is None:
+        return layer
+    mixture = layer.mixture.only(numbers)
+    return replace(
+        layer,
+        key_map=MixtureMap(mixture, "keys"),
+        value_map=MixtureMap(mixture, "values"),
+        gate_map=None if layer.gate_map is None else MixtureMap(mixture, "gate"),
+        mixture=mixture,
+    )
 
 
 def one_maps(one: SharedExpert) -> list[LinearPart]:

@@ -1,0 +1,170 @@
+"""What a scan promises, for mixtures of experts too: workers, stops, odd routers, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ffmem.address import Address
+from ffmem.analyses.expert_use import Experts
+from ffmem.execution.run import Cluster, ModelChoice, run_scan, run_scan_by, run_scan_on_ray
+from ffmem.memories.recording import record
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
+from ffmem.report.comparison import compare
+from ffmem.scaleout.executor import LocalExecutor
+from ffmem.store.scan_store import ScanStore
+from ffmem.studies.inputs import Sizes, StudyInputs
+from ffmem.studies.runner import run_analyses
+from ffmem.studies.study import Study, open_study
+from tests.execution.faulty_worker import FaultyWorker
+from tests.execution.small_scans import plan_for, same_store, sentences
+
+KIND = "tiny:deepseek_v3"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("\n".join(sentences(300)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def many_small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
+
+
+@pytest.mark.parametrize("experts", [None, [1, 3]])
+def test_workers_that_are_killed_make_the_store_of_one_process(
+    ray_cluster: str,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    experts: list[int] | None,
+) -> None:
+    model, out = load(KIND), tmp_path / "ray"
+    plan = plan_for(model, corpus, experts=experts)
+    run_scan(model, plan, tmp_path / "expected")
+    run_scan_by(LocalExecutor, ModelChoice(KIND), plan, tmp_path / "local")
+    same_store(tmp_path / "expected", tmp_path / "local")
+    if experts is not None:
+        return
+    monkeypatch.setattr("ffmem.execution.distributed.ScanWorker", FaultyWorker)
+    (out / "faults").mkdir(parents=True)
+    (out / "faults" / "kill-2").touch()
+    run_scan_on_ray(Cluster(workers=2, cpus_per_worker=1), ModelChoice(KIND), plan, out)
+    (out / "faults").rmdir()  # it has struck
+    same_store(tmp_path / "expected", out)
+
+
+def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(corpus: Path, tmp_path: Path) -> None:
+    model = load(KIND)
+    plan = plan_for(model, corpus)
+    run_scan(model, plan, tmp_path / "whole")
+    calls = 0
+
+    def stop(_progress: object, _share: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 7 == 0:
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_scan(model, plan, tmp_path / "parts", stop)
+    run_scan(load(KIND), plan, tmp_path / "parts")
+    same_store(tmp_path / "whole", tmp_path / "parts")
+
+
+def never_chosen(model: Any) -> None:
+    """Expert 2 loses every choice."""
+    for layer in model.model.layers[1:]:
+        layer.mlp.gate.e_score_correction_bias[2] = -100.0
+
+
+def always_tied(model: Any) -> None:
+    """Experts 0 and 1 have the same score everywhere."""
+    for layer in model.model.layers:
+        layer.mlp.gate.weight[1] = layer.mlp.gate.weight[0]
+
+
+ROUTERS: dict[str, tuple[str, dict[str, Any], Callable[[Any], None]]] = {
+    "never chosen": ("deepseek_v3", {}, never_chosen),
+    "tied": ("qwen3_moe", {}, always_tied),
+    "all chosen": ("mixtral", {"num_experts_per_tok": 4}, lambda _: None),
+    "one expert": ("mixtral", {"num_local_experts": 1, "num_experts_per_tok": 1}, lambda _: None),
+}
+
+
+@torch.no_grad()
+def odd_model(name: str) -> LanguageModel:
+    kind, changes, change = ROUTERS[name]
+    inner = tiny_model(kind, **changes)
+    change(inner)
+    return wrap(inner, tiny_tokenizer(), kind)
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_odd_routers_are_scanned_as_a_plain_loop_scans(name: str, tmp_path: Path) -> None:
+    model, lines = odd_model(name), sentences(25)
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    store = run_scan(model, plan_for(model, path), tmp_path / "out")
+    readings = [record(model, line, "mw")[2] for line in lines]
+    m = torch.cat([one.m[0, 1:-1] for one in readings])
+    w = torch.cat([one.w[0, 1:-1] for one in readings])
+    rows = store.cells.rows_of(3)
+    both = torch.cat([m, -m], dim=1)
+    # a coefficient at the edge of zero may fall on either side of it
+    found = torch.from_numpy(np.array(store.array("fires")[rows]))
+    assert ((both > 1e-6).sum(dim=0) <= found).all()
+    assert (found <= (both > -1e-6).sum(dim=0)).all()
+    largest = torch.from_numpy(np.array(store.array("largest")[rows]))
+    torch.testing.assert_close(largest, both.amax(dim=0).clamp(min=0), rtol=1e-4, atol=1e-5)
+    experts = model.layer(3).parts.experts
+    routed = [one.routed for one in store.experts(3)]
+    assert routed == (w[:, :experts] != 0).sum(dim=0).tolist()
+    if name == "never chosen":
+        assert routed[2] == 0
+        assert not store.triggers(Address.parse("L3.E2.0+"))
+        assert store.counts(Address.parse("L3.E2.0+")).fires == 0
+    if name == "all chosen":
+        assert routed == [len(m)] * 4
+
+
+def some_results(kind: str, corpus: Path, out: Path) -> Study:
+    model = odd_model(kind) if kind in ROUTERS else load(kind)
+    store: ScanStore = run_scan(model, plan_for(model, corpus, max_sentences=60), out)
+    inputs = StudyInputs(model, store, Sizes(sample=20))
+    names = ("values", "experts") if store.manifest.mixtures else ("values",)
+    events = run_analyses(inputs, names, out)
+    assert {event.state for event in events} == {"made"}, events
+    return open_study(out)
+
+
+def test_mixtures_are_compared_with_each_other_and_with_dense_models(
+    corpus: Path, tmp_path: Path
+) -> None:
+    results = partial(some_results, corpus=corpus)
+    one = results("never chosen", out=tmp_path / "one")
+    other = results(KIND, out=tmp_path / "other")
+    dense = results("tiny:llama", out=tmp_path / "dense")
+    names = {figure.name for figure in compare([one, other]).figures}
+    assert {"experts-load", "experts-output", "values-agreement"} <= names
+    mixed = {figure.name for figure in compare([one, dense]).figures}
+    assert "values-agreement" in mixed
+    assert not any(name.startswith("experts") for name in mixed)
+    found: Experts = one.result("experts")
+    unused = [use for use in found.experts if use.load == 0]
+    assert [(use.layer, use.expert) for use in unused] == [(2, 2), (3, 2)]
+    assert all(np.isnan(use.specialisation) for use in unused)
+    assert [layer.unused for layer in found.layers] == [1, 1]
