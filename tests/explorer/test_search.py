@@ -131,7 +131,7 @@ def test_a_form_without_a_layer_searches_all_of_them(client: TestClient) -> None
 
 def test_a_phrase_that_is_too_long_is_not_the_models_fault(client: TestClient) -> None:
     for path in ("/search", "/api/search", "/search.csv"):
-        answer = client.get(path, params={"by": "meaning", "q": "ab " * 130})
+        answer = client.get(path, params={"by": "phrase", "q": "ab " * 130})
         assert answer.status_code == 400
         assert "tokens; give between 1 and" in answer.text
 
