@@ -21,7 +21,6 @@ from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import Study, open_study
 
-
 NO_WORDS = RelatedWords((), np.zeros((0, 1), np.float32))
 
 

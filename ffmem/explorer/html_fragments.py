@@ -110,8 +110,9 @@ def _hit_row(hit: Hit, with_weight: bool) -> str:
     address = escape(hit.address)
     return (
         f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
-        f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit)}<td class="n">{hit.fires:,}</td>'
-        f'<td class="n">{hit.mean:.2f}</td><td class="n">{hit.largest:.2f}</td>'
+        f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit)}'
+        f'<td class="n">{hit.fires:,}</td><td class="n">{hit.mean:.2f}</td>'
+        f'<td class="n">{hit.largest:.2f}</td>'
         f'<td class="n">{100 * hit.probability:.3f} %</td><td class="n">{agreement}</td>'
         f"{kind}{weight}</tr>"
     )

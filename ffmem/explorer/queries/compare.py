@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,6 +11,7 @@ from ffmem.analyses.statistics import Interval
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.figures.saving import picture
+from ffmem.report.build import judge
 from ffmem.report.comparison import Comparison, SharedFigure, compare
 from ffmem.report.verdicts import Verdict, interval_text
 
@@ -35,6 +37,7 @@ class ClaimNumber:
     control: float | None
     against: str
     reason: str  # of the verdict, where it is not plain from the numbers
+    control_text: str = "–"
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,21 @@ def compare_view(explored: StudyContext) -> CompareView:
     )
 
 
-def compare_claim(verdicts: tuple[Verdict, ...]) -> ClaimComparison:
+@lru_cache(maxsize=4)
+def verdicts(explored: StudyContext) -> tuple[Verdict, ...]:
+    """Every claim's verdict in this study; judged once, as results are read once."""
+    return tuple(judge(explored.study))
+
+
+def claims_named(explored: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
+    """Some claims with this study's numbers."""
+    return tuple(compare_claim((one,)) for one in verdicts(explored) if one.name in names)
+
+
+def compare_claim(by_study: tuple[Verdict, ...]) -> ClaimComparison:
     """One claim over all studies."""
-    first = verdicts[0]
-    found = tuple(map(claim_number, verdicts))
+    first = by_study[0]
+    found = tuple(map(claim_number, by_study))
     return ClaimComparison(first.name, first.says, first.paper, first.holds_if, found)
 
 
@@ -111,6 +125,7 @@ def claim_number(verdict: Verdict) -> ClaimNumber:
         control=control_of(finding.control),
         against=finding.against,
         reason=verdict.reason,
+        control_text=interval_text(finding.control, verdict.unit),
     )
 
 

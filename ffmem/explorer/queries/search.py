@@ -262,7 +262,7 @@ def has_letters(pattern: PatternView, text: str) -> bool:
 
 
 def best_patterns(explored: StudyContext, score: Callable[[PatternView], float]) -> Matches:
-    """Memories by the best score of their patterns; those that have nothing above 0 are not here."""
+    """Memories by the best score of their patterns, without those that have nothing above 0."""
     every = pattern_results(explored.store.folder).by_address.items()
     best = {address: max(map(score, patterns), default=0.0) for address, patterns in every}
     some = {address: number for address, number in best.items() if number > 0}

@@ -22,7 +22,7 @@ class Agreement:
     median_rank: float | None  # of the tokens that follow, under the value; 0 is the top
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AgreementTable:
     """The same for every cell, as arrays."""
 

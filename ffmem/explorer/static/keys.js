@@ -15,4 +15,4 @@ export function follow(selector) {
   return () => document.querySelector(selector)?.click();
 }
 
-export const toSearch = () => document.querySelector("#go").focus();
+export const toSearch = () => document.querySelector("#go")?.focus();
