@@ -8,12 +8,24 @@ from functools import lru_cache
 from typing import Any
 
 from ffmem.analyses.statistics import Interval
+from ffmem.errors import AddressError, StoreError
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.figures.saving import picture
 from ffmem.report.build import judge
-from ffmem.report.comparison import Comparison, SharedFigure, compare
+from ffmem.report.comparison import Comparison, SharedFigure, compare, distinct_labels
 from ffmem.report.verdicts import Verdict, interval_text
+from ffmem.studies.memory_drift import (
+    Drift,
+    LayerDrift,
+    MatchedMemory,
+    Matching,
+    MovedMemory,
+    is_one_shape,
+    match_memories,
+    memory_drift,
+)
+from ffmem.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,54 @@ def claim_number(verdict: Verdict) -> ClaimNumber:
 def control_of(control: Interval | None) -> float | None:
     """The control that a claim's number is compared with."""
     return None if control is None else finite_or_none(control.estimate)
+
+
+@dataclass(frozen=True)
+class MemoriesView:
+    """Two scans memory by memory: `moved` of one shape, or `matches` by triggers of one text."""
+
+    first: str
+    second: str
+    total: int
+    start: int  # number of the first row, from 0
+    layers: tuple[LayerDrift, ...]
+    moved: tuple[MovedMemory, ...]
+    matches: tuple[MatchedMemory, ...]
+    share: float | None  # of memories with a match above the control's bar
+    bar: float | None
+    why_not: str  # one sentence, where neither is possible
+
+
+@lru_cache(maxsize=4)
+def drift_of(explored: StudyContext, other: Study, match: bool) -> Drift | Matching:
+    """The comparison with another study; seconds, so it is kept."""
+    if match or not is_one_shape(explored.store, other.store):
+        return match_memories(explored.store, other.store)
+    return memory_drift(explored.store, other.store)
+
+
+def memories_view(
+    explored: StudyContext, place: int, match: bool, layer: int | None, rows: slice
+) -> MemoriesView:
+    """This study's memories beside those of another, by its place among the others from 0."""
+    if place >= len(explored.others):
+        raise AddressError(
+            f"the explorer was opened with {len(explored.others)} other studies; open it with "
+            "`--with DIR` and name one"
+        )
+    if layer is not None and layer not in explored.store.memories:
+        known = ", ".join(map(str, explored.store.memories))
+        raise AddressError(f"the scan has no layer {layer}; its layers are {known}")
+    first, second = distinct_labels([explored.study, explored.others[place]])
+    try:
+        found = drift_of(explored, explored.others[place], match)
+    except StoreError as error:
+        return MemoriesView(first, second, 0, 0, (), (), (), None, None, str(error))
+    order = found.order(layer)
+    head = (first, second, len(order), rows.start)
+    if isinstance(found, Drift):
+        return MemoriesView(*head, found.layers, found.table(order[rows]), (), None, None, "")
+    return MemoriesView(*head, (), (), found.table(order[rows]), found.share, found.bar, "")
 
 
 def compare_figure(explored: StudyContext, name: str) -> SharedFigure | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.compare import ClaimComparison, claims_named
-from ffmem.figures.style import FigureText
+from ffmem.figures.style import TITLE_SIZE, FigureText
 from ffmem.studies.registry import ANALYSES
 from ffmem.studies.study import charts_of
 
@@ -20,7 +20,9 @@ ENDINGS = ("svg", "png", "csv", "json")
 OWN_SCRIPT = re.compile(r"sha256-[A-Za-z0-9+/=]+")  # in the policy that a report carries
 
 
-TITLE = re.compile(r"role-title-text.*?<text[^>]*>(.*?)</text>", re.DOTALL)  # in a drawn SVG
+TITLE = re.compile(  # in a drawn SVG; panels have smaller ones
+    rf'role-title-text[^<]*<text[^>]*font-size="{TITLE_SIZE}px"[^>]*>(.*?)</text>', re.DOTALL
+)
 
 
 @dataclass(frozen=True)
