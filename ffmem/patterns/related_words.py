@@ -88,9 +88,11 @@ def mark(store: ScanStore) -> str:
 
 def read_vectors(store: ScanStore) -> RelatedWords | None:
     """The vectors in the folder; None where there are none of this scan."""
-    path = store.folder.related_words
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with (
+            store.folder.related_words.open("rb") as file,
+            np.load(file, allow_pickle=False) as arrays,
+        ):
             if str(arrays["mark"]) != mark(store):
                 return None
             return RelatedWords(tuple(arrays["words"].tolist()), arrays["vectors"])
