@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class MovedMemory:
+class MemoryDrift:
     """One cell in two scans: distances from 0 (as it was) to 1, and what they come from."""
 
     address: str
@@ -101,14 +101,14 @@ class Drift:
         part = slice(0, cells.count) if layer is None else cells.rows_of(layer)
         return part.start + np.argsort(-self.drift[part], kind="stable")
 
-    def table(self, rows: Ints) -> tuple[MovedMemory, ...]:
+    def table(self, rows: Ints) -> tuple[MemoryDrift, ...]:
         """Some cells as a person reads them."""
         rates = [index.statistic("fire_rate")[rows].tolist() for index in (self.before, self.after)]
         tokens = [promoted_texts(index, rows) for index in (self.before, self.after)]
         triggers = [None] * len(rows) if self.triggers is None else self.triggers[rows].tolist()
         columns = (self.drift[rows], self.value[rows], self.fires[rows])
         return tuple(
-            MovedMemory(str(cell), drift, shared, value, fires, *rate, *words)
+            MemoryDrift(str(cell), drift, shared, value, fires, *rate, *words)
             for cell, drift, value, fires, shared, rate, words in zip(
                 self.before.store.cells.addresses(rows),
                 *(column.tolist() for column in columns),
@@ -121,7 +121,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class MatchedMemory:
+class MemoryMatch:
     """A cell and the one of the other model that is triggered by the most of the same places."""
 
     address: str
@@ -168,11 +168,11 @@ class Matching:
         rows = part.start + np.argsort(-self.score[part], kind="stable")
         return rows[self.best[rows] >= 0]
 
-    def table(self, rows: Ints) -> tuple[MatchedMemory, ...]:
+    def table(self, rows: Ints) -> tuple[MemoryMatch, ...]:
         """Some cells with their matches as a person reads them."""
         columns = (self.score[rows], self.control[rows], self.mutual[rows])
         return tuple(
-            MatchedMemory(str(mine), str(theirs), *numbers, *words)
+            MemoryMatch(str(mine), str(theirs), *numbers, *words)
             for mine, theirs, numbers, words in zip(
                 self.one.store.cells.addresses(rows),
                 self.other.store.cells.addresses(self.best[rows]),
