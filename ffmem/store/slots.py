@@ -154,9 +154,11 @@ def single_triggers(
 ) -> list[Trigger | None]:
     """One trigger of each of some cells, by its rank from 0; None where a cell has no such one."""
     slots = Slots(store, rows, top=max(ranks, default=0) + 1)
-    here = slots.mask[np.arange(len(rows)), ranks]
+    width = slots.mask.shape[1]
+    where = np.arange(len(rows)), np.minimum(ranks, width - 1)
+    here = slots.mask[where] & (np.array(ranks) < width)
     among = np.cumsum(slots.mask).reshape(slots.mask.shape) - 1  # place among filled slots
-    chosen = among[np.arange(len(rows)), ranks][here]
+    chosen = among[where][here]
     kept, positions = store.sentences, slots.position[chosen]
     with contradictions(store, "trigger"):
         sentences = kept.rows(slots.number[chosen])
