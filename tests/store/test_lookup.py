@@ -140,6 +140,7 @@ def test_single_triggers_are_those_of_their_cells(store: ScanStore) -> None:
     cells = every_cell(store)[::7]
     rows = np.array([store.cells.row(cell) for cell in cells])
     ranks = [place % 7 for place in range(len(cells))]
-    expected = [next(iter(store.triggers(c)[r : r + 1]), None) for c, r in zip(cells, ranks)]  # noqa: B905
+    pairs = zip(cells, ranks, strict=True)
+    expected = [next(iter(store.triggers(c)[rank : rank + 1]), None) for c, rank in pairs]
     assert single_triggers(store, rows, ranks) == expected
     assert None in expected  # six are kept of each, and some cells never fire
