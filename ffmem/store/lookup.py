@@ -270,7 +270,7 @@ class MemoryIndex:
         rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
         return Matches.of(rows, counts.astype(np.uint8), share).by_score()
 
-    def with_related(self, weights: Mapping[str, float], most: float = 1.0) -> Matches:
+    def with_weights(self, weights: Mapping[str, float], most: float = 1.0) -> Matches:
         """The cells whose triggers hold words of much weight: mean over triggers, largest first.
 
         The weights in a prefix are added up to at most `most`, which counts as 1. Words of little

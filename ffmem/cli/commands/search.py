@@ -166,7 +166,7 @@ def by_words(
     weights = dict.fromkeys(words_in(words or ""), 1.0)
     if meaning is not None:
         weights, asked = open_related_words(lookup.store).weights(meaning)
-    found = lookup.with_words(words) if words is not None else lookup.with_related(weights, asked)
+    found = lookup.with_words(words) if words is not None else lookup.with_weights(weights, asked)
     rows, scores = found.rows, found.scores
     if conditions:
         holds = lookup.where(conditions)[rows]

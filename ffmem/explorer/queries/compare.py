@@ -110,7 +110,7 @@ def verdicts(explored: StudyContext) -> tuple[Verdict, ...]:
     return tuple(judge(explored.study))
 
 
-def claims_named(explored: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
+def claims_by_name(explored: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
     """Some claims with this study's numbers."""
     return tuple(compare_claim((one,)) for one in verdicts(explored) if one.name in names)
 

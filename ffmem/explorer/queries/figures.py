@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.compare import ClaimComparison, claims_named
+from ffmem.explorer.queries.compare import ClaimComparison, claims_by_name
 from ffmem.figures.style import TITLE_SIZE, FigureText
 from ffmem.studies.registry import ANALYSES
 from ffmem.studies.study import charts_of
@@ -107,7 +107,7 @@ def figure_view(explored: StudyContext, name: str) -> FigureView | None:
         caption=" ".join(heading.get("subtitle", ())),
         read="" if words is None else words.read,
         paper="" if words is None else words.paper,
-        claims=() if words is None else claims_named(explored, words.claims),
+        claims=() if words is None else claims_by_name(explored, words.claims),
     )
 
 

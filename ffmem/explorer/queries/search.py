@@ -279,7 +279,7 @@ def with_meaning(explored: StudyContext, phrase: str) -> Matches:
         total = sum(weights.get(word, 0.0) for word in words_in(pattern.description))
         return pattern.covered * min(total / max(asked, 1), 1.0)
 
-    triggers = explored.lookup.with_related(weights, max(asked, 1))
+    triggers = explored.lookup.with_weights(weights, max(asked, 1))
     patterns = best_patterns(explored, score)
     if not patterns.total:
         return triggers
