@@ -57,11 +57,11 @@ function showTokens(found, acts) {
 }
 
 function showChanges(found, acts) {
-  const chips = found.edits.map((edit) => {
+  const chips = found.edits.map((edit, number) => {
     const [what, at] = edit.split("@");
     const done = what.endsWith("=0") ? `${what.slice(0, -2)} silenced` : what.replace("*", " × ").replace("=", " = ");
     const words = at ? `${done} at ${at}` : done;
-    return element("li", {}, words, " ", button("✕", `undo ${edit}`, () => acts.remove(edit)));
+    return element("li", {}, words, " ", button("✕", `undo ${edit}`, () => acts.remove(number)));
   });
   part("changes").replaceChildren(...chips);
 }

@@ -76,9 +76,10 @@ function apply(...edits) {
   });
 }
 
-function remove(edit) {
+// The answer has the edits in the order of the address.
+function remove(number) {
   go((wanted) => {
-    const kept = wanted.getAll("edit").filter((one) => place(one) !== place(edit));
+    const kept = wanted.getAll("edit").filter((_, place) => place !== number);
     wanted.delete("edit");
     for (const one of kept) wanted.append("edit", one);
   });
