@@ -158,7 +158,7 @@ class Matching:
     @property
     def alive(self) -> NDArray[np.bool_]:
         """The cells that have any trigger."""
-        return np.asarray(self.one.statistic("fires") > 0)
+        return np.asarray(self.one.statistic("largest") > 0)
 
     @property
     def share(self) -> float:
