@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import Depends, Request
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -15,9 +16,12 @@ from pydantic_core import CoreSchema, core_schema
 from ffmem.annotations.database import Annotations
 from ffmem.explorer.live_model import LiveModel
 from ffmem.explorer.queries.trigger_agreement import agreement_table
+from ffmem.patterns.related_words import RelatedWords, open_related_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import Study, open_study
+
+NO_WORDS = RelatedWords((), np.zeros((0, 1), np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,7 @@ class StudyContext:
     live: LiveModel
     database: str | None = None  # of annotations; None is a file in the study's folder
     others: tuple[Study, ...] = ()  # to compare with
+    related: RelatedWords = NO_WORDS
     firing: dict[str, Matches] = field(default_factory=dict, repr=False)  # on phrases asked before
 
     @property
@@ -74,7 +79,8 @@ def open_context(
     lookup.warm()
     # Read once, before the first page waits for it.
     agreement_table(study.store.folder, study.store.cells.count)
-    return StudyContext(study, lookup, LiveModel(study.store, model), database, beside)
+    live, related = LiveModel(study.store, model), open_related_words(study.store, watch)
+    return StudyContext(study, lookup, live, database, beside, related)
 
 
 async def study_context(request: Request) -> StudyContext:

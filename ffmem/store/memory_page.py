@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Literal
 
 from ffmem.address import Address
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts
 from ffmem.store.slots import Trigger, Triggers
+from ffmem.store.word_index import word_places
 
 SHOWN = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text
@@ -50,6 +52,81 @@ def cut_end(text: str, width: int) -> str:
         return text
     start = text[: max(width - 1, 0)]
     return (start.rpartition(" ")[0] or start).rstrip() + "…"
+
+
+Mark = Literal["", "word", "last", "next"]
+AROUND = 28  # characters on either side of a word that was looked for
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a trigger: plain, a word that was looked for, the last token, or the next."""
+
+    text: str
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a cell was found: one of its triggers (rank from 1), cut to what was looked for."""
+
+    rank: int
+    coefficient: float
+    pieces: tuple[Piece, ...]
+
+    def __str__(self) -> str:
+        brackets = {"next": "[{}]", "word": "*{}*"}
+        return "".join(brackets.get(one.mark, "{}").format(one.text) for one in self.pieces)
+
+
+def evidence(trigger: Trigger, rank: int, words: Collection[str] = ()) -> Evidence:
+    """A trigger with some words marked, cut to about a line around the first of them."""
+    read = trigger.before + trigger.last
+    spans = [(a, b) for a, b, word in word_places(read) if word in words] if words else []
+    end = max(len(read) - BEFORE * 2 // 3, 0)
+    windows = [(end, len(read))]
+    if spans and spans[0][0] < end:
+        first, stop = spans[0]
+        windows = [(first - AROUND, stop + AROUND), (max(len(read) - AROUND, stop), len(read))]
+    marks = mark_stretches(spans, len(trigger.before), len(read))
+    pieces = [one for window in join_windows(windows, read) for one in runs(read, marks, window)]
+    return Evidence(rank, trigger.coefficient, (*pieces, Piece(trigger.next or "end", "next")))
+
+
+def mark_stretches(
+    spans: Sequence[tuple[int, int]], last: int, end: int
+) -> list[tuple[int, int, Mark]]:
+    """A whole text in stretches: the words in `spans`, the last token, and what is plain."""
+    found: list[tuple[int, int, Mark]] = []
+    place = 0
+    for start, stop in [*spans, (end, end)]:
+        found += [(place, min(start, last), ""), (max(place, last), start, "last")]
+        found.append((start, stop, "word"))
+        place = stop
+    return [(first, stop, mark) for first, stop, mark in found if first < stop]
+
+
+def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Windows within a text; those that touch are one, and each begins and ends with a word."""
+    (first, stop), *rest = windows
+    if rest and rest[0][0] <= stop:
+        return join_windows([(first, rest[0][1])], text)
+    first, stop = max(first, 0), min(stop, len(text))
+    if first and (gap := text.find(" ", first, stop)) >= 0:
+        first = gap
+    if stop < len(text) and (gap := text.rfind(" ", first + 1, stop)) >= 0:
+        stop = gap
+    return [(first, stop), *(join_windows(rest, text) if rest else [])]
+
+
+def runs(text: str, marks: Sequence[tuple[int, int, Mark]], window: tuple[int, int]) -> list[Piece]:
+    """A window of a text in stretches of one mark; dots stand for what is left out before it."""
+    first, stop = window
+    pieces = [Piece("…")] if first else []
+    for start, end, mark in marks:
+        if part := text[max(start, first) : max(min(end, stop), 0)]:
+            pieces.append(Piece(part, mark))
+    return pieces
 
 
 def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, int]]:

@@ -6,6 +6,7 @@ the prefix that was read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from ffmem.store.slots import TRIGGERS_SHOWN
 
 CELLS = 1 << 15  # counted at a time
 COMMON = 20_000  # triggers from which on a word's memories are counted in advance
+# The same rule for characters as SEPARATORS and `is_letter` have it for bytes, quick for one text.
+WORD = re.compile("[0-9A-Za-z\u00c0-\u1fff\u2080-\u2fff\u3040-\U0010ffff]+")
 SEPARATORS = ((0xC2, 0x80, 0xBF), (0xE2, 0x80, 0x81), (0xE3, 0x80, 0x80))  # lead, then second byte
 
 
@@ -66,6 +69,16 @@ def word_spans(
     cuts = boundaries[1:-1]
     inside = cuts[(np.searchsorted(starts, cuts) - np.searchsorted(ends, cuts, side="right")) > 0]
     return np.sort(np.concatenate([starts, inside])), np.sort(np.concatenate([ends, inside]))
+
+
+def words_in(text: str) -> list[str]:
+    """The different words of a text in lower case, in order of the alphabet."""
+    return sorted({word for _, _, word in word_places(text)})
+
+
+def word_places(text: str) -> list[tuple[int, int, str]]:
+    """First character and end of every word of a text, and the word in lower case."""
+    return [(match.start(), match.end(), match[0].lower()) for match in WORD.finditer(text)]
 
 
 def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -12,8 +12,10 @@ from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import (
     MemoryPage,
     MemoryPages,
+    Piece,
     cut,
     cut_end,
+    evidence,
     fold_equal,
     memory_page,
     trigger_text,
@@ -102,3 +104,20 @@ def test_equal_prefixes_are_folded() -> None:
 def test_a_cut_text_ends_at_a_word_and_says_so() -> None:
     assert cut_end("the old river runs", 12) == "the old…"
     assert cut_end("short", 12) == "short"
+
+
+def test_evidence_marks_words_wherever_they_are() -> None:
+    long = "The river came first, and then " + "there was a great deal more to be said " * 4
+    trigger = Trigger(1.5, 3, 9, long + "of the Riv", "er bank", " and", " more")
+    found = evidence(trigger, 2, {"river", "bank"})
+    assert (found.rank, found.coefficient) == (2, 1.5)
+    marked = [one.text for one in found.pieces if one.mark == "word"]
+    assert marked == ["river", "River", "bank"]
+    assert found.pieces[-1] == Piece(" and", "next")
+    assert len(str(found)) < 160
+    assert "…" in str(found)
+
+
+def test_evidence_without_words_is_the_end_of_the_trigger() -> None:
+    found = evidence(Trigger(1.0, 0, 2, "a fox", " sat", "", ""), 1)
+    assert found.pieces == (Piece("a fox"), Piece(" sat", "last"), Piece("end", "next"))
