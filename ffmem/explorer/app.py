@@ -14,6 +14,7 @@ from ffmem.explorer.pages import (
     api,
     compare,
     figures,
+    labels,
     live_memory,
     memory,
     overview,
@@ -33,6 +34,7 @@ PAGES: tuple[ModuleType, ...] = (
     search,
     prompt,
     annotate,
+    labels,
     compare,
     api,
 )

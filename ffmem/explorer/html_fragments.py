@@ -42,24 +42,41 @@ def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
     """Triggers as items of a list: what was read, its last token, the next one, the rest."""
     return Markup(
         "\n".join(
-            f'<li data-rank="{one.rank}"><span class="coefficient">{one.coefficient:.2f}</span>'
+            f'<li data-rank="{one.rank}" data-sentence="{one.sentence}" '
+            f'data-position="{one.position}"{" data-agrees" if one.agrees else ""}>'
+            f'<span class="coefficient">{one.coefficient:.2f}</span>'
             f'<p><span class="read">{escape(one.before)}<span class="last">{escape(one.last)}'
-            f'</span></span><span class="next">{escape(one.next) or "⏹"}</span>'
+            f'</span></span><span class="next{" agrees" if one.agrees else ""}">'
+            f"{escape(one.next) or '⏹'}</span>"
             f'<span class="rest">{escape(one.rest)}</span></p></li>'
             for one in triggers
         )
     )
 
 
-def token_items(tokens: Iterable[TokenView], by: str) -> Markup:
-    """Tokens as items of a list, each with a link to the memories that push it the same way."""
-    return Markup(
-        "\n".join(
-            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}" '
-            f'title="logit {token.logit:+.3f}">{_token_text(token.text)}</a></li>'
-            for token in tokens
+def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
+    """Tokens as bars from the uniform level, each with a link to memories that push it so too.
+
+    `longest` is the logarithm of the largest factor, over both ends of the value.
+    """
+    lines = []
+    for token in tokens:
+        size = 100 * min(abs(math.log(max(token.times_uniform, 1e-9))) / max(longest, 1e-9), 1.0)
+        lines.append(
+            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}">'
+            f"{_token_text(token.text)}</a>"
+            '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+            f'<rect width="{size:.1f}" height="1"/></svg>'
+            f'<span class="n">{token.logit:+.3f}</span>'
+            f'<span class="n soft">×{short_number(token.times_uniform)}</span></li>'
         )
-    )
+    return Markup("\n".join(lines))
+
+
+def longest_bar(*ends: Iterable[TokenView]) -> float:
+    """The logarithm of the largest factor by which a value changes a token's probability."""
+    factors = [token.times_uniform for tokens in ends for token in tokens]
+    return max((abs(math.log(max(factor, 1e-9))) for factor in factors), default=0.0)
 
 
 def hit_rows(found: Answer) -> Markup:

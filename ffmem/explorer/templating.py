@@ -13,9 +13,10 @@ from ffmem.explorer.html_fragments import (
     bars,
     hit_rows,
     link,
+    longest_bar,
     short_number,
     stripes,
-    token_items,
+    token_bars,
     trigger_items,
     visible_token,
 )
@@ -40,7 +41,7 @@ def templates(navigation: list[Link]) -> Environment:
     environment.globals.update(
         navigation=navigation, version=VERSION, triggers_shown=TRIGGERS_SHOWN
     )
-    for made in (bars, hit_rows, link, stripes, token_items, trigger_items):
+    for made in (bars, hit_rows, link, longest_bar, stripes, token_bars, trigger_items):
         environment.globals[made.__name__] = made
     environment.filters.update(token=visible_token, number=short_number)
     for name in environment.list_templates():

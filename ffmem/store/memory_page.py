@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ffmem.address import Address
+from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
-from ffmem.store.scan_store import Counts
-from ffmem.store.slots import Trigger, Triggers
+from ffmem.store.scan_store import Counts, ScanStore
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers
+from ffmem.store.weight_columns import weight_row
 
 SHOWN = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text
 REST = 20  # characters behind the next token in a text
+BANDS = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # of coefficients, in shares of the largest
+PER_BAND = 3  # examples
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,97 @@ def prefix_of(trigger: Trigger) -> str:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Prefixes whose coefficient is a share of the largest from `low` to `high`.
+
+    `sampled` of the random sample lie in it; the examples are from the sample, and where it has
+    too few from the triggers behind those that are shown anyway.
+    """
+
+    low: float
+    high: float
+    sampled: int
+    examples: tuple[Trigger, ...]
+
+
+def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band, ...]:
+    """The random sample and the weaker triggers by size of the coefficient, strongest first."""
+    if largest <= 0:
+        return ()
+    shares = [one.coefficients / largest for one in (sample, triggers)]
+    shares[1] = shares[1][TRIGGERS_SHOWN:]
+    found = []
+    for high, low in zip(BANDS, BANDS[1:], strict=False):
+        inside = [np.flatnonzero((one > low) & ((one <= high) | (high == 1.0))) for one in shares]
+        few = spread_out(inside[0], PER_BAND)
+        more = spread_out(inside[1], PER_BAND - len(few))
+        examples = [sample[place] for place in few]
+        read = {(one.sentence, one.position) for one in examples}
+        others = [triggers[TRIGGERS_SHOWN + place] for place in more]
+        examples += [one for one in others if (one.sentence, one.position) not in read]
+        examples.sort(key=lambda one: -one.coefficient)
+        found.append(Band(low, high, len(inside[0]), tuple(examples)))
+    return tuple(found)
+
+
+def spread_out(places: NDArray[Any], most: int) -> list[int]:
+    """At most so many of the places, from the first to the last at equal distances."""
+    if len(places) <= most:
+        return [int(place) for place in places]
+    return [int(places[len(places) * turn // most]) for turn in range(most)]
+
+
+def page_sentences(store: ScanStore, cell: Address, shown: int = TRIGGERS_SHOWN) -> list[int]:
+    """The numbers of the sentences on a cell's page: first triggers, then examples of bands."""
+    triggers, sample = store.triggers(cell), store.triggers(cell, "sample")
+    bands = bands_of(triggers, sample, store.counts(cell).largest)
+    numbers = triggers.slots.number[:shown].tolist()
+    return list(dict.fromkeys([*numbers, *(one.sentence for b in bands for one in b.examples)]))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCoefficients:
+    """What the analysis `coefficients` left: coefficients along sentences, for some cells."""
+
+    rows: NDArray[np.int64]  # [entry], in order
+    sentences: NDArray[np.int64]  # [entry], in order within a row
+    starts: NDArray[np.int64]
+    shares: NDArray[np.float16]  # of the cell's largest coefficient
+
+    def along(self, row: int, sentence: int, largest: float) -> NDArray[np.float32] | None:
+        """A cell's coefficient at every token of a sentence, or None where it is not kept."""
+        first, last = np.searchsorted(self.rows, [row, row + 1]).tolist()
+        place = first + int(np.searchsorted(self.sentences[first:last], sentence))
+        if place == last or int(self.sentences[place]) != sentence:
+            return None
+        part = self.shares[self.starts[place] : self.starts[place + 1]]
+        return part.astype(np.float32) * np.float32(largest)
+
+
+def stored_coefficients(store: ScanStore) -> StoredCoefficients | None:
+    """The coefficients that the study has kept of this scan; read again when they have changed."""
+    path = store.folder.numbers("coefficients")
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    return _read_coefficients(path, changed, store.manifest.key.digest)
+
+
+@lru_cache(maxsize=4)
+def _read_coefficients(path: Path, _changed: int, scan: str) -> StoredCoefficients | None:
+    check_note(path)
+    try:
+        with np.load(path) as arrays:
+            if str(arrays["scan"]) != scan:
+                return None
+            names = ("rows", "sentences", "starts", "shares")
+            return StoredCoefficients(*(arrays[name] for name in names))
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+@dataclass(frozen=True)
 class MemoryPage:
     """One cell: a memory, or one sign of a gated memory; tokens and triggers strongest first.
 
@@ -84,6 +187,50 @@ class MemoryPage:
     suppressed: tuple[TokenPush, ...]
     triggers: Triggers
     sample: Triggers  # random prefixes among those that fire it
+    probability: float  # of the first promoted token, from this value alone
+    vocabulary: int  # tokens
+
+    @property
+    def store(self) -> ScanStore:
+        """The scan that it is read from."""
+        return self.triggers.slots.store
+
+    @property
+    def uniform(self) -> float:
+        """The probability that a value which says nothing gives to every token."""
+        return 1 / max(self.vocabulary, 1)
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        """Examples by size of the coefficient, strongest first."""
+        return bands_of(self.triggers, self.sample, self.counts.largest)
+
+    @property
+    def weights(self) -> dict[str, float | str]:
+        """The memory's weights in numbers, where the study has analysed them."""
+        return weight_row(self.store, self.store.cells.memory(self.address))
+
+    def times_uniform(self, push: TokenPush) -> float:
+        """How many times its uniform probability the value alone gives to a token."""
+        if not self.promoted:
+            return 1.0
+        first = self.promoted[0].logit
+        return self.probability / self.uniform * math.exp(push.logit - first)
+
+    def along(self, trigger: Trigger) -> list[tuple[str, float]] | None:
+        """The trigger's whole sentence, token by token, with the coefficient at each.
+
+        None where the study has not kept them.
+        """
+        known, store = stored_coefficients(self.store), self.store
+        if known is None:
+            return None
+        row = store.cells.row(self.address)
+        numbers = known.along(row, trigger.sentence, self.counts.largest)
+        if numbers is None:
+            return None
+        pieces = store.sentences.pieces(store.sentences.row(trigger.sentence))
+        return list(zip(pieces, numbers.tolist(), strict=True))
 
     @property
     def frequency(self) -> str:
@@ -171,6 +318,8 @@ def memory_page(index: MemoryIndex, cell: Address) -> MemoryPage:
         suppressed=tuple(index.value_tokens(cell, "suppressed")),
         triggers=store.triggers(cell),
         sample=store.triggers(cell, "sample"),
+        probability=float(index.statistic("probability")[store.cells.row(cell)]),
+        vocabulary=len(index.words),
     )
 
 

@@ -212,14 +212,9 @@ def add_saliency(store: ScanStore, pages: list[ShownPage], count: int) -> None:
             if position < 2:
                 continue  # nothing would be left to read
             found = saliency(model, shown.page.address, kept.token_ids(row)[:position].tolist())
-            ends = [0, *kept.token_ends[kept.starts[row] :][:position].tolist()]
-            text = kept.sentence(row)
             shown.saliency[place] = [
-                {
-                    "token": text[start:end],
-                    "change": None if math.isnan(change) else round(change, 2),
-                }
-                for start, end, change in zip(ends, ends[1:], found.changes, strict=False)
+                {"token": piece, "change": None if math.isnan(change) else round(change, 2)}
+                for piece, change in zip(kept.pieces(row), found.changes, strict=False)
             ]
 
 
