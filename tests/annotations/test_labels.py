@@ -50,7 +50,7 @@ def test_a_database_from_before_there_were_labels_keeps_all_and_gets_them(tmp_pa
     path = tmp_path / "old.sqlite"
     old = Annotations.open(str(path))
     old.add_sheets([SHEET])
-    old.answer(SHEET, "ana", [ANSWER])
+    old.answer(SHEET, "ana", ANSWER)
     old.close()
     with sqlite3.connect(path) as connection:
         for table in ("labels", "list_members"):
@@ -60,7 +60,7 @@ def test_a_database_from_before_there_were_labels_keeps_all_and_gets_them(tmp_pa
     assert {SHEETS.name, ANSWERS.name} <= names
     assert not names & {"labels", "list_members"}
     again = Annotations.open(str(path))
-    assert again.answers()[0].said == (ANSWER,)
+    assert again.answers()[0].said == tuple(ANSWER)
     again.labels("one").set_label("L1.0", Label("rivers"))
     assert again.labels("one").label("L1.0") == Label("rivers")
     assert {"labels", "list_members"} <= set(TABLES.tables)
