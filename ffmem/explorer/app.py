@@ -18,6 +18,7 @@ from ffmem.explorer.pages import (
     live_memory,
     memory,
     overview,
+    patterns,
     prompt,
     search,
 )
@@ -31,6 +32,7 @@ PAGES: tuple[ModuleType, ...] = (
     figures,
     memory,
     live_memory,
+    patterns,
     search,
     prompt,
     annotate,

@@ -29,8 +29,8 @@ RESULT = "patterns_on_request"
 class OutputScore:
     """How often a description tells what its memory writes from what a matched one writes.
 
-    Of `questions` with two lists each, chance being one half: by the tokens that the values promote,
-    and by those whose probability falls most when the memories are silenced at their triggers.
+    Shares of `questions` with two lists each, so that chance is one half: by the tokens that the
+    values promote, and by those that fall most when the memories are silenced at their triggers.
     """
 
     questions: int
@@ -108,7 +108,7 @@ class PatternFinder:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that was found on request; `records` are the patterns alone, as other results have them."""
+    """All that was found on request; `records` are the patterns as other results have them."""
 
     records: tuple[Pattern, ...]
     findings: tuple[KeyFinding, ...]

@@ -26,6 +26,7 @@ BEFORE = 90  # characters of a prefix in a text
 REST = 20  # characters behind the next token in a text
 BANDS = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # of coefficients, in shares of the largest
 PER_BAND = 3  # examples
+COLOUR = 0.75  # of the ground of a token with the largest coefficient
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ class MemoryPage:
     def __repr__(self) -> str:
         lines = [
             f"{self.address}: {self.frequency}",
+            *([f"TransformerLens: {self.address.hook}"] if self.address.hook else []),
             f"promotes {token_line(self.promoted)}",
             f"suppresses {token_line(self.suppressed)}",
         ]
@@ -267,12 +269,28 @@ class MemoryPage:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(_table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
+        rows = "".join(self._table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
+        hook = (
+            f"<code>{self.address.hook}</code> in TransformerLens<br>" if self.address.hook else ""
+        )
         return (
-            f"<b>{self.address}</b>, {self.frequency}<br>"
+            f"<b>{self.address}</b>, {self.frequency}<br>{hook}"
             f"promotes {escape(token_line(self.promoted))}<br>"
             f"suppresses {escape(token_line(self.suppressed))}"
             f"<table>{rows or '<tr><td>nothing in the corpus fires it</td></tr>'}</table>"
+        )
+
+    def _table_row(self, trigger: Trigger, times: int) -> str:
+        """A trigger as a row: coloured token by token where the study has kept the coefficients."""
+        text, tokens = trigger_text(trigger), self.along(trigger)
+        read = f"{escape(text.before)}<u>{escape(text.last)}</u>"
+        if tokens is not None:
+            largest = max(self.counts.largest, 1e-30)
+            before = [token_html(piece, m / largest) for piece, m in tokens[: trigger.position]]
+            read = "".join([*before[:-1], f"<u>{before[-1]}</u>"])
+        return (
+            f"<tr><td>{trigger.coefficient:.3f}</td><td style='text-align:left'>{read}"
+            f"<b>{escape(text.next)}</b>{escape(text.rest)}{times_text(times)}</td></tr>"
         )
 
 
@@ -286,13 +304,12 @@ def times_text(times: int) -> str:
     return f" ×{times}" if times > 1 else ""
 
 
-def _table_row(trigger: Trigger, times: int) -> str:
-    text = trigger_text(trigger)
-    return (
-        f"<tr><td>{trigger.coefficient:.3f}</td><td style='text-align:left'>"
-        f"{escape(text.before)}<u>{escape(text.last)}</u><b>{escape(text.next)}</b>"
-        f"{escape(text.rest)}{times_text(times)}</td></tr>"
-    )
+def token_html(text: str, share: float) -> str:
+    """A token on a ground that is the darker the larger its share of the largest coefficient."""
+    strength = round(min(max(share, 0.0), 1.0) * COLOUR, 2)
+    if not strength:
+        return escape(text)
+    return f"<span style='background:rgba(238,138,29,{strength})'>{escape(text)}</span>"
 
 
 class MemoryPages(tuple[MemoryPage, ...]):

@@ -21,6 +21,7 @@ PAGES = [
     "/search?by=any&sort=fires",
     "/search?by=dead",
     "/prompt",
+    "/lists",
     "/api",
 ]
 

@@ -31,6 +31,19 @@ class LlmAnswer:
 
 
 @dataclass(frozen=True)
+class Explainer:
+    """A language model that can be asked, and its name."""
+
+    name: str
+    chat: Chat
+
+    @property
+    def annotator(self) -> str:
+        """The name under which its answers stand."""
+        return f"llm:{self.name}"
+
+
+@dataclass(frozen=True)
 class Price:
     """What a million tokens cost, in any one currency."""
 

@@ -1,7 +1,8 @@
 """Does a description of what fires a memory also tell what the memory writes?
 
-The language model that gave the description reads it beside two lists of tokens, one of the memory
-and one of a matched other memory, and says which is the memory's; each pair is asked in both orders.
+The language model that gave the description reads it beside two lists of tokens, one of the
+memory and one of a matched other memory, and says which is the memory's; each pair is asked in
+both orders.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from ffmem.models.generation import Chat, Message
 
 INSTRUCTIONS = """\
 A unit of a language model becomes active on the texts that are described below, and then makes \
-some next words more likely. Two lists of words are given. One is what this unit makes more likely, \
-the other is what another unit does. Say which list belongs to the described unit.
+some next words more likely. Two lists of words are given. One is what this unit makes more \
+likely, the other is what another unit does. Say which list belongs to the described unit.
 
 Answer with one JSON object and nothing else: {"list": "A"} or {"list": "B"}"""
 

@@ -41,6 +41,7 @@ class ShownPage:
         """The page as JSON."""
         return {
             "address": str(self.page.address),
+            "hook": self.page.address.hook,
             "counts": {k: v for k, v in asdict(self.page.counts).items() if v is not None},
             "promoted": [asdict(push) for push in self.page.promoted],
             "suppressed": [asdict(push) for push in self.page.suppressed],
@@ -48,6 +49,10 @@ class ShownPage:
                 asdict(one) | ({"saliency": self.saliency[place]} if place in self.saliency else {})
                 for place, one in enumerate(self.triggers)
             ],
+            "probability": self.page.probability,
+            "uniform": self.page.uniform,
+            "bands": [asdict(band) for band in self.page.bands],
+            "weights": self.page.weights,
         }
 
 
@@ -56,6 +61,7 @@ class ShownPage:
 @click.argument("address")
 @click.option("-n", "--count", type=ANY, default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
+@click.option("--bands", is_flag=True, help="Also weaker examples, by size of the coefficient.")
 @click.option(
     "--saliency",
     "salient",
@@ -85,6 +91,7 @@ def show(  # noqa: PLR0913 - one parameter an option
     address: str,
     count: int,
     sample: bool,
+    bands: bool,
     salient: bool,
     with_key: bool,
     wakes: str | None,
@@ -125,6 +132,8 @@ def show(  # noqa: PLR0913 - one parameter an option
         return
     for one in shown:
         print_page(one, count)
+        if bands:
+            print_bands(one.page)
     for name, fact in keys.items():
         click.echo(f"  {name}: {key_line(fact)}")
 
@@ -171,6 +180,8 @@ def print_page(shown: ShownPage, count: int) -> None:
     console, page = terminal(), shown.page
     console.print(str(page.address), style="bold")
     print_hanging(console, "  ", page.frequency)
+    if page.address.hook:
+        print_hanging(console, "  ", f"{page.address.hook} in TransformerLens, layers from 0")
     print_hanging(console, "  value promotes    ", token_line(page.promoted))
     print_hanging(console, "  value suppresses  ", token_line(page.suppressed))
     if not shown.triggers:
@@ -180,6 +191,20 @@ def print_page(shown: ShownPage, count: int) -> None:
         head = f"{trigger.coefficient:10.3f} {times_text(times):<5}"
         saliency = shown.saliency.get(places[id(trigger)])
         print_hanging(console, head, trigger_line(trigger, saliency))
+
+
+def print_bands(page: MemoryPage) -> None:
+    """Print examples from each band of the coefficient."""
+    console = terminal()
+    for band in page.bands:
+        console.print(
+            f"  {band.low:.0%} to {band.high:.0%} of the largest: {band.sampled} of "
+            f"{len(page.sample)} random prefixes that fire it"
+        )
+        for trigger in band.examples:
+            print_hanging(
+                console, f"{trigger.coefficient:10.3f}       ", trigger_line(trigger, None)
+            )
 
 
 def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.pattern_results import PatternView, answer_patterns, pattern_results
+from ffmem.explorer.queries.patterns import FindingView, finding_views
 from ffmem.explorer.queries.trigger_agreement import Agreement, agreement_table
 from ffmem.store.lookup import TokenPush
 from ffmem.store.memory_page import MemoryPage, memory_page
@@ -102,6 +102,8 @@ class MemoryView:
     uniform: float  # the probability of every token where a value says nothing
     sampled: int  # random prefixes among those that fire it
     bands: tuple[BandView, ...]
+    findings: tuple[FindingView, ...]  # what patterns on request are worth
+    explainer: str | None  # the language model that can be asked for patterns
     weights: dict[str, float | str]  # of its keys and values in numbers, where analysed
 
 
@@ -139,17 +141,15 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         uniform=page.uniform,
         sampled=len(page.sample),
         bands=band_views(page),
-        weights={
-            name: value
-            for name, value in page.weights.items()
-            if isinstance(value, str) or math.isfinite(value)
-        },
+        findings=finding_views(store, str(cell)),
+        explainer=None if explored.explainer is None else explored.explainer.name,
+        weights=page.weights,
     )
 
 
 def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
     """Patterns that analyses have left, and those that people have given on pages or sheets."""
-    found = pattern_results(explored.store.folder).of(address)
+    found = without_repeats(pattern_results(explored.store.folder).of(address))
     if not explored.has_annotations:
         return found
     scan = explored.store.manifest.key.digest
@@ -161,6 +161,11 @@ def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, 
         if (pattern.annotator, pattern.description) not in known
     ]
     return tuple(sorted([*found, *said], key=lambda pattern: -pattern.covered))
+
+
+def without_repeats(patterns: Sequence[PatternView]) -> tuple[PatternView, ...]:
+    """Each annotator's patterns once, though several results may have them."""
+    return tuple({(one.annotator, one.description): one for one in patterns}.values())
 
 
 def token_views(page: MemoryPage, pushes: Sequence[TokenPush]) -> tuple[TokenView, ...]:
