@@ -68,7 +68,7 @@ def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
             '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect width="{size:.1f}" height="1"/></svg>'
             f'<span class="n">{token.logit:+.3f}</span>'
-            f'<span class="n soft">×{short_number(token.times_uniform)}</span></li>'
+            f'<span class="n soft">×{token.times_uniform:.2f}</span></li>'
         )
     return Markup("\n".join(lines))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -101,20 +102,39 @@ def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band
     """The random sample and the weaker triggers by size of the coefficient, strongest first."""
     if largest <= 0:
         return ()
-    shares = [one.coefficients / largest for one in (sample, triggers)]
-    shares[1] = shares[1][TRIGGERS_SHOWN:]
-    found = []
-    for high, low in zip(BANDS, BANDS[1:], strict=False):
-        inside = [np.flatnonzero((one > low) & ((one <= high) | (high == 1.0))) for one in shares]
-        few = spread_out(inside[0], PER_BAND)
-        more = spread_out(inside[1], PER_BAND - len(few))
-        examples = [sample[place] for place in few]
-        read = {(one.sentence, one.position) for one in examples}
-        others = [triggers[TRIGGERS_SHOWN + place] for place in more]
-        examples += [one for one in others if (one.sentence, one.position) not in read]
-        examples.sort(key=lambda one: -one.coefficient)
-        found.append(Band(low, high, len(inside[0]), tuple(examples)))
-    return tuple(found)
+    random, further = (
+        sample.coefficients / largest,
+        triggers.coefficients[TRIGGERS_SHOWN:] / largest,
+    )
+    edges = list(zip(BANDS[1:], BANDS, strict=False))
+    inside = [np.flatnonzero(in_band(random, *edge)) for edge in edges]
+    few = [spread_out(places, PER_BAND) for places in inside]
+    more = [
+        spread_out(np.flatnonzero(in_band(further, *edge)), PER_BAND - len(places))
+        for edge, places in zip(edges, few, strict=True)
+    ]
+    sampled = iter(sample.at([place for places in few for place in places]))
+    others = iter(triggers.at([TRIGGERS_SHOWN + place for places in more for place in places]))
+    return tuple(
+        Band(
+            low,
+            high,
+            len(places),
+            distinct_places([*islice(sampled, len(a)), *islice(others, len(b))]),
+        )
+        for (low, high), places, a, b in zip(edges, inside, few, more, strict=True)
+    )
+
+
+def in_band(shares: NDArray[np.float32], low: float, high: float) -> NDArray[np.bool_]:
+    """Which shares of the largest lie in a band; rounding takes none out of the highest."""
+    return (shares > low) & ((shares <= high) | (high == 1.0))
+
+
+def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
+    """Triggers without repeats, strongest first."""
+    found = {(one.sentence, one.position): one for one in triggers}
+    return tuple(sorted(found.values(), key=lambda one: -one.coefficient))
 
 
 def spread_out(places: NDArray[Any], most: int) -> list[int]:
