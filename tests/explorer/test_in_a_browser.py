@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 import uvicorn
 
@@ -39,7 +39,6 @@ def opened(
     found = replace(found, database=database)
     sheets = draw_sheets(study, keys=2)
     found.annotations.add_sheets(sheets)
-    asyncio.run(found.live.ask(lambda model: model.name))  # it is loaded, so texts are coloured
     for sheet in sheets[:6]:
         found.annotations.answer(sheet, "ana", [])
         found.annotations.answer(sheet, "ben", [])
@@ -63,7 +62,9 @@ def serving(context: StudyContext) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def address(opened: StudyContext) -> Iterator[str]:
+    """A server whose model is loaded, so that texts are coloured."""
     with serving(opened) as found:
+        httpx.get(f"{found}/api/memories/L2.7/coefficients?load=true", timeout=LONGEST)
         yield found
 
 
