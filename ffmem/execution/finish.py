@@ -21,6 +21,7 @@ from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_writer import (
     write_endings,
+    write_histograms,
     write_sentences,
     write_state,
     write_table,
@@ -47,6 +48,12 @@ def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) 
     state = found.state
     files = {
         **write_state(folder, state),
+        **write_histograms(
+            folder,
+            state,
+            {number: model.layer(number).activation for number in state},
+            found.settings.signed,
+        ),
         **write_sentences(folder, found.kept),
         **write_endings(folder, state, found.kept),
         **write_vocabulary(folder, [model.token_text(token) for token in range(model.vocab_size)]),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.corpus.places import POSITIONS
 from ffmem.errors import ScanError
-from ffmem.scan.hashing import mix_bits, prefix_hashes, small_sentences
+from ffmem.scan.hashing import census_factors, mix_bits, prefix_hashes, small_sentences
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.sample import place_priorities
 
@@ -56,8 +56,10 @@ class Rows:
 
     `places` [b] are those of the first of them, so the i-th has places + i; `priorities` [b]
     (int32) the smallest that anything of the row has in the sample; `groups` [b, most] what each
-    prefix counts as the same with, where there is a dedupe. All on one device. Rows of experts
-    have a `routing` that says where their prefixes are and what they count as the same with.
+    prefix counts as the same with, where there is a dedupe. `census` [n] are the rows whose
+    coefficients are counted in bins and `factors` [n] how many sentences each stands for there.
+    All on one device. Rows of experts have a `routing` that says where their prefixes are and what
+    they count as the same with.
     """
 
     first: int
@@ -65,6 +67,8 @@ class Rows:
     places: Tensor
     priorities: Tensor
     groups: Tensor | None
+    census: Tensor
+    factors: Tensor
     routing: Routing | None = None
 
     @classmethod
@@ -86,7 +90,10 @@ class Rows:
         if settings.dedupe != "none":
             groups = _groups(batch, settings, shortest, int(counts.max()) if len(counts) else 0)
         smallest = _smallest_priorities(places, counts, settings)
-        return cls(shortest - 1 + batch.bos, counts, places, smallest, groups)
+        factors = census_factors(sentences).where(counts > 0, 0)
+        census = factors.nonzero()[:, 0]
+        first = shortest - 1 + batch.bos
+        return cls(first, counts, places, smallest, groups, census, factors[census])
 
     def __len__(self) -> int:
         return self.counts.shape[0]
@@ -134,18 +141,16 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on another device, without waiting for the copy."""
-        fields = (self.counts, self.places, self.priorities, self.groups)
-        counts, places, smallest, groups = (_send(field, device) for field in fields)
-        assert counts is not None
-        assert places is not None
-        assert smallest is not None
-        moved = Rows(self.first, counts, places, smallest, groups)
+        fields = (self.counts, self.places, self.priorities, self.census, self.factors)
+        counts, places, smallest, census, factors = (_send(field, device) for field in fields)
+        groups = None if self.groups is None else _send(self.groups, device)
+        moved = Rows(self.first, counts, places, smallest, groups, census, factors)
         moved.__dict__["columns"] = self.columns  # known already; asking the device would wait
         return moved
 
 
-def _send(field: Tensor | None, device: torch.device) -> Tensor | None:
-    if field is None or device.type == "cpu":
+def _send(field: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cpu":
         return field
     return field.pin_memory().to(device, non_blocking=True)
 

@@ -149,6 +149,8 @@ class LayerScan:
         tallies = Tallies(
             self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
         )
+        if self._histogram is not None:
+            tallies = replace(tallies, histogram=self._histogram.clone())
         if self._routed is not None and self._weights is not None:
             tallies = replace(tallies, routed=self._routed, weights=self._weights)
         return LayerState(self._triggers, tallies, self._sample)
@@ -158,6 +160,8 @@ class LayerScan:
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
+        histogram = state.tallies.histogram
+        self._histogram = None if histogram is None else histogram.clone()
         self._bars = Thresholds.of(self._triggers, self._sample)
 
     @property
@@ -184,6 +188,9 @@ class LayerScan:
             cells = self._cells(sign, span)
             self._fires[cells] += swept.found.fires
             self._totals[cells] += (swept.found.sums / UNIT).round_().long()
+            if self._histogram is not None:
+                sweeper = self._shared.sweeper(span[2], self.device)
+                sweeper.count_bins(m, rows, sign, self._histogram[cells])
             self._collect(swept, span)
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
@@ -209,6 +216,8 @@ class LayerScan:
         if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
             self._fold()
         launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), self._redo)
+        if self._histogram is not None:
+            kernel.count_bins(m, rows, self._histogram)
         self._shared.enqueue(launch)
 
     def _redo(self, m: Tensor, rows: Rows) -> None:

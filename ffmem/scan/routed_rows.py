@@ -28,4 +28,11 @@ def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
         groups[lines] = rows.groups[row, column]
     starts = lines[first]
     routing = Routing(starts, expert[first], places, groups, lines)
-    return Rows(0, counts, places[starts], rows.priorities[row[first]], None, routing)
+    factors = torch.zeros_like(rows.places)
+    factors[rows.census] = rows.factors
+    factors = factors[row[first]]
+    census = factors.nonzero()[:, 0]
+    priorities = rows.priorities[row[first]]
+    return Rows(
+        0, counts, places[starts], priorities, None, census, factors[census], routing=routing
+    )

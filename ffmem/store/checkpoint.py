@@ -109,6 +109,7 @@ def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
         "largest": layer.tallies.largest,
         "routed": layer.tallies.routed,
         "weights": layer.tallies.weights,
+        "histogram": layer.tallies.histogram,
         "sample.coefficients": layer.sample.coefficients,
         "sample.places": layer.sample.places,
         "sample.priorities": layer.sample.priorities,
@@ -179,6 +180,7 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
             *counts,
             routed=tensors.get(f"{number}.routed"),
             weights=tensors.get(f"{number}.weights"),
+            histogram=tensors.get(f"{number}.histogram"),
         ),
         Sample(part("sample.coefficients"), part("sample.places"), part("sample.priorities")),
     )

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.errors import StoreError
+from ffmem.errors import AddressError, StoreError
 from ffmem.locations import fetch_folder, is_remote, location
-from ffmem.scan.settings import UNIT
+from ffmem.scan.histograms import Histogram, cell_histogram
+from ffmem.scan.settings import ALL, UNIT
 from ffmem.store.cells import Cells, sign_factor
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, read_manifest
@@ -139,6 +140,32 @@ class ScanStore:
             / prefixes
             for memory in memories
         ]
+
+    def has(self, name: str) -> bool:
+        """Whether the scan left an array that not every scan has."""
+        return self.folder.name(self.folder.array(name)) in self.manifest.files
+
+    def histogram(self, cell: Address) -> Histogram | None:
+        """How a cell's coefficients are spread; None for a scan of an earlier version."""
+        if not self.has("histogram"):
+            return None
+        if len(self.cells.resolve(cell)) > 1:
+            raise AddressError(f"{cell} is two cells; write {cell}+ or {cell}-")
+        row = self.cells.row(cell)
+        every = self.manifest.counts["sentences"] <= ALL
+        with contradictions(self, "tally"):
+            return cell_histogram(
+                self.array("histogram")[row].astype(np.int64),
+                int(self.array("fires")[row]),
+                self.triggers(cell).coefficients,
+                every,
+            )
+
+    def threshold(self, layer: int) -> float:
+        """The coefficient above which a layer's cells fire: 0 where it is its sign alone."""
+        if not self.has("thresholds"):
+            return 0.0
+        return float(self.array("thresholds")[list(self.memories).index(layer)])
 
     def expert_counts(self, cell: Address) -> ExpertCounts | None:
         """The counts of a cell's expert; None in a dense layer and in a shared expert."""
