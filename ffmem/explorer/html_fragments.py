@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from ffmem.explorer.queries.memory import Bar, TokenView, TriggerView
+from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question
 from ffmem.store.weight_columns import NUMBERS
 
@@ -142,6 +142,51 @@ def bars(distribution: Sequence[Bar]) -> Markup:
         f'aria-label="Distribution of coefficients from 0 to {end}">{boxes}'
         f'<text x="0" y="{below}">0</text>'
         f'<text x="{WIDTH}" y="{below}" text-anchor="end">{end}</text></svg>'
+    )
+
+
+LEFT, PLOT, HIGH, LOW = 46, 374, 130, 34  # pixels: axis, bars, their height, the labels below
+
+
+def histogram(found: HistogramView) -> Markup:
+    """Coefficients in powers of two, counts on a logarithmic scale; told in words too."""
+    powers = max(math.ceil(math.log10(max(found.counts))), 1)
+    step = PLOT / len(found.counts)
+
+    def height(count: int) -> float:
+        return HIGH * (math.log10(count) + 0.15) / (powers + 0.15) if count else 0.0
+
+    lines = "".join(
+        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{HIGH - height(10**power):.1f}" '
+        f'y2="{HIGH - height(10**power):.1f}"/>'
+        f'<text x="{LEFT - 5}" y="{HIGH - height(10**power) + 4:.1f}" text-anchor="end">'
+        f"{10**power:,}</text>"
+        for power in range(powers + 1)
+    )
+    boxes = "".join(
+        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - height(count):.1f}" '
+        f'width="{step - 2:.1f}" height="{height(count):.1f}"><title>{short_number(low)} to '
+        f"{short_number(high)}: {count:,}</title></rect>"
+        for place, (low, high, count) in enumerate(
+            zip(found.edges, found.edges[1:], found.counts, strict=False)
+        )
+    )
+    last = len(found.counts)
+    labels = "".join(
+        f'<text x="{LEFT + place * step:.1f}" y="{HIGH + 15}" text-anchor="middle">'
+        f"{short_number(found.edges[place])}</text>"
+        for place in range(last + 1)
+        if (last - place) % 2 == 0
+    )
+    said = "; ".join(
+        f"up to {short_number(high)}: {count:,}"
+        for high, count in zip(found.edges[1:], found.counts, strict=False)
+    )
+    return Markup(  # numbers only, so that nothing needs escaping
+        f'<svg class="bars histogram" viewBox="0 0 {LEFT + PLOT + 24} {HIGH + LOW}" role="img" '
+        f'aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
+        f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
+        "</svg>"
     )
 
 

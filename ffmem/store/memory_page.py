@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
+from ffmem.scan.histograms import Histogram
 from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts, ScanStore
@@ -220,6 +221,11 @@ class MemoryPage:
     def uniform(self) -> float:
         """The probability that a value which says nothing gives to every token."""
         return 1 / max(self.vocabulary, 1)
+
+    @property
+    def histogram(self) -> Histogram | None:
+        """How its coefficients are spread, in powers of two; None for an older scan."""
+        return self.store.histogram(self.address)
 
     @property
     def bands(self) -> tuple[Band, ...]:

@@ -145,3 +145,12 @@ def test_an_address_has_the_name_of_its_activation_elsewhere() -> None:
     assert Address.parse("L12.691").hook == "blocks.11.mlp.hook_post[..., 691]"
     assert Address.parse("L12.691-").hook == "blocks.11.mlp.hook_post[..., 691]"
     assert Address.parse("L12.E3.691").hook is None
+
+
+def test_a_page_carries_the_histogram_of_the_scan(store: ScanStore) -> None:
+    page = memory_page(MemoryIndex.at_once(store), store.cells.address(5))
+    found = page.histogram
+    assert found == store.histogram(page.address)
+    assert found is not None
+    assert found.edges[-1] == pytest.approx(page.counts.largest)
+    assert found.total == page.counts.fires

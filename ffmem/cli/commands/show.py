@@ -49,6 +49,7 @@ class ShownPage:
                 asdict(one) | ({"saliency": self.saliency[place]} if place in self.saliency else {})
                 for place, one in enumerate(self.triggers)
             ],
+            "histogram": asdict(histogram) if (histogram := self.page.histogram) else None,
             "probability": self.page.probability,
             "uniform": self.page.uniform,
             "bands": [asdict(band) for band in self.page.bands],

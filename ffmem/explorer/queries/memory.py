@@ -76,6 +76,18 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class HistogramView:
+    """How many prefixes have a coefficient above an edge, up to the next; the last is the largest.
+
+    They are `exact`, or estimated from a part of the sentences.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    exact: bool
+
+
+@dataclass(frozen=True)
 class MemoryView:
     """One cell: a memory, or one sign of a gated memory."""
 
@@ -92,7 +104,8 @@ class MemoryView:
     suppressed: tuple[TokenView, ...]
     triggers: tuple[TriggerView, ...]
     stored_triggers: int
-    distribution: tuple[Bar, ...]
+    histogram: HistogramView | None  # None for a scan of an earlier version, or a dead memory
+    distribution: tuple[Bar, ...]  # of the random sample
     agreement: Agreement | None
     patterns: tuple[PatternView, ...]
     previous: str | None
@@ -131,6 +144,7 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         suppressed=token_views(page, page.suppressed),
         triggers=trigger_views(page, page.triggers[:shown]),
         stored_triggers=len(page.triggers),
+        histogram=histogram_view(page),
         distribution=distribution(page.sample.coefficients),
         agreement=None if known is None else known.of(row),
         patterns=memory_patterns(explored, str(cell)),
@@ -208,6 +222,12 @@ def band_views(page: MemoryPage) -> tuple[BandView, ...]:
         )
         for band in page.bands
     )
+
+
+def histogram_view(page: MemoryPage) -> HistogramView | None:
+    """The histogram of a memory that fires."""
+    found = page.histogram
+    return HistogramView(found.edges, found.counts, found.exact) if found and found.counts else None
 
 
 def distribution(coefficients: NDArray[np.float32]) -> tuple[Bar, ...]:

@@ -9,7 +9,8 @@ async function watch(job, said, bar) {
   while (now.state === "waiting" || now.state === "running") {
     bar.hidden = false;
     bar.value = now.share;
-    said.textContent = now.state === "waiting" ? "Waiting for other searches …" : `${now.doing || "Looking"} …`;
+    const far = now.keys > 1 && now.done ? `${now.done} of ${now.keys} memories` : now.doing || "looking";
+    said.textContent = now.state === "waiting" ? "Waiting for other searches …" : `${far} …`;
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
     now = await ask(`/api/jobs/${now.number}`);
   }
@@ -26,7 +27,7 @@ for (const button of place?.querySelectorAll("button") ?? []) {
     try {
       const done = await watch(await ask(base + button.dataset.path, { method: "POST" }), said, bar);
       if (place.dataset.stay === undefined) location.reload();
-      said.textContent = `${done.patterns} patterns in ${done.done} memories; search by pattern to see them.`;
+      said.textContent = `${done.patterns} patterns found in ${done.done} memories; their pages and the search by pattern show them.`;
     } catch (error) {
       bar.hidden = true;
       said.classList.add("wrong");
