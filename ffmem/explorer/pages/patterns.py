@@ -13,7 +13,7 @@ from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.pages.search import Asked, find_memories
 from ffmem.explorer.pattern_jobs import PatternJob
 from ffmem.explorer.queries.memory import cell_of
-from ffmem.explorer.queries.patterns import explanation_by_llm, first_cells_of
+from ffmem.explorer.queries.pattern_results import explanation_by_llm, first_cells_of
 
 router = APIRouter(prefix="/api", tags=["patterns"])
 MOST_KEYS = 500  # of one search; a key takes about a second

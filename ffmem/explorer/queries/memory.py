@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.pattern_results import PatternView, answer_patterns, pattern_results
-from ffmem.explorer.queries.patterns import FindingView, finding_views
+from ffmem.explorer.queries.pattern_results import (
+    FindingView,
+    PatternView,
+    answer_patterns,
+    finding_views,
+    pattern_results,
+)
 from ffmem.explorer.queries.trigger_agreement import Agreement, agreement_table
 from ffmem.store.lookup import TokenPush
 from ffmem.store.memory_page import MemoryPage, memory_page
