@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.annotations.llm.annotator import Explainer, chosen_list, share_right
+from ffmem.errors import FfmemError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.explorer.queries.pattern_results import matched_memories
@@ -168,3 +169,14 @@ def test_matched_memories_fire_most_nearly_as_often(context: StudyContext) -> No
     apart = sorted(abs(fires[cell] - fires[key]) for cell in fires if cell != key and fires[cell])
     # The measure is the ratio of rates, so allow the neighbours of the third nearest.
     assert all(abs(fires[cell] - fires[key]) <= apart[5] for cell in others)
+
+
+def test_the_command_line_names_the_language_model() -> None:
+    from ffmem.cli.commands.explore import load_explainer
+
+    assert load_explainer(None, None, "KEY") is None
+    with pytest.raises(FfmemError, match="needs --llm"):
+        load_explainer(None, "http://127.0.0.1:1/v1", "KEY")
+    found = load_explainer("toy", "http://127.0.0.1:1/v1", "KEY")
+    assert found is not None
+    assert found.annotator == "llm:toy"
