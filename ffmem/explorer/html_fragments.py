@@ -148,8 +148,11 @@ def bars(distribution: Sequence[Bar]) -> Markup:
 LEFT, PLOT, HIGH, LOW = 46, 374, 130, 34  # pixels: axis, bars, their height, the labels below
 
 
-def histogram(found: HistogramView) -> Markup:
-    """Coefficients in powers of two, counts on a logarithmic scale; told in words too."""
+def histogram(found: HistogramView, threshold: float | None) -> Markup:
+    """Coefficients in powers of two, counts on a logarithmic scale; told in words too.
+
+    Where firing has a threshold, which is a power of two as well, a line stands there.
+    """
     powers = max(math.ceil(math.log10(max(found.counts))), 1)
     step = PLOT / len(found.counts)
 
@@ -178,6 +181,9 @@ def histogram(found: HistogramView) -> Markup:
         for place in range(last + 1)
         if (last - place) % 2 == 0
     )
+    if threshold in found.edges:
+        at = LEFT + found.edges.index(threshold) * step
+        lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
     said = "; ".join(
         f"up to {short_number(high)}: {count:,}"
         for high, count in zip(found.edges[1:], found.counts, strict=False)

@@ -48,6 +48,7 @@ class Routing:
     places: Tensor  # [line]
     groups: Tensor | None  # [line]
     admissible: Tensor  # the lines of all rows, in order
+    weights: Tensor  # [line], float16: the router's
 
 
 @dataclass(frozen=True)

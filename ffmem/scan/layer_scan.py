@@ -128,6 +128,7 @@ class LayerScan:
         rows = self._shared.rows(batch, self.device)
         if not rows.prefixes:
             return
+        self._triggers = self._triggers.with_weights()
         width = batch.tokens.shape[1]
         lines = routed_rows(rows, routed, width)
         size = routed.coefficients.shape[1]
@@ -156,7 +157,8 @@ class LayerScan:
         return LayerState(self._triggers, tallies, self._sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers, self._sample = state.triggers, state.sample
+        self._triggers: Triggers = state.triggers
+        self._sample = state.sample
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
@@ -205,7 +207,13 @@ class LayerScan:
         sweeper = self._shared.sweeper(span[2], self.device)
         found = candidates(swept, self.settings, sweeper)
         if found is not None:
-            self._loose.append(found)
+            self._loose.append(replace(found, weights=self._weights_of(found)))
+
+    def _weights_of(self, found: Candidates) -> Tensor | None:
+        """The router's weights of candidates, if the triggers have any: 0 in shared experts."""
+        if self._triggers.weights is None or found.weights is not None:
+            return None if self._triggers.weights is None else found.weights
+        return torch.zeros_like(found.coefficients, dtype=torch.float16)
 
     def _cells(self, sign: int, span: _Span) -> slice:
         first = span[0] if sign > 0 else self.memories + span[0]

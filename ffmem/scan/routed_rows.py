@@ -27,7 +27,8 @@ def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
         groups = torch.zeros_like(places)
         groups[lines] = rows.groups[row, column]
     starts = lines[first]
-    routing = Routing(starts, expert[first], places, groups, lines)
+    weights = routed.weights.to(torch.float16)
+    routing = Routing(starts, expert[first], places, groups, lines, weights)
     factors = torch.zeros_like(rows.places)
     factors[rows.census] = rows.factors
     factors = factors[row[first]]

@@ -104,6 +104,7 @@ def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
         "coefficients": layer.triggers.coefficients,
         "places": layer.triggers.places,
         "groups": layer.triggers.groups,
+        "router": layer.triggers.weights,
         "fires": layer.tallies.fires,
         "totals": layer.tallies.totals,
         "largest": layer.tallies.largest,
@@ -172,7 +173,12 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
         return tensors[f"{number}.{name}"]
 
     return LayerState(
-        Triggers(part("coefficients"), part("places"), tensors.get(f"{number}.groups")),
+        Triggers(
+            part("coefficients"),
+            part("places"),
+            tensors.get(f"{number}.groups"),
+            tensors.get(f"{number}.router"),
+        ),
         Tallies(
             part("fires"),
             part("totals"),

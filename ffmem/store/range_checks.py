@@ -105,10 +105,12 @@ def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
 def optional_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     """The same of arrays that scans of earlier versions do not have."""
     cells = store.cells.count
+    mixed = len(store.cells.signs) * sum(store.memories[layer] for layer in store.cells.mixtures)
     shapes = {
         "histogram": ((cells, COLUMNS), integer_type(store, "histogram")),
         "firing": ((cells,), integer_type(store, "firing")),
         "thresholds": ((len(store.memories),), "<f4"),
+        "trigger_weights": ((mixed, store.manifest.key.settings["top"]), "<f2"),
     }
     return {name: shape for name, shape in shapes.items() if store.has(name)}
 

@@ -46,6 +46,10 @@ def write_state(folder: StudyFolder, state: ScanState) -> Files:
         mixtures = [tensor.cpu().numpy() for tensor in experts if tensor is not None]
         if mixtures:
             files |= write_array(folder, f"expert_{name}", np.concatenate(mixtures))
+    weights = [layer.triggers.weights for layer in layers if layer.tallies.routed is not None]
+    there = [one.cpu().numpy() for one in weights if one is not None]
+    if there and len(there) == len(weights):  # an earlier version may have begun the scan
+        files |= write_array(folder, "trigger_weights", np.concatenate(there))
     return files
 
 

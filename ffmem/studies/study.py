@@ -148,23 +148,25 @@ class Study:
     def memories(self, tokens: int = 5) -> pandas.DataFrame:
         """All memories as a data frame, a row each; in a gated model a row for each sign.
 
-        Columns: address, layer, index, sign, fires (prefixes that fire it), mean (of its positive
-        coefficients), largest, and top_tokens: the first tokens that its value promotes.
+        Columns: address, layer, index, sign, fires (prefixes that fire it), positive (prefixes with
+        a coefficient above 0), mean (of those), largest, and top_tokens: the first tokens that its
+        value promotes.
         """
         pandas = import_pandas()
         store, words = self.store, self.search.words
         pushes = all_pushes(store, "promoted")
         order = pushes.rows.argsort()
         cells = store.cells.addresses(pushes.rows[order])
-        fires = store.array("fires").astype("int64")
+        positive = store.array("fires").astype("int64")
         return pandas.DataFrame(
             {
                 "address": [str(cell) for cell in cells],
                 "layer": [cell.layer for cell in cells],
                 "index": [cell.index for cell in cells],
                 "sign": [cell.sign for cell in cells],
-                "fires": fires,
-                "mean": store.array("totals") * UNIT / fires.clip(min=1),
+                "fires": store.fires.astype("int64"),
+                "positive": positive,
+                "mean": store.array("totals") * UNIT / positive.clip(min=1),
                 "largest": store.array("largest"),
                 "top_tokens": [
                     [words[token] for token in row[:tokens]]

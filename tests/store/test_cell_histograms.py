@@ -29,7 +29,10 @@ from ffmem.scan.histograms import (
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
 from ffmem.scan.state.tallies import Tallies
 from ffmem.scan.state.triggers import Triggers
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.weight_columns import Condition
 from tests.execution.small_scans import plan_for, sentences
 
 
@@ -76,6 +79,25 @@ def test_a_layer_fires_above_a_tenth_or_so_of_its_large_coefficients(whole: Scan
         smallest_large = np.sort(every.ravel())[-int(np.ceil(pairs / 1000))]
         assert bar < smallest_large / 8 <= 2 * bar
         assert np.array_equal(whole.array("firing")[rows], (every > bar).sum(1))
+
+
+def test_one_count_is_shown_everywhere(whole: ScanStore) -> None:
+    index, bars = MemoryIndex.at_once(whole), {n: whole.threshold(n) for n in whole.memories}
+    column, positive = index.statistic("fires"), index.statistic("positive")
+    assert np.array_equal(column, whole.fires)
+    assert np.array_equal(positive, whole.array("fires"))
+    condition = Condition.parse("fires<40")
+    assert np.array_equal(index.where([condition]), column < 40)
+    for cell in whole.cells.addresses(range(3, whole.cells.count, 11)):
+        page, every = memory_page(index, cell), whole.triggers(cell).coefficients
+        assert page.counts.fires == int((every > bars[cell.layer]).sum())
+        assert f"fires on {page.counts.fires:,} of" in page.frequency
+        if bars[cell.layer]:
+            assert page.counts.positive == len(every)
+            assert f"a coefficient above {page.counts.threshold:.3g}, above 0" in page.frequency
+        else:
+            assert page.counts.positive is page.counts.threshold is None
+            assert "to fire is" not in page.frequency
 
 
 def test_only_an_activation_with_true_zeros_has_no_threshold(whole: ScanStore) -> None:

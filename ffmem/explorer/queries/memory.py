@@ -123,6 +123,8 @@ class MemoryView:
     findings: tuple[FindingView, ...]  # what patterns on request are worth
     explainer: str | None  # the language model that can be asked for patterns
     weights: dict[str, float | str]  # of its keys and values in numbers, where analysed
+    threshold: float | None = None  # the coefficient above which it fires, where that is not 0
+    positive: int | None = None  # how often its coefficient is above 0, where that is more often
 
 
 def cell_of(explored: StudyContext, address: str) -> Address:
@@ -163,6 +165,8 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         findings=finding_views(store, str(cell)),
         explainer=None if explored.explainer is None else explored.explainer.name,
         weights=page.weights,
+        threshold=counts.threshold,
+        positive=counts.positive,
     )
 
 
