@@ -70,6 +70,15 @@ class Address:
         sign: Sign = "+" if match[4] == "+" else "-" if match[4] == "-" else ""
         return cls(int(match[1]), int(match[3]), sign, _number(match[2] or ""))
 
+    @classmethod
+    def guess(cls, text: str) -> Address | None:
+        """The address that a person means, also by `l7.1034` or `7.1034`; None where it is none."""
+        word = text.strip().upper()
+        try:
+            return cls.parse(word if word.startswith("L") else f"L{word}")
+        except AddressError:
+            return None
+
 
 def _number(part: str) -> str:
     """The name of a part without zeros in front of its number."""

@@ -42,6 +42,15 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class MemoryEffect:
+    """One memory silenced at its triggers: the mean divergence in nats, and that of its control."""
+
+    address: Address
+    kl: float
+    other_kl: float
+
+
+@dataclass(frozen=True)
 class LayerCausal:
     """One layer's sampled memories.
 
@@ -64,6 +73,7 @@ class LayerCausal:
     forced: Effect
     unrelated: Effect
     other_strength: float = float("nan")
+    by_memory: tuple[MemoryEffect, ...] = ()  # older results have none
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,7 @@ def layer_causal(
     random = random_places(cells, sample, size.unrelated, generator)
     largest = [float(store.array("largest")[store.cells.row(cell)]) for cell in cells]
 
+    moved: list[Tensor] = []  # of each change in turn, by place
     plain = {id(p): next_log_probabilities(model, p.prefixes) for p in (at_triggers, elsewhere)}
 
     def effect(places: _Places, edits: Sequence[Edit], everywhere: bool = False) -> Effect:
@@ -138,6 +149,7 @@ def layer_causal(
         if before is None:
             before = next_log_probabilities(model, places.prefixes)
         after = next_log_probabilities(model, places.prefixes, edits, everywhere)
+        moved.append(divergences(before, after))
         return effect_of(before, after, places, (tops, generator))
 
     def silence(places: _Places) -> list[Edit]:
@@ -156,7 +168,24 @@ def layer_causal(
         forced=effect(elsewhere, force),
         unrelated=effect(random, silence(random), everywhere=True),
         other_strength=ratio,
+        by_memory=memory_effects(cells, at_triggers, *moved[:2]),
     )
+
+
+def memory_effects(
+    cells: Sequence[Address], places: _Places, silenced: Tensor, other: Tensor
+) -> tuple[MemoryEffect, ...]:
+    """The mean divergence over each memory's triggers, its own and that of the other memory."""
+    return tuple(
+        MemoryEffect(cells[owner], float(silenced[own].mean()), float(other[own].mean()))
+        for owner in places.owners.unique().tolist()
+        for own in [places.owners == owner]
+    )
+
+
+def divergences(before: Tensor, after: Tensor) -> Tensor:
+    """KL(before || after) of each row of log-probabilities, in nats."""
+    return (before.exp() * (before - after)).sum(dim=1).clamp(min=0)
 
 
 def random_live_cells(
@@ -274,7 +303,7 @@ def effect_of(
     known = places.following >= 0
     token = places.following.clamp(min=0)[:, None]
     gained = (after.gather(1, token).exp() - before.gather(1, token).exp()).squeeze(1)
-    kl = (before.exp() * (before - after)).sum(dim=1).clamp(min=0)
+    kl = divergences(before, after)
 
     def over_memories(numbers: Tensor, rows: Tensor) -> Interval:
         owners = places.owners[rows]

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import Depends, Request
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -17,11 +18,14 @@ from ffmem.annotations.llm.annotator import Explainer
 from ffmem.explorer.live_model import LiveModel
 from ffmem.explorer.pattern_jobs import PatternJobs
 from ffmem.explorer.queries.trigger_agreement import agreement_table
+from ffmem.patterns.related_words import RelatedWords, open_related_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.weight_columns import weight_row
 from ffmem.studies.study import Study, open_study
+
+NO_WORDS = RelatedWords((), np.zeros((0, 1), np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +37,7 @@ class StudyContext:
     live: LiveModel
     database: str | None = None  # of annotations; None is a file in the study's folder
     others: tuple[Study, ...] = ()  # to compare with
+    related: RelatedWords = NO_WORDS
     explainer: Explainer | None = None  # a language model that names patterns
     firing: dict[str, Matches] = field(default_factory=dict, repr=False)  # on phrases asked before
 
@@ -86,7 +91,8 @@ def open_context(
     agreement_table(study.store.folder, study.store.cells.count)
     stored_coefficients(study.store)
     weight_row(study.store, 0)
-    return StudyContext(study, lookup, LiveModel(study.store, model), database, beside)
+    live, related = LiveModel(study.store, model), open_related_words(study.store, watch)
+    return StudyContext(study, lookup, live, database, beside, related)
 
 
 async def study_context(request: Request) -> StudyContext:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question
+from ffmem.store.memory_page import Evidence
 from ffmem.store.weight_columns import NUMBERS
 
 
@@ -85,18 +86,51 @@ def hit_rows(found: Answer) -> Markup:
     return Markup("\n".join(_hit_row(hit, sorted_by_weight) for hit in found.hits))
 
 
+MARKS = {"": "{}", "word": "<mark>{}</mark>"}  # others are spans of a class
+
+
+def evidence_text(found: Evidence) -> Markup:
+    """A trigger with what was looked for, its last token and the next one marked."""
+    return Markup(
+        "<bdi>"
+        + "".join(
+            MARKS.get(one.mark, f'<span class="{one.mark}">{{}}</span>').format(escape(one.text))
+            for one in found.pieces
+        )
+        + "</bdi>"
+    )
+
+
+def _why(hit: Hit) -> str:
+    """What a memory was found by, below the tokens that it promotes."""
+    parts = []
+    if hit.pattern is not None:
+        parts.append(f'<span class="found">{escape(hit.pattern)}</span>')
+    if hit.evidence is not None:
+        parts.append(evidence_text(hit.evidence))
+    return f'<p class="why">{" ".join(parts)}</p>' if parts else ""
+
+
+def _score_cells(hit: Hit) -> str:
+    if hit.score is None:
+        return ""
+    if hit.logit is None:
+        return f'<td class="n">{short_number(hit.score)}</td>'
+    return f'<td class="n">{hit.score + 1:.0f}</td><td class="n">{hit.logit:+.2f}</td>'
+
+
 def _hit_row(hit: Hit, with_weight: bool) -> str:
     tokens = "".join(f'<span class="token">{_token_text(text)}</span>' for text in hit.promotes)
-    score = "" if hit.score is None else f'<td class="n">{short_number(hit.score)}</td>'
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
     kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
     weight = f'<td class="n">{short_number(hit.weight or 0.0)}</td>' if with_weight else ""
     address = escape(hit.address)
     return (
         f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
-        f'<td class="few">{tokens}</td>{score}<td class="n">{hit.fires:,}</td>'
-        f'<td class="n">{short_number(hit.mean)}</td><td class="n">{short_number(hit.largest)}</td>'
-        f'<td class="n">{100 * hit.probability:.3g} %</td><td class="n">{agreement}</td>'
+        f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit)}'
+        f'<td class="n">{hit.fires:,}</td><td class="n">{hit.mean:.2f}</td>'
+        f'<td class="n">{hit.largest:.2f}</td>'
+        f'<td class="n">{100 * hit.probability:.3f} %</td><td class="n">{agreement}</td>'
         f"{kind}{weight}</tr>"
     )
 
@@ -206,6 +240,12 @@ def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any)
         "sort": wanted.sort if wanted.sort != "score" else None,
         "reverse": "true" if wanted.reverse else None,
         "where": wanted.where,
+        "sign": wanted.sign,
+        "fires_from": wanted.fires_from,
+        "fires_to": wanted.fires_to,
+        "agrees": wanted.agrees,
+        "kind": wanted.kind,
         "first": first or None,
     }
-    return f"{path}?{urlencode({name: value for name, value in values.items() if value})}"
+    some = {name: value for name, value in values.items() if value not in (None, "")}
+    return f"{path}?{urlencode(some)}"

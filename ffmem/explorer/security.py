@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "::1"}
 COOKIE = "ffmem-token"
 LONGEST_BODY = 256 * 1024  # bytes
-LONGEST_QUERY = 48 * 1024  # a prompt of 3,000 characters, each written as up to 12, and its edits
+LONGEST_QUERY = 48 * 1024  # a prompt of 20,000 letters, or 3,000 written as up to 12, and its edits
 LONGEST_HEADERS = 64 * 1024
 LARGEST_PORT = 65_535
 READING = {"GET", "HEAD", "OPTIONS"}

@@ -18,6 +18,7 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a2b", "#3f9e6b", "#9a6fc2", 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 CONTROL = GREY  # what a number is compared with is always grey
 LINE = 17  # characters of a caption that fit in 100 pixels
+TITLE_SIZE = 15  # pixels, of a figure's title; panels have smaller ones
 LETTER, SYMBOL = 7, 36  # pixels: of a letter of a legend, of what stands beside its words
 
 Row = dict[str, Any]
@@ -143,7 +144,7 @@ def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
         anchor="start",
         color=INK,
         subtitleColor=INK,
-        fontSize=15,
+        fontSize=TITLE_SIZE,
         subtitleFontSize=12,
         offset=12,
     )

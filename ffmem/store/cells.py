@@ -151,6 +151,18 @@ class Cells:
         ]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
+    def layer_column(self) -> Rows:
+        """The layer of every row."""
+        sizes = [len(self.signs) * memories for _, memories in self.layers]
+        return np.repeat(np.array([number for number, _ in self.layers], np.int64), sizes)
+
+    def sign_column(self) -> NDArray[np.str_]:
+        """The sign of every row."""
+        found = np.full(self.count, "", dtype="<U1")
+        for sign in self.signs:
+            found[self.rows_with(sign)] = sign
+        return found
+
     def opposite(self, cell: Address) -> Address | None:
         """The other sign of a gated memory; None where memories have one cell."""
         return replace(cell, sign=OPPOSITE[cell.sign]) if cell.sign else None

@@ -74,6 +74,11 @@ class StudyFolder:
         return self.index / f"{name}.npy"
 
     @property
+    def related_words(self) -> Path:
+        """Words of the text as vectors, to search by meaning."""
+        return self.index / "related-words.npz"
+
+    @property
     def analyses(self) -> Path:
         """The results of analyses."""
         return self.root / "analyses"

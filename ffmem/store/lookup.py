@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -29,11 +29,26 @@ from ffmem.store.parquet_tables import (
 )
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import PUSHING, Arrays, is_current_index, load_arrays, open_index
-from ffmem.store.weight_columns import NUMBERS, WORDS, Condition, all_hold, cell_column
-from ffmem.store.word_index import fold_case, word_spans
+from ffmem.store.slots import TRIGGERS_SHOWN
+from ffmem.store.weight_columns import (
+    NUMBERS,
+    WORDS,
+    Condition,
+    agreement_column,
+    all_hold,
+    cell_column,
+)
+from ffmem.store.word_index import fold_case, words_in
 
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
+MOST_RELATED = 200_000  # triggers that a question of related words looks at
 STATISTICS = ("fires", "mean", "largest", "probability")
+FILTERS: dict[str, Callable[[ScanStore], NDArray[Any]]] = {  # that conditions know besides
+    "fire_rate": lambda store: store.array("fires") / max(store.manifest.counts["prefixes"], 1),
+    "agreement": agreement_column,
+    "layer": lambda store: store.cells.layer_column(),
+    "sign": lambda store: store.cells.sign_column(),
+}
 
 
 @dataclass(frozen=True)
@@ -201,6 +216,8 @@ class MemoryIndex:
                     end: End = "suppressed" if sign == "-" else "promoted"
                     found[store.cells.rows_with(sign)] = self._values.probability(end)
                 return found
+            case _ if name in FILTERS:
+                return FILTERS[name](store)
             case _ if name in (*NUMBERS, *WORDS):
                 return cell_column(store, name)
             case _:
@@ -208,13 +225,17 @@ class MemoryIndex:
 
     def where(self, conditions: Sequence[Condition]) -> NDArray[np.bool_]:
         """The cells for which every condition on statistics and weights holds."""
-        known = (*STATISTICS, "positive", *NUMBERS, *WORDS)
+        known = (*STATISTICS, "positive", *FILTERS, *NUMBERS, *WORDS)
         for condition in conditions:
             if condition.column not in known:
                 raise ConditionError(
                     f"memories have no {shorten(condition.column)!r}; choose among "
                     f"{', '.join(known)}"
                 )
+        return self._holding(tuple(conditions))
+
+    @lru_cache(maxsize=32)  # noqa: B019
+    def _holding(self, conditions: tuple[Condition, ...]) -> NDArray[np.bool_]:
         columns = {one.column: self.statistic(one.column) for one in conditions}
         return all_hold(conditions, columns, self.store.cells.count)
 
@@ -240,10 +261,7 @@ class MemoryIndex:
         Of a word that is in more than COMMON triggers, cells with one such trigger are left out;
         of several words that are common together, only the first triggers are counted.
         """
-        raw = np.frombuffer(phrase.encode(), dtype=np.uint8)
-        starts, ends = word_spans(raw, np.array([0, len(raw)]))
-        names = [bytes(raw[a:b]).decode() for a, b in zip(starts, ends, strict=True)]
-        numbers = [self.word_number(name) for name in sorted({name.lower() for name in names})]
+        numbers = [self.word_number(name) for name in words_in(phrase)]
         if not numbers or None in numbers:
             return Matches.nothing()
         if len(numbers) == 1 and (counted := self._common(numbers[0] or 0)) is not None:
@@ -258,6 +276,49 @@ class MemoryIndex:
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
         rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
         return Matches.of(rows, counts.astype(np.uint8), share).by_score()
+
+    def with_related(self, weights: Mapping[str, float], most: float = 1.0) -> Matches:
+        """The cells whose triggers hold words of much weight: mean over triggers, largest first.
+
+        The weights in a prefix are added up to at most `most`, which counts as 1. Words of little
+        weight are left out once MOST_RELATED triggers have been looked at.
+        """
+        firsts, room, wanted = self.arrays["sentence_starts"], MOST_RELATED, 0
+        places, amounts = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for word, weight in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0])):
+            number = self.word_number(word)
+            if number is None:
+                continue
+            sentences, read = self._postings(number)
+            starts, sizes = firsts[sentences], firsts[sentences + 1] - firsts[sentences]
+            few = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
+            where = flat_indices(starts[:few], sizes[:few])
+            wanted, room = wanted + int(sizes.sum()), room - len(where)
+            where = where[self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])]
+            places.append(where)
+            amounts.append(np.full(len(where), weight))
+        triggers, which = np.unique(np.concatenate(places), return_inverse=True)
+        weight = np.minimum(np.bincount(which, np.concatenate(amounts), len(triggers)) / most, 1)
+        cells, which = np.unique(self.arrays["sentence_cells"][triggers], return_inverse=True)
+        scores = np.bincount(which, weight, len(cells)) / TRIGGERS_SHOWN
+        share = (MOST_RELATED - room) / wanted if wanted else 1.0
+        return Matches.of(cells.astype(np.int64), scores, share).by_score()
+
+    def best_triggers(self, rows: Rows, weights: Mapping[str, float]) -> list[int]:
+        """The trigger (from 0) of each of some cells with most weight of words, first of equals."""
+        slots = self.store.slots(rows, top=TRIGGERS_SHOWN)
+        found = np.full(slots.mask.shape, -1.0)
+        found[slots.mask] = 0.0
+        for word, weight in weights.items():
+            number = self.word_number(word)
+            if number is None:
+                continue
+            sentences, read = self._postings(number)
+            at = np.minimum(np.searchsorted(sentences, slots.sentence), len(sentences) - 1)
+            here = (sentences[at] == slots.sentence) & (read[at] <= slots.position)
+            found[slots.mask] += weight * here
+        best: list[int] = found.argmax(axis=1).tolist()
+        return best
 
     def _common(self, number: int) -> Matches | None:
         """What was counted in advance for a common word, or None for another."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts, ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers
 from ffmem.store.weight_columns import weight_row
+from ffmem.store.word_index import word_places
 
 SHOWN = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text
@@ -65,6 +66,72 @@ def cut_end(text: str, width: int) -> str:
         return text
     start = text[: max(width - 1, 0)]
     return (start.rpartition(" ")[0] or start).rstrip() + "…"
+
+
+Mark = Literal["", "word", "last", "next"]
+AROUND = 28  # characters on either side of a word that was looked for
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a trigger: plain, a word that was looked for, the last token, or the next."""
+
+    text: str
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a cell was found: one of its triggers (rank from 1), cut to what was looked for."""
+
+    rank: int
+    coefficient: float
+    pieces: tuple[Piece, ...]
+
+    def __str__(self) -> str:
+        brackets = {"next": "[{}]", "word": "*{}*"}
+        return "".join(brackets.get(one.mark, "{}").format(one.text) for one in self.pieces)
+
+
+def evidence(trigger: Trigger, rank: int, words: Collection[str] = ()) -> Evidence:
+    """A trigger with some words marked, cut to about a line around the first of them."""
+    read = trigger.before + trigger.last
+    last = len(trigger.before)
+    spans = [(a, b) for a, b, word in word_places(read) if word in words]
+    marks: list[Mark] = [""] * last + ["last"] * len(trigger.last)
+    for start, end in spans:
+        marks[start:end] = ["word"] * (end - start)
+    end = max(len(read) - BEFORE * 2 // 3, 0)
+    windows = [(end, len(read))]
+    if spans and spans[0][0] < end:
+        first, stop = spans[0]
+        windows = [(first - AROUND, stop + AROUND), (max(len(read) - AROUND, stop), len(read))]
+    pieces = [
+        piece for window in join_windows(windows, read) for piece in runs(read, marks, window)
+    ]
+    return Evidence(rank, trigger.coefficient, (*pieces, Piece(trigger.next or "end", "next")))
+
+
+def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
+    """Windows within a text; those that touch are one, and each begins and ends with a word."""
+    (first, stop), *rest = windows
+    if rest and rest[0][0] <= stop:
+        return join_windows([(first, rest[0][1])], text)
+    first, stop = max(first, 0), min(stop, len(text))
+    if first and (gap := text.find(" ", first, stop)) >= 0:
+        first = gap
+    if stop < len(text) and (gap := text.rfind(" ", first + 1, stop)) >= 0:
+        stop = gap
+    return [(first, stop), *(join_windows(rest, text) if rest else [])]
+
+
+def runs(text: str, marks: Sequence[Mark], window: tuple[int, int]) -> list[Piece]:
+    """A window of a text in stretches of one mark; dots stand for what is left out before it."""
+    first, stop = window
+    pieces = [Piece("…")] if first else []
+    for mark, places in groupby(range(first, stop), key=lambda place: marks[place]):
+        pieces.append(Piece("".join(text[place] for place in places), mark))
+    return pieces
 
 
 def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, int]]:

@@ -1,4 +1,4 @@
-"""The table that the weights analysis leaves of every memory, as numbers to sort and filter by.
+"""What analyses leave of every memory, as numbers to sort and filter by: weights, agreement.
 
 A condition is a column, a comparison and a value: `value_norm>2`, `class=weakening`, `fires<10`.
 """
@@ -6,6 +6,7 @@ A condition is a column, a comparison and a value: `value_norm>2`, `class=weaken
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.errors import ConditionError, FfmemError, StoreError, shorten
-from ffmem.store.digests import write_and_note
+from ffmem.store.digests import check_note, write_and_note
+from ffmem.store.folder import StudyFolder
 from ffmem.store.parquet_tables import as_array, damage
 from ffmem.store.scan_store import ScanStore
 
@@ -126,6 +128,35 @@ def _table(path: Path, _changed: int) -> Any:
     import pyarrow.parquet as pq
 
     return pq.read_table(path)
+
+
+def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:
+    """[cell, trigger]: the rank of the token behind each trigger under the value; below 0: none.
+
+    It is what the values analysis leaves; None where there is none that can be read.
+    """
+    path = folder.numbers("values")
+    if not path.exists():
+        return None
+    check_note(path)
+    try:
+        with np.load(path) as arrays:
+            ranks: NDArray[Any] = arrays["ranks"]
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return ranks
+
+
+def agreement_column(store: ScanStore) -> NDArray[np.float32]:
+    """The share of each cell's triggers that are followed by the token its value puts first."""
+    ranks = next_token_ranks(store.folder)
+    if ranks is None or len(ranks) != store.cells.count:
+        raise StoreError(
+            f"{store.folder.root} has no agreement of keys and values; make it with "
+            f"`ffmem analyse {store.folder.root} --only values`"
+        )
+    known = np.maximum((ranks >= 0).sum(axis=1), 1)
+    return ((ranks == 0).sum(axis=1) / known).astype(np.float32)
 
 
 @dataclass(frozen=True)

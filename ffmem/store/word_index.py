@@ -68,6 +68,22 @@ def word_spans(
     return np.sort(np.concatenate([starts, inside])), np.sort(np.concatenate([ends, inside]))
 
 
+def words_in(text: str) -> list[str]:
+    """The different words of a text in lower case, in order of the alphabet."""
+    return sorted({word for _, _, word in word_places(text)})
+
+
+def word_places(text: str) -> list[tuple[int, int, str]]:
+    """First character and end of every word of a text, and the word in lower case."""
+    raw = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    starts, ends = word_spans(raw, np.array([0, len(raw)]))
+    letters = starts_of((raw & 0xC0) != 0x80)  # characters before each byte
+    return [
+        (first, end, text[first:end].lower())
+        for first, end in zip(letters[starts].tolist(), letters[ends].tolist(), strict=True)
+    ]
+
+
 def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Bytes that belong to words: letters, digits, and whatever is not ASCII nor punctuation."""
     known = np.zeros(256, dtype=bool)

@@ -34,6 +34,7 @@ from ffmem.models.wrapping import float32_copy
 from ffmem.patterns.analysis import PURPOSE
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.weight_columns import next_token_ranks
 
 OWN_SHARDS = 16  # of the scanned corpus, where there is no validation text
 
@@ -98,7 +99,12 @@ class StudyInputs:
     def coefficients(self) -> SentenceCoefficients:
         """Coefficients along the triggers of the memories that pages show first."""
         drawn = random_keys(self.store, self.sizes.pattern_keys, self.seed, PURPOSE)
-        cells = first_cells(self.store, [key for keys in drawn.values() for key in keys])
+        keys = [key for keys in drawn.values() for key in keys]
+        if "values" in self.__dict__:  # ranked in this run; else an earlier one may have
+            ranks = np.concatenate([part.ranks.numpy() for part in self.values])
+        else:
+            ranks = next_token_ranks(self.store.folder)
+        cells = first_cells(self.store, keys, ranks)
         return shown_coefficients(self.model, self.store, cells)
 
     @cached_property

@@ -40,6 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["show", "FOLDER/nowhere", "L1.3"], 2),
         (["search", "FOLDER", "--token", "a"], 0),
         (["search", "FOLDER", "--token", "no token at all"], 2),
+        (["compare", "FOLDER", "FOLDER", "--memories", "--json"], 0),
+        (["compare", "FOLDER", "FOLDER", "--memories", "--match"], 0),
         (["compare", "FOLDER"], 2),
         (["compare", "FOLDER", "FOLDER/nowhere"], 2),
         (["explore", "FOLDER/nowhere"], 2),

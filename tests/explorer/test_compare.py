@@ -53,3 +53,27 @@ def test_the_page_shows_every_claim(both: TestClient) -> None:
 def test_one_study_alone_says_how_to_add_another(client: TestClient) -> None:
     assert "--with" in client.get("/compare").text
     assert client.get("/api/compare").json() == {"studies": [], "claims": [], "figures": []}
+
+
+def test_a_study_beside_itself_has_not_moved(study: ScanStore) -> None:
+    explored = open_context(study.folder.root, others=[study.folder.root])
+    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as client:
+        found = client.get("/api/compare/memories?count=5").json()
+        assert found["total"] == study.cells.count
+        assert found["moved"][0]["drift"] < 1e-6
+        assert found["why_not"] == ""
+        matched = client.get("/api/compare/memories?match=true&layer=2&count=5").json()
+        assert [one["address"] for one in matched["matches"]][0].startswith("L2.")
+        assert matched["matches"][0]["score"] > 0.99 > matched["bar"]
+        page = client.get("/compare/memories").text
+        assert "Memory by memory" in page
+        assert client.get("/compare/memories?with=7").status_code == 404
+        assert client.get("/api/compare/memories?layer=77").status_code == 404
+
+
+def test_different_models_are_matched_by_triggers(both: TestClient) -> None:
+    found = both.get("/api/compare/memories").json()
+    # The toys were scanned from files of their own with the same lines: one text.
+    assert found["moved"] == []
+    assert found["matches"]
+    assert 0 <= found["share"] <= 1

@@ -97,8 +97,8 @@ def test_a_persons_whole_path(browser: Any, address: str, opened: StudyContext) 
 
     token = opened.lookup.value_tokens(opened.lookup.store.cells.address(100), count=1)[0].text
     page.goto(address)
-    page.get_by_label("Find memories that promote the token").fill(token)
-    page.get_by_role("button", name="Search").click()
+    page.get_by_label("Find a memory by its address").fill(token)
+    page.get_by_role("button", name="Find").click()
     first = page.locator(".hits tbody th a").first
     memory = first.inner_text()
     first.click()
@@ -171,15 +171,18 @@ def test_a_failed_save_says_so_and_keeps_what_was_written(browser: Any, address:
 PAGES = {
     "/": "main",
     "/search?by=any&sort=fires": ".hits tbody",
+    "/search?by=meaning&q=river&fires_from=1": ".hits tbody",
     "/memory/L2.7": "#triggers .t.fires",
     "/lists": "#import",
+    "/prompt": "#examples",
     PROMPT: "#layers tbody tr",
     "/annotate": "#who",
     "/annotate?annotator=ana": ".grid",
     "/annotate/memory/L2.7?annotator=ana": ".patternbox",
     "/annotate/agreement": "table",
     "/compare": ".claims",
-    "/figure/values-agreement": "#chart svg",
+    "/compare/memories": "h1",
+    "/figure/values-agreement": ".living svg",
     "/report": ".controls",
     "/api": ".route",
 }
@@ -324,6 +327,88 @@ def test_memories_of_a_served_report_lead_to_their_pages(browser: Any, address: 
     memory = first.inner_text()
     first.click()
     page.locator("h1", has_text=re.compile(f"^{re.escape(memory)}$")).wait_for()
+    assert complaints == []
+    context.close()
+
+
+def test_stripes_say_their_numbers_and_lead_on_by_keyboard(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(address)
+    stripes = page.locator(".stripes").first
+    stripes.hover()
+    page.locator(
+        "#stripe", has_text=re.compile(r"L3\.\d+ fires on [\d.e-]+ % of the prefixes")
+    ).wait_for()
+    stripes.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    words = page.locator("#stripe").inner_text()
+    assert stripes.get_attribute("aria-valuenow") == "1"
+    assert stripes.get_attribute("aria-valuetext") in words
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text=re.compile(rf"^{re.escape(words.split()[0])}$")).wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("l2.7")
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text=re.compile(r"^L2\.7$")).wait_for()
+    assert complaints == []
+    context.close()
+
+
+def test_a_search_is_narrowed_and_shows_why(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(f"{address}/search")
+    page.get_by_label("Memory that").select_option("words")
+    page.get_by_label("Text").fill("river")
+    page.get_by_role("button", name="Search").click()
+    page.locator(".why mark", has_text="river").first.wait_for()
+    every = page.locator(".count").inner_text()
+    page.get_by_text("Filters").click()
+    page.get_by_label("Layer", exact=True).fill("2")
+    page.get_by_role("button", name="Search").click()
+    page.locator(".count", has_text="in layer 2").wait_for()
+    assert page.locator(".count").inner_text() != every
+    page.get_by_role("link", name="a meaning").click()
+    page.locator(".why mark").first.wait_for()
+    assert "same company" in page.inner_text("main")
+    assert complaints == []
+    context.close()
+
+
+def test_figures_are_alive_at_once(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(address)
+    page.locator(".figures figcaption a").first.click()
+    page.locator(".living svg").first.wait_for()
+    page.get_by_role("heading", name="How to read it").wait_for()
+    page.goto(f"{address}/compare")
+    page.locator(".living").first.scroll_into_view_if_needed()
+    page.locator(".living svg").first.wait_for()
+    assert complaints == []
+    context.close()
+
+
+def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(f"{address}/prompt")
+    page.locator("#examples a").first.click()
+    page.locator("#changes li").first.wait_for()
+    page.locator("#limits", has_text="the model’s context").wait_for()
+    page.get_by_label("Memory", exact=True).fill("L1.3, l1.4\n2.5 # a comment")
+    page.get_by_label("At positions").fill("1")
+    page.get_by_role("button", name="Change", exact=True).click()
+    page.locator("#changes li", has_text="L2.5 silenced at 1").wait_for()
+    assert page.locator("#changes li").count() == 4
+    page.get_by_role("button", name="undo L1.4=0@1").click()
+    page.locator("#changes li").nth(3).wait_for(state="detached")
+    page.get_by_label("Text").fill("abc \u202e def")
+    page.get_by_role("button", name="Read").click()
+    page.locator("#written bdi.new").first.wait_for()
+    assert page.locator("#tokens bdi").count() > 3
     assert complaints == []
     context.close()
 

@@ -214,18 +214,18 @@ def test_a_phrase_finds_the_memories_that_fire_on_it(
 ) -> None:
     trigger = explored.store.triggers(explored.lookup.store.cells.address(3))[0]
     phrase = trigger.before + trigger.last
-    answer = client.get("/api/search", params={"by": "meaning", "q": phrase, "count": 500}).json()
+    answer = client.get("/api/search", params={"by": "phrase", "q": phrase, "count": 500}).json()
     hit = next(
         hit
         for hit in answer["hits"]
         if hit["address"] == str(explored.lookup.store.cells.address(3))
     )
     assert hit["score"] * hit["largest"] == pytest.approx(trigger.coefficient, rel=1e-3)
-    assert client.get("/search", params={"by": "meaning", "q": phrase}).status_code == 200
-    assert client.get("/api/search", params={"by": "meaning", "q": " "}).json()["total"] == 0
+    assert client.get("/search", params={"by": "phrase", "q": phrase}).status_code == 200
+    assert client.get("/api/search", params={"by": "phrase", "q": " "}).json()["total"] == 0
 
 
 def test_a_text_too_long_for_the_model_is_a_sentence(client: TestClient) -> None:
-    answer = client.get("/api/search", params={"by": "meaning", "q": "x" * 400})
+    answer = client.get("/api/search", params={"by": "phrase", "q": "x" * 400})
     assert answer.status_code == 400
     assert "give between 1 and" in answer.json()["detail"]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
 
+from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.explorer.queries.trigger_agreement import agreement_table
 from ffmem.report.report_writer import script_source, write_report
 from tests.explorer.conftest import HOSTILE
 
@@ -93,3 +96,34 @@ def test_a_report_is_served_with_a_policy_that_lets_only_its_own_script_run(
         assert 'href="/report"' in client.get("/").text
         context.store.folder.report_page.write_text("<html><head></head><script>1</script></html>")
         assert "script-src 'none';" in client.get("/report").headers["content-security-policy"]
+
+
+def test_the_overview_says_where_to_start(client: TestClient, explored: StudyContext) -> None:
+    data = client.get("/api/overview").json()
+    cards = {card["title"]: card for card in data["cards"]}
+    for card in data["cards"]:
+        for pointer in card["pointers"]:
+            assert client.get(f"/memory/{quote(pointer['address'])}").status_code == 200
+        assert not card["more"] or client.get(f"/search?{card['more']}").status_code == 200
+    table = agreement_table(explored.store.folder, explored.store.cells.count)
+    assert table is not None
+    for pointer in cards["Values that disagree"]["pointers"]:
+        row = explored.store.cells.row(Address.parse(pointer["address"]))
+        assert table.agreeing[row] == 0
+        assert table.triggers[row] >= 10
+    assert data["claims"], "those of the values were measured"
+    assert all(claim["found"][0]["number"] is not None for claim in data["claims"])
+    page = client.get("/").text
+    assert "Start here" in page
+    assert data["headline"] in page
+
+
+def test_a_figure_has_its_title_words_and_claims(client: TestClient) -> None:
+    titles = {one["name"]: one["title"] for one in client.get("/api/overview").json()["figures"]}
+    assert titles["values-agreement"].startswith("Agreement of value and next token")
+    assert len(set(titles.values())) == len(titles)
+    page = client.get("/figure/values-agreement").text
+    for words in ("How to read it", "The paper", "keys shuffled", titles["values-agreement"]):
+        assert words in page
+    assert client.get("/figure/nothing").status_code == 404
+    assert client.get("/api/figures/values-agreement").json()["title"]["text"] in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
+from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
-from ffmem.memories.edits import edited
+from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
+from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
 from ffmem.models.loading import load
 from tests.explorer.conftest import small_study
@@ -96,7 +100,7 @@ def test_a_word_names_its_first_token(client: TestClient, explored: StudyContext
     ("parameters", "status", "says"),
     [
         ({"text": ""}, 422, "text"),
-        ({"text": "a" * 3001}, 422, "text"),
+        ({"text": "a" * 20_001}, 422, "text"),
         ({"text": "ab " * 900}, 400, "tokens"),
         ({"text": TEXT, "position": 99}, 400, "positions 1 to"),
         ({"text": TEXT, "position": 0}, 400, "positions 1 to"),
@@ -105,7 +109,10 @@ def test_a_word_names_its_first_token(client: TestClient, explored: StudyContext
         ({"text": TEXT, "edit": "L1.3"}, 400, "is not an edit"),
         ({"text": TEXT, "edit": "L1.3=1e300"}, 400, "too large"),
         ({"text": TEXT, "edit": "L99.3=0"}, 404, "no layer 99"),
-        ({"text": TEXT, "edit": [f"L1.{n}=0" for n in range(33)]}, 422, "edit"),
+        ({"text": TEXT, "edit": "L1.3=0@0"}, 400, "positions as in"),
+        ({"text": TEXT, "edit": "L1.3=0@x"}, 400, "positions as in"),
+        ({"text": TEXT, "chat": "true"}, 400, "no chat template"),
+        ({"text": TEXT, "edit": [f"L1.{n % 60}=0" for n in range(257)]}, 422, "edit"),
     ],
 )
 def test_what_cannot_be_asked_is_a_sentence(
@@ -114,6 +121,47 @@ def test_what_cannot_be_asked_is_a_sentence(
     answer = client.get("/api/prompt", params=parameters)
     assert answer.status_code == status, answer.text
     assert says in answer.json()["detail"]
+
+
+def test_an_edit_at_some_positions_is_that_edit_there(
+    client: TestClient, explored: StudyContext
+) -> None:
+    model = load(explored.live.name)
+    lead = 0 if model.bos is None else 1
+    found = asked(client, edit=["L2.7*9@3,5-6"], write=4)
+    assert found["edits"] == ["L2.7*9@3,5-6"]
+    there = Edit(Address(2, 7), "scale", 9.0, (2 + lead, 4 + lead, 5 + lead))
+    with edited(model, [there]):
+        expected = explain_prompt(model, TEXT)
+    (best,) = [one for one in found["chances"] if one["id"] == expected.likeliest(1)[0]]
+    assert best["edited"] == pytest.approx(float(expected.distribution.max()), abs=1e-6)
+    behind = asked(client, position=2, edit=["L2.7*9@3,5-6"])
+    assert behind["moved"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_limit_is_the_models_context(client: TestClient, explored: StudyContext) -> None:
+    most = load(explored.live.name).context_length - 1
+    assert asked(client)["most_tokens"] == most
+    assert len(asked(client, text="a" * most)["tokens"]) == most
+    answer = client.get("/api/prompt", params={"text": "a" * (most + 1)})
+    assert answer.status_code == 400
+    assert f"between 1 and {most:,}" in answer.json()["detail"]
+
+
+def test_a_chat_template_is_put_around_the_text() -> None:
+    model = load("tiny:opt")
+    assert model.tokenizer is not None
+    model.tokenizer.chat_template = "{% for m in messages %}<{{ m.content }}>{% endfor %}:"
+    found = prompt_answer(model, PromptQuestion("hi", chat=True))
+    assert "".join(found.tokens) == "<hi>:"
+
+
+def test_the_page_has_examples_that_can_be_read(client: TestClient) -> None:
+    page = client.get("/prompt").text
+    links = [unescape(one) for one in re.findall(r'href="/prompt(\?text=[^"]*)"', page)]
+    assert links
+    for link in links:
+        assert client.get(f"/api/prompt{link}").status_code == 200
 
 
 def test_a_prompt_of_the_greatest_length_fits_into_an_address(client: TestClient) -> None:

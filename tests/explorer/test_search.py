@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_a_form_without_a_layer_searches_all_of_them(client: TestClient) -> None
 
 def test_a_phrase_that_is_too_long_is_not_the_models_fault(client: TestClient) -> None:
     for path in ("/search", "/api/search", "/search.csv"):
-        answer = client.get(path, params={"by": "meaning", "q": "ab " * 130})
+        answer = client.get(path, params={"by": "phrase", "q": "ab " * 130})
         assert answer.status_code == 400
         assert "tokens; give between 1 and" in answer.text
 
@@ -189,3 +190,78 @@ def test_a_key_is_read_without_text(client: TestClient, explored: StudyContext) 
     assert cosines == sorted(cosines, reverse=True)
     assert isinstance(data["link"]["key"], float)
     assert client.get("/api/memories/L3.5/key", params={"wakes": "L1.2"}).status_code != 200
+
+
+def test_the_one_box_leads_to_what_it_is_asked_for(
+    client: TestClient, explored: StudyContext
+) -> None:
+    def place(text: str) -> str:
+        answer = client.get("/go", params={"q": text}, follow_redirects=False)
+        assert answer.status_code == 303
+        return answer.headers["location"]
+
+    for text in ("L2.7", "l2.7", "2.7", " L2.7 "):
+        assert place(text) == "/memory/L2.7"
+        assert client.get("/go", params={"q": text}).status_code == 200
+    assert place("L7.E3.1034") == "/memory/L7.E3.1034"
+    assert place("l7.e3.1034") == "/memory/L7.E3.1034"
+    token = explored.lookup.words[40]
+    assert place(token).startswith("/search?by=promotes")
+    assert place("the river") == "/search?by=words&q=the+river"
+    assert place("99.5").startswith("/search?")  # a number, since there is no layer 99
+    assert place("nowhere to be found").startswith("/search?by=meaning")
+    assert client.get("/memory/l2.7").status_code == 200
+
+
+def test_words_are_found_with_a_trigger_that_holds_them(client: TestClient) -> None:
+    hits = found(client, by="words", q="river stone", count=50)["hits"]
+    assert hits
+    for hit in hits:
+        marked = {one["text"].lower() for one in hit["evidence"]["pieces"] if one["mark"] == "word"}
+        whole = client.get(f"/api/memories/{hit['address']}").json()["triggers"]
+        trigger = whole[hit["evidence"]["rank"] - 1]
+        read = (trigger["before"] + trigger["last"]).lower()
+        assert "river" in read
+        assert "stone" in read
+        assert marked & {"river", "stone"}
+        assert hit["evidence"]["coefficient"] == pytest.approx(trigger["coefficient"])
+    page = client.get("/search", params={"by": "words", "q": "river"}).text
+    assert "<mark>river</mark>" in page
+
+
+def test_a_promoted_token_comes_with_its_logit(client: TestClient) -> None:
+    promoted = client.get("/api/memories/L2.7").json()["promoted"]
+    hits = found(client, by="promotes", q=promoted[3]["text"], count=500)["hits"]
+    (mine,) = [hit for hit in hits if hit["address"] in ("L2.7", "L2.7+")]
+    assert mine["logit"] == pytest.approx(promoted[int(mine["score"])]["logit"])
+
+
+def test_nothing_typed_finds_nothing(client: TestClient) -> None:
+    for by in ("promotes", "words", "meaning", "pattern", "phrase"):
+        assert found(client, by=by)["total"] == 0
+    assert "Give a token" in client.get("/search").text
+
+
+def test_filters_are_conditions(client: TestClient, explored: StudyContext) -> None:
+    lookup = explored.lookup
+    rates, agreement = lookup.statistic("fire_rate"), lookup.statistic("agreement")
+    low, high = (100 * float(rate) for rate in sorted(rates)[50:150:99])
+    some = found(client, by="any", fires_from=low, fires_to=high, agrees=5, count=500)
+    wanted = (rates >= low / 100) & (rates <= high / 100) & (agreement >= 0.05)
+    assert some["total"] == wanted.sum()
+    assert found(client, by="any", where="layer=2")["total"] == explored.store.cells.count // 3
+    kind = found(client, by="any", count=1)["hits"][0]["kind"]
+    assert {hit["kind"] for hit in found(client, by="any", kind=kind, count=50)["hits"]} == {kind}
+    page = client.get("/search", params={"by": "any", "kind": kind, "fires_from": low}).text
+    assert '<details class="filters" open>' in page
+    answer = client.get("/api/search", params={"by": "any", "sign": "-"})
+    if explored.store.cells.signed:
+        assert answer.json()["total"] == explored.store.cells.count // 2
+    else:
+        assert answer.status_code == 404
+
+
+def test_text_of_the_corpus_stays_text_in_evidence(client: TestClient) -> None:
+    page = client.get("/search", params={"by": "words", "q": "script"}).text
+    assert "<script>alert" not in page
+    assert "&lt;<mark>script</mark>&gt;" in re.sub(r"</?span[^>]*>", "", page)

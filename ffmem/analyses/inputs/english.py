@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from ffmem.models.language_model import LanguageModel
+    from ffmem.models.language_model import LanguageModel
 
 FUNCTION_WORDS = frozenset(
     """
@@ -89,6 +89,8 @@ def stop_word_ids(
     `function_words` is our list; only tokens that begin a word count. `top100` are the 100
     commonest word tokens of `text`.
     """
+    import torch  # here: words can be told apart without it
+
     words = model.token_texts
     if stopwords == "function_words":
         listed = torch.tensor([word.strip().lower() in FUNCTION_WORDS for word in words])
@@ -102,6 +104,8 @@ def stop_word_ids(
 
 def punctuation_ids(model: LanguageModel) -> Tensor:
     """[token], true for tokens of punctuation marks alone."""
+    import torch  # here: words can be told apart without it
+
     words = (word.strip() for word in model.token_texts)
     return torch.tensor(
         [bool(word) and all(unicodedata.category(c)[0] == "P" for c in word) for word in words]
@@ -119,6 +123,8 @@ def word_starts(model: LanguageModel) -> Tensor:
     The text of a single token does not tell: SentencePiece tokenizers leave the space out. The mark
     that most tokens carry is the vocabulary's; where none has one, every token begins a word.
     """
+    import torch  # here: words can be told apart without it
+
     names = _vocabulary(model)
     carriers = {
         mark: torch.tensor([len(name) > len(mark) and name.startswith(mark) for name in names])

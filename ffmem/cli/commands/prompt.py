@@ -95,7 +95,7 @@ def prompt(  # noqa: PLR0913 - one parameter an option
     """
     from ffmem.memories.edits import edited
     from ffmem.memories.memory_sets import expand_edits
-    from ffmem.memories.prompt_explanation import explain_prompt
+    from ffmem.memories.prompt_explanation import chat_text, explain_prompt
     from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
@@ -121,17 +121,6 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         print_hanging(console, "", f"\n{why}")
     if by_layer:
         print_layers(console, plain, changed, edits)
-
-
-def chat_text(model: LanguageModel, text: str) -> str:
-    """What a model reads before it answers a user who says this; without the leading token."""
-    tokenizer = model.tokenizer
-    if tokenizer is None or not tokenizer.chat_template:
-        raise FfmemError(f"{model.name} has no chat template; leave --chat out")
-    messages = [{"role": "user", "content": text}]
-    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    lead = "" if model.bos is None else model.token_text(model.bos)
-    return str(whole).removeprefix(lead)
 
 
 def first_token(model: LanguageModel, text: str) -> int:

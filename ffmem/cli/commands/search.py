@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     "--token",
     help="The token; a word without a leading space is also tried with one.",
 )
+@click.option("--words", help="Words that triggers hold, all of them.")
+@click.option("--meaning", help="What triggers are about: words, or others of the same company.")
 @click.option(
     "--where",
     "conditions",
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 def search(  # noqa: PLR0913 - one parameter an option
     folder: Path,
     token: str | None,
+    words: str | None,
+    meaning: str | None,
     conditions: Sequence[str],
     sort: str | None,
     save: Path | None,
@@ -52,13 +56,17 @@ def search(  # noqa: PLR0913 - one parameter an option
     r"""Find memories of the scan in FOLDER by a token, or by their numbers.
 
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
-    in it. --where and --sort know what a scan counts (fires, mean, largest, probability) and, after
-    `ffmem analyse FOLDER --only weights`, every column of the weights. --save writes the addresses
-    to a file for `--set @FILE`.
+    in it. --words and --meaning look at the 25 strongest triggers of every memory: for the words
+    themselves, or also for words that keep the same company in the scanned text. --where and --sort
+    know what a scan counts (fires, fire_rate, mean, largest, probability, layer, sign), agreement
+    after `ffmem analyse FOLDER --only values`, and every column of the weights after `--only
+    weights`.
+    --save writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:
         ffmem search out/scan --token " Paris"
+        ffmem search out/scan --meaning "naval battle" --where "layer>=12"
         ffmem search out/scan --where class=weakening --sort value_norm --save weakening.txt
     """
     from ffmem.store.lookup import MemoryIndex
@@ -67,13 +75,33 @@ def search(  # noqa: PLR0913 - one parameter an option
 
     lookup = MemoryIndex.at_once(ScanStore.open(folder))
     wanted = [Condition.parse(text) for text in conditions]
+    if sum(one is not None for one in (token, words, meaning)) > 1:
+        raise click.UsageError("--token, --words and --meaning are three questions; give one")
+    if words is not None or meaning is not None:
+        hits = by_words(lookup, words, meaning, (wanted, count))
+        save_addresses(save, [hit["address"] for hit in hits], folder)
+        print_word_hits(hits, as_json)
+        return
     if token is None:
         if not conditions and sort is None:
-            raise click.UsageError("search for what? give --token, --where or --sort")
+            raise click.UsageError(
+                "search for what? give --token, --words, --meaning, --where or --sort"
+            )
         hits = by_number(lookup, wanted, sort, count)
         save_addresses(save, [hit["address"] for hit in hits], folder)
         print_numbers(hits, as_json)
         return
+    by_token(lookup, token, (wanted, count), (save, as_json))
+
+
+def by_token(
+    lookup: MemoryIndex,
+    token: str,
+    how: tuple[Sequence[Condition], int],
+    into: tuple[Path | None, bool],
+) -> None:
+    """Print the values that promote a token, and the keys whose triggers end in it."""
+    (wanted, count), (save, as_json) = how, into
     ids = lookup.token_ids(token)
     if not ids:
         raise StoreError(not_a_token(lookup, token))
@@ -84,7 +112,9 @@ def search(  # noqa: PLR0913 - one parameter an option
     }
     if wanted:
         found = {kind: keep_where(lookup, wanted, hits) for kind, hits in found.items()}
-    save_addresses(save, [hit["address"] for hits in found.values() for hit in hits], folder)
+    save_addresses(
+        save, [hit["address"] for hits in found.values() for hit in hits], lookup.store.folder.root
+    )
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -119,6 +149,51 @@ def strongest_trigger(lookup: MemoryIndex, cell: Address) -> str:
         text = trigger_text(trigger, 40)
         return f"{text.before}{text.last}{text.next}"
     return "nothing in the corpus"
+
+
+def by_words(
+    lookup: MemoryIndex,
+    words: str | None,
+    meaning: str | None,
+    how: tuple[Sequence[Condition], int],
+) -> list[dict[str, Any]]:
+    """The cells whose triggers hold some words, or are about them, each with its best trigger."""
+    from ffmem.patterns.related_words import open_related_words
+    from ffmem.store.memory_page import evidence
+    from ffmem.store.word_index import words_in
+
+    conditions, count = how
+    weights = dict.fromkeys(words_in(words or ""), 1.0)
+    if meaning is not None:
+        weights, asked = open_related_words(lookup.store).weights(meaning)
+    found = lookup.with_words(words) if words is not None else lookup.with_related(weights, asked)
+    rows, scores = found.rows, found.scores
+    if conditions:
+        holds = lookup.where(conditions)[rows]
+        rows, scores = rows[holds], scores[holds]
+    rows, scores = rows[:count], scores[:count]
+    ranks = lookup.best_triggers(rows, weights) if len(rows) else []
+    cells = lookup.store.cells.addresses(rows)
+    return [
+        {
+            "address": str(cell),
+            "score": score,
+            "trigger": str(evidence(lookup.store.triggers(cell)[rank], rank + 1, weights)),
+        }
+        for cell, score, rank in zip(cells, scores.tolist(), ranks, strict=True)
+    ]
+
+
+def print_word_hits(hits: list[dict[str, Any]], as_json: bool) -> None:
+    """One line per cell: its address, score and the trigger that fits best, words in stars."""
+    if as_json:
+        click.echo(json.dumps(hits, indent=2))
+        return
+    console = terminal()
+    for hit in hits:
+        print_hanging(console, f"  {hit['address']:<10}{hit['score']:6.4g}  ", hit["trigger"])
+    if not hits:
+        click.echo("  none")
 
 
 def by_number(

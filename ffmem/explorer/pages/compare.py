@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
-from ffmem.explorer.context import TheStudy
+from ffmem.explorer.context import EmptyIsNone, TheStudy
 from ffmem.explorer.pages.figures import Name
 from ffmem.explorer.queries.compare import (
     CompareView,
+    MemoriesView,
     compare_figure,
     compare_view,
     comparison_picture,
+    memories_view,
 )
 from ffmem.explorer.templating import page
 
 LINK = ("Compare", "/compare")
+PAGE = 25  # memories on a page
 router = APIRouter()
 
 
 @router.get("/compare", include_in_schema=False)
 def compare_page(request: Request, explored: TheStudy) -> HTMLResponse:
     """The claims and figures of all studies that the explorer was opened with."""
-    return page(request, "compare.html.j2", view=compare_view(explored))
+    return page(request, "compare.html.j2", view=compare_view(explored), folder=explored.folder)
+
+
+Other = Annotated[int, Query(ge=0, le=100, alias="with", description="Which study, from 0.")]
+Layer = Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()]
+Match = Annotated[bool, Query(description="Match by triggers instead of by address.")]
+Start = Annotated[int, Query(ge=0, le=100_000_000, description="Number of the first row.")]
+
+
+@router.get("/compare/memories", include_in_schema=False)
+def compare_memories_page(  # noqa: PLR0913 - one parameter a thing to choose
+    request: Request,
+    explored: TheStudy,
+    other: Other = 0,
+    match: Match = False,
+    layer: Layer = None,
+    first: Start = 0,
+) -> HTMLResponse:
+    """Two scans memory by memory."""
+    view = memories_view(explored, other, match, layer, slice(first, first + PAGE))
+    asked = {"with": other, "match": match, "layer": layer}
+    return page(request, "drift.html.j2", view=view, asked=asked, size=PAGE)
+
+
+@router.get("/api/compare/memories", tags=["study"])
+def compare_memories_data(  # noqa: PLR0913 - one parameter a thing to choose
+    explored: TheStudy,
+    other: Other = 0,
+    match: Match = False,
+    layer: Layer = None,
+    first: Start = 0,
+    count: Annotated[int, Query(ge=1, le=500)] = PAGE,
+) -> MemoriesView:
+    """Which memories moved between two scans of one shape, or which match by their triggers."""
+    return memories_view(explored, other, match, layer, slice(first, first + count))
 
 
 @router.get("/compare/{name}.svg", include_in_schema=False)

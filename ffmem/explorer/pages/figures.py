@@ -8,7 +8,14 @@ from fastapi import APIRouter, HTTPException, Path, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.queries.figures import figure_files, figure_path, report_file
+from ffmem.explorer.queries.figures import (
+    analysis_of,
+    charts_of_analysis,
+    figure_files,
+    figure_path,
+    figure_view,
+    report_file,
+)
 from ffmem.explorer.templating import page
 from ffmem.figures.saving import javascript
 
@@ -37,18 +44,19 @@ def report_page(explored: TheStudy) -> HTMLResponse:
 @router.get("/figure/{name}", include_in_schema=False)
 def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLResponse:
     """One figure, large."""
-    found = [figure for figure in figure_files(explored) if figure.name == name]
-    if not found:
+    found = figure_view(explored, name)
+    if found is None:
         raise HTTPException(404, f"there is no figure {name!r} in this study")
-    return page(request, "figure.html.j2", figure=found[0])
+    others = figure_files(explored)
+    return page(request, "figure.html.j2", figure=found, others=others)
 
 
 @router.get("/api/figures/{name}", tags=["study"])
 def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
     """One figure as a Vega-Lite specification, with its numbers."""
-    if name not in explored.study.charts:
+    found = charts_of_analysis(explored, analysis_of(explored, name)).get(name)
+    if found is None:
         raise HTTPException(404, f"there is no figure {name!r} in this study")
-    found: dict[str, Any] = explored.study.chart(name).to_dict()
     return found
 
 

@@ -12,26 +12,32 @@ from ffmem.explorer.context import EmptyIsNone, TheStudy
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
     MOST_EDITS,
-    MOST_TOKENS,
     MOST_WRITTEN,
+    PLACED_EDIT_PATTERN,
     PromptAnswer,
     PromptQuestion,
     prompt_answer,
+    prompt_examples,
 )
 from ffmem.explorer.templating import page
-from ffmem.memories.edits import EDIT_PATTERN
 
 LINK = ("Prompt", "/prompt")
 router = APIRouter()
-EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": EDIT_PATTERN})]
+EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": PLACED_EDIT_PATTERN})]
 
 
 @router.get("/prompt", include_in_schema=False)
 def prompt_page(request: Request, explored: TheStudy) -> HTMLResponse:
     """The form; what stands in the address is asked at once, by the page itself."""
-    limits = {"text": LONGEST_TEXT, "tokens": MOST_TOKENS, "written": MOST_WRITTEN}
     live = explored.live
-    return page(request, "prompt.html.j2", limits=limits, model=live.name, loaded=live.ready)
+    return page(
+        request,
+        "prompt.html.j2",
+        most_written=MOST_WRITTEN,
+        model=live.name,
+        loaded=live.ready,
+        examples=prompt_examples(explored),
+    )
 
 
 @router.get("/api/prompt", tags=["live"])
@@ -42,8 +48,8 @@ async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
         int | None,
         Query(
             description="Tokens read, from 1; negative counts from the end.",
-            ge=-512,
-            le=512,
+            ge=-1_000_000,
+            le=1_000_000,
             json_schema_extra={"not": {"const": 0}},
         ),
         EmptyIsNone(),
@@ -56,12 +62,18 @@ async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
     word: Annotated[str, Query(max_length=64, description="The same as text.")] = "",
     edit: Annotated[
         list[EditText] | None,
-        Query(description="`L7.1034=0`, `L7.1034*2`; repeatable.", max_length=MOST_EDITS),
+        Query(
+            description="`L7.1034=0`, `L7.1034*2`, `L7.1034=0@2,5-7` at some tokens; repeatable.",
+            max_length=MOST_EDITS,
+        ),
     ] = None,
     write: Annotated[
         int, Query(ge=0, le=MOST_WRITTEN, description="Tokens of a continuation.")
     ] = 0,
+    chat: Annotated[
+        bool, Query(description="Put the text into the model's chat template.")
+    ] = False,
 ) -> PromptAnswer:
     """Layer by layer what the model predicts, which memories make it, and what changes do."""
-    question = PromptQuestion(text, position, token, word, tuple(edit or ()), write)
+    question = PromptQuestion(text, position, token, word, tuple(edit or ()), write, chat)
     return await explored.live.ask(lambda model: prompt_answer(model, question))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
-from ffmem.address import Address
+from ffmem.address import Address, Sign
 from ffmem.errors import AddressError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_process import render_page
@@ -25,17 +27,20 @@ from ffmem.explorer.queries.search import (
 )
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.memory_sets import set_text
-from ffmem.store.lookup import Matches
+from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.weight_columns import CONDITIONS_PATTERN, NUMBERS
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
-PHRASES = 8  # whose meaning is kept
+PHRASES = 8  # of which it is kept what fires on them
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
 
 
-async def parse_question(
+Percent = Annotated[float | None, Query(ge=0, le=100, description="In percent.")]
+
+
+async def parse_question(  # noqa: PLR0913 - one parameter a thing to choose
     by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
     q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
     layer: Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()] = None,
@@ -49,9 +54,16 @@ async def parse_question(
             json_schema_extra={"pattern": CONDITIONS_PATTERN},
         ),
     ] = "",
+    sign: Annotated[Sign, Query(description="Of a gated memory.")] = "",
+    fires_from: Annotated[Percent, EmptyIsNone()] = None,
+    fires_to: Annotated[Percent, EmptyIsNone()] = None,
+    agrees: Annotated[Percent, EmptyIsNone()] = None,
+    kind: Annotated[str, Query(max_length=40, description="Class of the weights.")] = "",
 ) -> Question:
     """The question in a request's query."""
-    return Question(by, q, layer, sort, reverse, where)
+    return Question(
+        by, q, layer, sort, reverse, where, sign, fires_from, fires_to, agrees, kind.strip()
+    )
 
 
 Asked = Annotated[Question, Depends(parse_question)]
@@ -73,7 +85,7 @@ async def search_page(
 ) -> HTMLResponse:
     """The form, and the table of what is found."""
     refuse_unknown_layer(explored, question)
-    if question.by != "meaning":
+    if question.by != "phrase":
         return await render_page(request, search_text, question, first)
     firing = await firing_memories(explored, question.text)
     return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
@@ -82,19 +94,50 @@ async def search_page(
 def search_text(
     app: FastAPI, path: str, question: Question, first: int, firing: Matches | None = None
 ) -> str:
-    """The page's text; `firing` is what the model said of a meaning."""
-    found = answer(app.state.explored, question, first, PAGE, firing)
+    """The page's text; `firing` is what the model said of a phrase."""
+    explored: StudyContext = app.state.explored
     return fill_template(
         app,
         path,
         "search.html.j2",
-        found=found,
+        found=answer(explored, question, first, PAGE, firing),
         asked=question,
         most=MOST,
         size=PAGE,
-        has_weights=app.state.explored.store.folder.weights.exists(),
+        signed=explored.store.cells.signed,
+        kinds_of_weights=weight_kinds(explored.lookup),
         weight_columns=NUMBERS,
     )
+
+
+@lru_cache(maxsize=2)
+def weight_kinds(lookup: MemoryIndex) -> tuple[str, ...]:
+    """The classes of weights that a study has; none where they were not analysed."""
+    if not lookup.store.folder.weights.exists():
+        return ()
+    return tuple(sorted(filter(None, set(lookup.statistic("class").tolist()))))
+
+
+@router.get("/go", include_in_schema=False)
+async def go(explored: TheStudy, q: Annotated[str, Query(max_length=400)] = "") -> RedirectResponse:
+    """Lead to what the one box was asked for: a memory, a token, words, or their meaning."""
+    return RedirectResponse(place_of(explored, q.replace("·", " ")), 303)
+
+
+def place_of(explored: StudyContext, text: str) -> str:
+    """The page for an address in any spelling, for a token, or for words."""
+    address = Address.guess(text)
+    has_letter = not text.strip()[:1].isdigit()
+    if address is not None and (has_letter or address.layer in explored.store.memories):
+        return f"/memory/{quote(str(address))}"
+    if not text.strip():
+        return "/search"
+    by = "meaning"
+    if explored.lookup.token_ids(text) or explored.lookup.token_ids(text.strip()):
+        by, text = "promotes", text if explored.lookup.token_ids(text) else text.strip()
+    elif explored.lookup.with_words(text).total:
+        by = "words"
+    return f"/search?{urlencode({'by': by, 'q': text})}"
 
 
 @router.get("/search.csv", include_in_schema=False)
@@ -119,10 +162,10 @@ async def search_set(explored: TheStudy, question: Asked) -> PlainTextResponse:
 async def find_memories(
     explored: StudyContext, question: Question, first: int, count: int
 ) -> Answer:
-    """The answer, by the tables or, for the meaning of a phrase, by the model."""
+    """The answer, by the tables or, for what fires on a phrase, by the model."""
     refuse_unknown_layer(explored, question)
     firing = None
-    if question.by == "meaning":
+    if question.by == "phrase":
         firing = await firing_memories(explored, question.text)
     return answer(explored, question, first, count, firing)
 

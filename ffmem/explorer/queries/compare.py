@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ffmem.analyses.statistics import Interval
+from ffmem.errors import AddressError, StoreError
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.figures.saving import picture
-from ffmem.report.comparison import Comparison, SharedFigure, compare
+from ffmem.report.build import judge
+from ffmem.report.comparison import Comparison, SharedFigure, compare, distinct_labels
 from ffmem.report.verdicts import Verdict, interval_text
+from ffmem.studies.memory_drift import (
+    Drift,
+    LayerDrift,
+    MatchedMemory,
+    Matching,
+    MovedMemory,
+    is_one_shape,
+    match_memories,
+    memory_drift,
+)
+from ffmem.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,7 @@ class ClaimNumber:
     control: float | None
     against: str
     reason: str  # of the verdict, where it is not plain from the numbers
+    control_text: str = "–"
 
 
 @dataclass(frozen=True)
@@ -89,10 +104,21 @@ def compare_view(explored: StudyContext) -> CompareView:
     )
 
 
-def compare_claim(verdicts: tuple[Verdict, ...]) -> ClaimComparison:
+@lru_cache(maxsize=4)
+def verdicts(explored: StudyContext) -> tuple[Verdict, ...]:
+    """Every claim's verdict in this study; judged once, as results are read once."""
+    return tuple(judge(explored.study))
+
+
+def claims_named(explored: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
+    """Some claims with this study's numbers."""
+    return tuple(compare_claim((one,)) for one in verdicts(explored) if one.name in names)
+
+
+def compare_claim(by_study: tuple[Verdict, ...]) -> ClaimComparison:
     """One claim over all studies."""
-    first = verdicts[0]
-    found = tuple(map(claim_number, verdicts))
+    first = by_study[0]
+    found = tuple(map(claim_number, by_study))
     return ClaimComparison(first.name, first.says, first.paper, first.holds_if, found)
 
 
@@ -111,12 +137,61 @@ def claim_number(verdict: Verdict) -> ClaimNumber:
         control=control_of(finding.control),
         against=finding.against,
         reason=verdict.reason,
+        control_text=interval_text(finding.control, verdict.unit),
     )
 
 
 def control_of(control: Interval | None) -> float | None:
     """The control that a claim's number is compared with."""
     return None if control is None else finite_or_none(control.estimate)
+
+
+@dataclass(frozen=True)
+class MemoriesView:
+    """Two scans memory by memory: `moved` of one shape, or `matches` by triggers of one text."""
+
+    first: str
+    second: str
+    total: int
+    start: int  # number of the first row, from 0
+    layers: tuple[LayerDrift, ...]
+    moved: tuple[MovedMemory, ...]
+    matches: tuple[MatchedMemory, ...]
+    share: float | None  # of memories with a match above the control's bar
+    bar: float | None
+    why_not: str  # one sentence, where neither is possible
+
+
+@lru_cache(maxsize=4)
+def drift_of(explored: StudyContext, other: Study, match: bool) -> Drift | Matching:
+    """The comparison with another study; seconds, so it is kept."""
+    if match or not is_one_shape(explored.store, other.store):
+        return match_memories(explored.store, other.store)
+    return memory_drift(explored.store, other.store)
+
+
+def memories_view(
+    explored: StudyContext, place: int, match: bool, layer: int | None, rows: slice
+) -> MemoriesView:
+    """This study's memories beside those of another, by its place among the others from 0."""
+    if place >= len(explored.others):
+        raise AddressError(
+            f"the explorer was opened with {len(explored.others)} other studies; open it with "
+            "`--with DIR` and name one"
+        )
+    if layer is not None and layer not in explored.store.memories:
+        known = ", ".join(map(str, explored.store.memories))
+        raise AddressError(f"the scan has no layer {layer}; its layers are {known}")
+    first, second = distinct_labels([explored.study, explored.others[place]])
+    try:
+        found = drift_of(explored, explored.others[place], match)
+    except StoreError as error:
+        return MemoriesView(first, second, 0, 0, (), (), (), None, None, str(error))
+    order = found.order(layer)
+    head = (first, second, len(order), rows.start)
+    if isinstance(found, Drift):
+        return MemoriesView(*head, found.layers, found.table(order[rows]), (), None, None, "")
+    return MemoriesView(*head, (), (), found.table(order[rows]), found.share, found.bar, "")
 
 
 def compare_figure(explored: StudyContext, name: str) -> SharedFigure | None:

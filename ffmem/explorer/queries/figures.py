@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 from ffmem.explorer.context import StudyContext
+from ffmem.explorer.queries.compare import ClaimComparison, claims_named
+from ffmem.figures.style import TITLE_SIZE, FigureText
+from ffmem.studies.registry import ANALYSES
+from ffmem.studies.study import charts_of
 
 ENDINGS = ("svg", "png", "csv", "json")
 OWN_SCRIPT = re.compile(r"sha256-[A-Za-z0-9+/=]+")  # in the policy that a report carries
 
 
+TITLE = re.compile(  # in a drawn SVG; panels have smaller ones
+    rf'role-title-text[^<]*<text[^>]*font-size="{TITLE_SIZE}px"[^>]*>(.*?)</text>', re.DOTALL
+)
+
+
 @dataclass(frozen=True)
 class FigureFile:
-    """A figure by its name, with the analysis that it belongs to."""
+    """A figure by its name, with the analysis that it belongs to and the title inside it."""
 
     name: str
     analysis: str
+    title: str
 
-    @property
-    def title(self) -> str:
-        """The name as words."""
-        return self.name.replace("-", " ").capitalize()
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure with its words: what it shows, how to read it, the paper, the claims it decides."""
+
+    name: str
+    analysis: str
+    title: str
+    caption: str
+    read: str
+    paper: str
+    claims: tuple[ClaimComparison, ...]
 
 
 @dataclass(frozen=True)
@@ -51,9 +73,68 @@ def figure_files(explored: StudyContext) -> tuple[FigureFile, ...]:
     """The figures that have been drawn, in the order of the analyses."""
     folder = explored.store.folder
     names = [path.stem for path in folder.matching(folder.figure("*", "svg"))]
-    found = [FigureFile(name, analysis_of(explored, name)) for name in names]
+    found = [
+        FigureFile(name, analysis_of(explored, name), drawn_title(folder.figure(name, "svg")))
+        for name in names
+    ]
     order = {name: place for place, name in enumerate(explored.study.names)}
     return tuple(sorted(found, key=lambda one: (order.get(one.analysis, len(order)), one.name)))
+
+
+def drawn_title(path: Path) -> str:
+    """The title inside a drawn figure; its name as words where it has none."""
+    return _title(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _title(path: Path, _changed: int) -> str:
+    match = TITLE.search(path.read_text(encoding="utf-8", errors="replace"))
+    words = "" if match is None else unescape(re.sub(r"<[^>]*>", " ", match[1])).strip()
+    return words or path.stem.replace("-", " ").capitalize()
+
+
+def figure_view(explored: StudyContext, name: str) -> FigureView | None:
+    """A figure's words; None where there is no such figure."""
+    file = next((one for one in figure_files(explored) if one.name == name), None)
+    if file is None:
+        return None
+    heading = charts_of_analysis(explored, file.analysis).get(name, {}).get("title", {})
+    words = figure_words(file)
+    return FigureView(
+        name=name,
+        analysis=file.analysis,
+        title=heading.get("text", file.title),
+        caption=" ".join(heading.get("subtitle", ())),
+        read="" if words is None else words.read,
+        paper="" if words is None else words.paper,
+        claims=() if words is None else claims_named(explored, words.claims),
+    )
+
+
+def figure_words(file: FigureFile) -> FigureText | None:
+    """The text that belongs to a figure."""
+    figures = ANALYSES[file.analysis].figures if file.analysis in ANALYSES else None
+    texts: Sequence[FigureText] = figures().TEXTS if figures is not None else ()
+    return next((text for text in texts if text.figure == file.name), None)
+
+
+def figures_of_claims() -> dict[str, str]:
+    """The first figure that shows each claim, by the claim's name."""
+    found: dict[str, str] = {}
+    for row in ANALYSES.values():
+        for text in row.figures().TEXTS if row.figures is not None else ():
+            for claim in text.claims:
+                found.setdefault(claim, text.figure)
+    return found
+
+
+@lru_cache(maxsize=16)
+def charts_of_analysis(explored: StudyContext, name: str) -> dict[str, dict[str, Any]]:
+    """The figures of one analysis as Vega-Lite specifications; none where it has no result."""
+    if name not in explored.study.names:
+        return {}
+    charts = charts_of(name, explored.study.result(name))
+    return {figure: chart.to_dict() for figure, chart in charts.items()}
 
 
 def analysis_of(explored: StudyContext, figure: str) -> str:

@@ -129,7 +129,7 @@ class MemoryView:
 
 def cell_of(explored: StudyContext, address: str) -> Address:
     """The cell that an address names; a gated memory named without sign is its + cell."""
-    return explored.store.cells.resolve(Address.parse(address))[0]
+    return explored.store.cells.resolve(Address.guess(address) or Address.parse(address))[0]
 
 
 def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHOWN) -> MemoryView:

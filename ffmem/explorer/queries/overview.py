@@ -1,15 +1,29 @@
-"""The study at a glance: what was scanned, and each layer in a line."""
+"""The study at a glance: what was scanned, where to start, the claims, each layer in a line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
+from ffmem.explorer.queries.compare import ClaimComparison, compare_claim, verdicts
 from ffmem.explorer.queries.figures import FigureFile, figure_files
+from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
+from ffmem.explorer.queries.trigger_agreement import AgreementTable, agreement_table
+from ffmem.report.verdicts import tally
+from ffmem.store.memory_page import Evidence, evidence
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 
+POINTERS = 4  # memories of a card
+ENOUGH_TRIGGERS = 10  # for a value to be called right or wrong
+AGREES = 0.2  # share of triggers from which on a sure value is an agreeing one
+DEPTHS = ("Lower", "Middle", "Upper")
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
 
 
@@ -28,8 +42,28 @@ class LayerLine:
 
 
 @dataclass(frozen=True)
+class Pointer:
+    """A memory worth a look, what is to be seen of it, and one of its triggers."""
+
+    address: str
+    says: str
+    tokens: tuple[str, ...]  # that its value promotes
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True)
+class StartCard:
+    """A few memories of one kind, and the search that finds more."""
+
+    title: str
+    says: str
+    pointers: tuple[Pointer, ...]
+    more: str  # query of the search page; empty where there is none
+
+
+@dataclass(frozen=True)
 class Overview:
-    """What made the study, and its layers."""
+    """What made the study, where to start, what became of the claims, and its layers."""
 
     study: str
     model: str
@@ -44,12 +78,16 @@ class Overview:
     analyses: tuple[str, ...]
     figures: tuple[FigureFile, ...]
     report: bool  # whether one was written
+    cards: tuple[StartCard, ...]  # those whose analyses were made
+    headline: str  # how many claims have each outcome; empty where none was measured
+    claims: tuple[ClaimComparison, ...]  # those that were measured
     layers: tuple[LayerLine, ...]
 
 
 def overview(explored: StudyContext) -> Overview:
     """The study at a glance."""
     manifest = explored.store.manifest
+    judged = [one for one in verdicts(explored) if one.finding is not None]
     return Overview(
         study=explored.name,
         model=str(manifest.key.model["name"]),
@@ -64,8 +102,130 @@ def overview(explored: StudyContext) -> Overview:
         analyses=explored.study.names,
         figures=figure_files(explored),
         report=explored.store.folder.report_page.is_file(),
+        cards=tuple(card for card in start_cards(explored) if card.pointers),
+        headline=tally(verdicts(explored)).text if judged else "",
+        claims=tuple(compare_claim((one,)) for one in judged),
         layers=layer_lines(explored),
     )
+
+
+def start_cards(explored: StudyContext) -> Iterator[StartCard]:
+    """The cards that this study's results can fill."""
+    known = agreement_table(explored.store.folder, explored.store.cells.count)
+    if known is not None:
+        yield agreeing_card(explored, known)
+    yield pattern_card(explored)
+    if "causal" in explored.study.names:
+        yield causal_card(explored)
+    if known is not None:
+        yield disagreeing_card(explored, known)
+
+
+@lru_cache(maxsize=2)
+def agreeing_card(explored: StudyContext, known: AgreementTable) -> StartCard:
+    """The surest of the values that are right about what follows their triggers."""
+    fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.share >= AGREES)
+    pointers = []
+    for row in surest(explored, fits):
+        cell = explored.store.cells.address(row)
+        first = explored.lookup.value_tokens(cell, count=1)[0]
+        triggers = explored.store.triggers(cell)[:TRIGGERS_SHOWN]
+        says = f"follows {known.agreeing[row]} of {known.triggers[row]} triggers"
+        right = [(rank, one) for rank, one in enumerate(triggers) if one.next == first.text]
+        pointers.append(point(explored, cell, says, right or list(enumerate(triggers))))
+    return StartCard(
+        "Values that are right",
+        "The surest values whose first token is what follows their triggers.",
+        tuple(pointers),
+        f"by=any&sort=probability&agrees={100 * AGREES:g}",
+    )
+
+
+@lru_cache(maxsize=2)
+def disagreeing_card(explored: StudyContext, known: AgreementTable) -> StartCard:
+    """The surest of the values that are never right."""
+    fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.agreeing == 0)
+    pointers = []
+    for row in surest(explored, fits):
+        cell = explored.store.cells.address(row)
+        triggers = list(enumerate(explored.store.triggers(cell)[:1]))
+        says = f"follows none of {known.triggers[row]} triggers"
+        pointers.append(point(explored, cell, says, triggers))
+    return StartCard(
+        "Values that disagree",
+        "The surest values whose first token never follows their triggers.",
+        tuple(pointers),
+        "by=any&sort=probability&where=agreement<=0",
+    )
+
+
+def surest(explored: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
+    """The cells with the highest top probability among some, each with another first token."""
+    probability = explored.lookup.statistic("probability")
+    rows = np.flatnonzero(fits)
+    first = rows[np.argsort(-probability[rows], kind="stable")][: 16 * POINTERS]
+    tokens = explored.lookup.top_texts(first, 1)
+    distinct: dict[str, int] = {}
+    for row, words in zip(first.tolist(), tokens, strict=True):
+        distinct.setdefault(words[0].strip().casefold(), row)
+    return list(distinct.values())[:POINTERS]
+
+
+def pattern_card(explored: StudyContext) -> StartCard:
+    """From the lower, middle and upper layers the pattern that covers most triggers."""
+    layers = list(explored.store.memories)
+    best: dict[int, tuple[Address, PatternView]] = {}
+    for text, patterns in pattern_results(explored.store.folder).by_address.items():
+        cell = Address.parse(text)
+        if not patterns or cell.layer not in explored.store.memories:
+            continue
+        depth = layers.index(cell.layer) * len(DEPTHS) // len(layers)
+        if depth not in best or patterns[0].covered > best[depth][1].covered:
+            best[depth] = (cell, patterns[0])
+    pointers = []
+    for depth, (cell, pattern) in sorted(best.items()):
+        rank = pattern.ranks[0] - 1
+        triggers = list(enumerate(explored.store.triggers(cell)[: rank + 1]))[rank:]
+        share = f"{len(pattern.ranks)} of {TRIGGERS_SHOWN} triggers"
+        says = f"{DEPTHS[depth]} layers, {pattern.kind}: {pattern.description} ({share})"
+        pointers.append(point(explored, cell, says, triggers))
+    return StartCard(
+        "Clear patterns by depth",
+        "What the triggers of a key share, from each third of the layers.",
+        tuple(pointers),
+        "by=pattern&q=semantic",
+    )
+
+
+def causal_card(explored: StudyContext) -> StartCard:
+    """The silenced memories that move the next token furthest beyond their controls."""
+    every = [one for layer in explored.study.result("causal").layers for one in layer.by_memory]
+    best = sorted(every, key=lambda one: one.other_kl - one.kl)[:POINTERS]
+    return StartCard(
+        "Memories that are causes",
+        "Silencing one of these moves the next token furthest beyond its control, another memory "
+        "of like strength.",
+        tuple(
+            point(
+                explored,
+                one.address,
+                f"moves it by {one.kl:.3f} nats, its control by {one.other_kl:.3f}",
+                list(enumerate(explored.store.triggers(one.address)[:1])),
+            )
+            for one in best
+            if one.kl > one.other_kl
+        ),
+        "",
+    )
+
+
+def point(
+    explored: StudyContext, cell: Address, says: str, triggers: Sequence[tuple[int, Trigger]]
+) -> Pointer:
+    """A memory with the first of some of its triggers (ranks from 0)."""
+    row: NDArray[Any] = np.array([explored.store.cells.row(cell)])
+    shown = evidence(triggers[0][1], triggers[0][0] + 1) if triggers else None
+    return Pointer(str(cell), says, tuple(explored.lookup.top_texts(row, 3)[0]), shown)
 
 
 @lru_cache(maxsize=4)

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 
 from ffmem.address import Address
 from ffmem.corpus.token_offsets import tokens_and_ends
-from ffmem.errors import EditError, FfmemError, ModelError
+from ffmem.errors import EditError, FfmemError, ModelError, shorten
+from ffmem.explorer.context import StudyContext
 from ffmem.memories.attribution import contributions
-from ffmem.memories.edits import Edit, edited
+from ffmem.memories.edits import EDIT_PATTERN, Edit, edited
 from ffmem.memories.projection import top_tokens
 from ffmem.memories.prompt_explanation import (
     PromptExplanation,
     Step,
     Winner,
+    chat_text,
     continue_text,
     explain_prompt,
 )
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
-LONGEST_TEXT = 3_000  # characters
-MOST_TOKENS = 512  # of a prompt
+LONGEST_TEXT = 20_000  # characters, so that a request fits into an address
 MOST_WRITTEN = 64  # tokens of a continue_text
-MOST_EDITS = 32
+MOST_EDITS = 256
+MOST_POSITIONS = 4096  # of one edit
+RANGE = r"[1-9][0-9]{0,6}(?:-[1-9][0-9]{0,6})?"
+PLACED_EDIT_PATTERN = rf"{EDIT_PATTERN[:-1]}(?:@{RANGE}(?:,{RANGE})*)?$"  # `L7.3=0@2,5-7`
 LARGEST = 1e6  # number in an edit
 STRONGEST = 3  # memories of each layer
 LISTED = 10  # next tokens
 EXPLAINED = 16  # memories with the largest terms of a logit
+EXAMPLES = 3  # to begin with
 PROMOTED = 4  # tokens that a memory promotes, shown beside it
 
 
@@ -43,6 +50,15 @@ class PromptQuestion:
     word: str = ""
     edits: tuple[str, ...] = ()
     write: int = 0
+    chat: bool = False  # the text is what a user says, in the model's chat template
+
+
+@dataclass(frozen=True)
+class PromptExample:
+    """A text to begin with, and a change that is worth a try there."""
+
+    text: str
+    edit: str
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,7 @@ class PromptAnswer:
     """Everything that the page shows."""
 
     model: str
+    most_tokens: int  # that the model's context allows
     tokens: tuple[str, ...]  # of the text, in order
     position: int  # how many of them have been read, from 1
     token: TokenText  # whose logit is explained
@@ -140,7 +157,9 @@ class PromptAnswer:
 
 def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswer:
     """Look at a prompt as the model is, and, where there are edits, with them."""
-    pieces, edits = token_texts(model, question.text), parse_edits(question.edits)
+    if question.chat:
+        question = replace(question, text=chat_text(model, question.text), chat=False)
+    pieces, edits = token_texts(model, question.text), parse_edits(question.edits, lead_of(model))
     plain = explain_prompt(model, question.text, question.position, STRONGEST)
     token = target_token(model, question, plain)
     before, why_not = run_view(model, question, plain, token)
@@ -154,10 +173,11 @@ def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswe
             after, _ = run_view(model, question, changed, token, watched)
     return PromptAnswer(
         model=model.name,
+        most_tokens=most_tokens(model),
         tokens=pieces,
         position=plain.position,
         token=TokenText(token, model.token_text(token)),
-        edits=tuple(map(str, edits)),
+        edits=tuple(edit_text(edit, lead_of(model)) for edit in edits),
         chances=chances(model, plain, changed, token),
         plain=before,
         edited=after,
@@ -171,10 +191,20 @@ def token_ids(model: LanguageModel, text: str) -> list[int]:
     if model.tokenizer is None:
         raise ModelError(f"{model.name} comes without a tokenizer, so it cannot read text")
     ids: list[int] = model.tokenizer.encode(text, add_special_tokens=False)
-    most = min(MOST_TOKENS, model.context_length - 1)
+    most = most_tokens(model)
     if not 1 <= len(ids) <= most:
-        raise FfmemError(f"the text has {len(ids):,} tokens; give between 1 and {most}")
+        raise FfmemError(f"the text has {len(ids):,} tokens; give between 1 and {most:,}")
     return ids
+
+
+def most_tokens(model: LanguageModel) -> int:
+    """The longest prompt that leaves room for the next token."""
+    return model.context_length - 1
+
+
+def lead_of(model: LanguageModel) -> int:
+    """Columns of an input before its first token of text."""
+    return 0 if model.bos is None else 1
 
 
 def token_texts(model: LanguageModel, text: str) -> tuple[str, ...]:
@@ -189,13 +219,56 @@ def token_texts(model: LanguageModel, text: str) -> tuple[str, ...]:
     return tuple(text[start:end] for start, end in zip(ends, ends[1:], strict=False))
 
 
-def parse_edits(texts: tuple[str, ...]) -> list[Edit]:
-    """Edits that are understood and not absurdly large."""
-    edits = [Edit.parse(text) for text in texts]
+def parse_edits(texts: tuple[str, ...], lead: int) -> list[Edit]:
+    """Edits that are understood and not absurdly large; `lead` columns come before the text."""
+    edits = [parse_edit(text, lead) for text in texts]
     for edit in edits:
         if abs(edit.amount) > LARGEST:
             raise EditError(f"the number in {edit} is too large; at most {LARGEST:,.0f}")
     return edits
+
+
+def parse_edit(text: str, lead: int) -> Edit:
+    """Read `L7.1034=0`, or `L7.1034=0@2,5-7` for an edit at some tokens of the text, from 1."""
+    change, mark, places = text.partition("@")
+    edit = Edit.parse(change)
+    if not mark:
+        return edit
+    if re.fullmatch(rf"{RANGE}(?:,{RANGE})*", places) is None:
+        raise EditError(f"{shorten(text)!r} is not an edit; write positions as in {change}@2,5-7")
+    found: list[int] = []
+    for part in places.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), min(int(last or first), int(first) + MOST_POSITIONS) + 1)
+    return replace(edit, positions=tuple(sorted({place - 1 + lead for place in found})))
+
+
+def edit_text(edit: Edit, lead: int) -> str:
+    """An edit as `parse_edit` reads it."""
+    if edit.positions is None:
+        return str(edit)
+    stretches: list[list[int]] = []
+    for place in (column + 1 - lead for column in edit.positions):
+        if stretches and place == stretches[-1][1] + 1:
+            stretches[-1][1] = place
+        else:
+            stretches.append([place, place])
+    parts = (str(first) if first == last else f"{first}-{last}" for first, last in stretches)
+    return f"{edit}@{','.join(parts)}"
+
+
+@lru_cache(maxsize=2)
+def prompt_examples(explored: StudyContext) -> tuple[PromptExample, ...]:
+    """Triggers of memories that fire strongest for their layer, each with its memory silenced."""
+    cells, largest = explored.store.cells, explored.lookup.statistic("largest")
+    layers = list(explored.store.memories)
+    found = {}
+    for layer in layers[len(layers) // 2 :: max(len(layers) // (2 * EXAMPLES), 1)]:
+        rows = cells.rows_of(layer)
+        cell = cells.address(rows.start + int(largest[rows].argmax()))
+        for trigger in explored.store.triggers(cell)[:1]:
+            found[trigger.before + trigger.last] = f"{cell}=0"
+    return tuple(PromptExample(text, edit) for text, edit in list(found.items())[:EXAMPLES])
 
 
 def target_token(model: LanguageModel, question: PromptQuestion, plain: PromptExplanation) -> int:

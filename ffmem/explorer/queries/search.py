@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -14,19 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffmem.address import Address
+from ffmem.address import Address, Sign
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.pattern_results import pattern_results
+from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
 from ffmem.explorer.queries.prompt import token_ids
 from ffmem.explorer.queries.trigger_agreement import agreement_table
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
+from ffmem.store.memory_page import Evidence, evidence
 from ffmem.store.parquet_tables import End
 from ffmem.store.slots import TRIGGERS_SHOWN
-from ffmem.store.weight_columns import NUMBERS, NumberColumn, parse_conditions
+from ffmem.store.weight_columns import NUMBERS, Condition, NumberColumn, parse_conditions
+from ffmem.store.word_index import words_in
 
-By = Literal["promotes", "suppresses", "words", "pattern", "meaning", "any", "dead"]
+By = Literal["promotes", "suppresses", "words", "meaning", "pattern", "phrase", "any", "dead"]
 Sort = Literal[
     "score",
     "address",
@@ -40,12 +42,14 @@ Sort = Literal[
 TOKENS = 5  # that a value promotes, shown of each memory
 MOST = 2_000  # memories of one answer that can be paged through
 MOST_SAVED = 10_000  # or downloaded
+MOST_EXPLAINED = 500  # that come with their evidence
 SCORES: dict[By, str] = {
     "promotes": "Rank",
     "suppresses": "Rank",
     "words": f"Triggers of {TRIGGERS_SHOWN}",
+    "meaning": "Nearness",
     "pattern": "Covered",
-    "meaning": "Of its largest",
+    "phrase": "Of its largest",
     "any": "",
     "dead": "",
 }
@@ -65,6 +69,37 @@ class Question:
     sort: Sort = "score"
     reverse: bool = False
     where: str = ""
+    sign: Sign = ""
+    fires_from: float | None = None  # percent of prefixes
+    fires_to: float | None = None
+    agrees: float | None = None  # percent of triggers, at least
+    kind: str = ""  # class of the weights
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a text is needed and not given."""
+        return self.by not in ("any", "dead") and not self.text
+
+    @property
+    def filters(self) -> tuple[Condition, ...]:
+        """The conditions of the single fields."""
+        wanted = (
+            ("sign", "=", self.sign or None),
+            ("fire_rate", ">=", None if self.fires_from is None else self.fires_from / 100),
+            ("fire_rate", "<=", None if self.fires_to is None else self.fires_to / 100),
+            ("agreement", ">=", None if self.agrees is None else self.agrees / 100),
+            ("class", "=", self.kind or None),
+        )
+        return tuple(
+            Condition(column, comparison, str(value))
+            for column, comparison, value in wanted
+            if value is not None
+        )
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """All of them."""
+        return (*parse_conditions(self.where), *self.filters)
 
 
 @dataclass(frozen=True)
@@ -81,6 +116,9 @@ class Hit:
     agreement: float | None
     kind: str | None = None  # the class of its weights, where they were analysed
     weight: float | None = None  # the column of the weights that hits are sorted by
+    logit: float | None = None  # of the token that was looked for
+    pattern: str | None = None  # what was looked for is in it
+    evidence: Evidence | None = None  # the trigger that shows why it was found
 
 
 @dataclass(frozen=True)
@@ -106,13 +144,16 @@ def answer(
     most = MOST if first + count <= MOST else MOST_SAVED
     found = order_matches(explored, question, most, firing)
     shown = slice(first, first + count)
+    table = hits(explored, found.rows[shown], found.scores[shown], question)
+    if count <= MOST_EXPLAINED:
+        table = with_evidence(explored, table, found.rows[shown], question)
     return Answer(
         question=question,
         score=SCORES[question.by],
         total=found.total,
         looked_at=found.looked_at,
         first=first,
-        hits=hits(explored, found.rows[shown], found.scores[shown], question),
+        hits=table,
     )
 
 
@@ -126,8 +167,8 @@ def order_matches(
     as_found = question.sort == "score" and question.layer is None and not question.reverse
     found = firing or candidates(explored, question)
     rows, scores, total = found.rows, found.scores, found.total
-    if question.where:
-        here = explored.lookup.where(parse_conditions(question.where))[rows]
+    if conditions := question.conditions:
+        here = explored.lookup.where(conditions)[rows]
         rows, scores = rows[here], scores[here]
         total = len(rows)
     if question.layer is not None:
@@ -145,7 +186,8 @@ def any_memories(explored: StudyContext, question: Question, most: int) -> Match
     """All memories, or all of a layer, in the order asked for."""
     lookup = explored.lookup
     order: NDArray[Any]
-    if question.layer is None and question.sort in STATISTICS and not question.where:
+    conditions = question.conditions
+    if question.layer is None and question.sort in STATISTICS and not conditions:
         order = lookup.order(question.sort)
         order, total = (order[::-1] if question.reverse else order), len(order)
     else:
@@ -153,8 +195,8 @@ def any_memories(explored: StudyContext, question: Question, most: int) -> Match
         every = slice(0, cells.count)
         inside = every if question.layer is None else cells.rows_of(question.layer)
         rows = np.arange(inside.start, inside.stop)
-        if question.where:
-            rows = rows[lookup.where(parse_conditions(question.where))[rows]]
+        if conditions:
+            rows = rows[lookup.where(conditions)[rows]]
         order, total = rows[first_places(explored, rows, question, most)], len(rows)
     return Matches(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
 
@@ -175,6 +217,8 @@ def first_places(
 def candidates(explored: StudyContext, question: Question) -> Matches:
     """The memories that fit, best first, before layer and order are looked at."""
     lookup = explored.lookup
+    if question.is_empty:
+        return Matches.nothing()
     match question.by:
         case "promotes" | "suppresses":
             end: End = "promoted" if question.by == "promotes" else "suppressed"
@@ -182,6 +226,8 @@ def candidates(explored: StudyContext, question: Question) -> Matches:
             return join_matches([lookup.promoters(token, end) for token in tokens])
         case "words":
             return lookup.with_words(question.text)
+        case "meaning":
+            return with_meaning(explored, question.text)
         case "pattern":
             return with_pattern(explored, question.text)
         case "dead":
@@ -203,18 +249,46 @@ def join_matches(parts: list[Matches]) -> Matches:
 
 def with_pattern(explored: StudyContext, text: str) -> Matches:
     """Memories that have a pattern with these letters in its description or kind."""
-    wanted, best = text.casefold(), {}
-    for address, patterns in pattern_results(explored.store.folder).by_address.items():
-        covered = [
-            pattern.covered
-            for pattern in patterns
-            if wanted in f"{pattern.description} {pattern.kind}".casefold()
-        ]
-        if covered:
-            best[address] = max(covered)
-    rows = [explored.store.cells.row(Address.parse(address)) for address in best]
-    scores = np.array(list(best.values()), dtype=np.float64)
+
+    def score(pattern: PatternView) -> float:
+        return pattern.covered if has_letters(pattern, text) else 0.0
+
+    return best_patterns(explored, score)
+
+
+def has_letters(pattern: PatternView, text: str) -> bool:
+    """Whether a pattern's description or kind has these letters."""
+    return text.casefold() in f"{pattern.description} {pattern.kind}".casefold()
+
+
+def best_patterns(explored: StudyContext, score: Callable[[PatternView], float]) -> Matches:
+    """Memories by the best score of their patterns, without those that have nothing above 0."""
+    every = pattern_results(explored.store.folder).by_address.items()
+    best = {address: max(map(score, patterns), default=0.0) for address, patterns in every}
+    some = {address: number for address, number in best.items() if number > 0}
+    rows = [explored.store.cells.row(Address.parse(address)) for address in some]
+    scores = np.array(list(some.values()), dtype=np.float64)
     return Matches.of(np.array(rows, dtype=np.int64), scores).by_score()
+
+
+def with_meaning(explored: StudyContext, phrase: str) -> Matches:
+    """Memories whose triggers, or patterns, hold the words of a phrase or related ones."""
+    weights, asked = explored.related.weights(phrase)
+
+    def score(pattern: PatternView) -> float:
+        total = sum(weights.get(word, 0.0) for word in words_in(pattern.description))
+        return pattern.covered * min(total / max(asked, 1), 1.0)
+
+    triggers = explored.lookup.with_related(weights, max(asked, 1))
+    patterns = best_patterns(explored, score)
+    if not patterns.total:
+        return triggers
+    rows = np.concatenate([triggers.rows, patterns.rows])
+    order = np.argsort(-np.concatenate([triggers.scores, patterns.scores]), kind="stable")
+    _, first = np.unique(rows[order], return_index=True)  # of each the better score
+    best = order[np.sort(first)]
+    scores = np.concatenate([triggers.scores, patterns.scores])[best]
+    return Matches.of(rows[best], scores, triggers.looked_at)
 
 
 def statistic(explored: StudyContext, name: str) -> NDArray[Any]:
@@ -262,6 +336,74 @@ def hits(
     )
 
 
+def with_evidence(
+    explored: StudyContext, found: tuple[Hit, ...], rows: NDArray[np.int64], question: Question
+) -> tuple[Hit, ...]:
+    """The same rows with the trigger, the pattern or the logit that each was found by."""
+    cells = explored.store.cells.addresses(rows)
+    weights = looked_for(explored, question)
+    patterns = [shown_pattern(explored, hit.address, question, weights) for hit in found]
+    if weights and len(rows):
+        ranks = explored.lookup.best_triggers(rows, weights)
+    else:
+        ranks = [0] * len(found)
+    return tuple(
+        replace(
+            hit,
+            logit=token_logit(explored, cell, hit, question),
+            pattern=None if pattern is None else pattern.description,
+            evidence=trigger_evidence(
+                explored,
+                cell,
+                rank if pattern is None or weights else pattern.ranks[0] - 1,
+                weights,
+            ),
+        )
+        for hit, cell, rank, pattern in zip(found, cells, ranks, patterns, strict=True)
+    )
+
+
+def looked_for(explored: StudyContext, question: Question) -> dict[str, float]:
+    """The words that triggers are searched for, with their weights; none for other questions."""
+    if question.by == "words":
+        return dict.fromkeys(words_in(question.text), 1.0)
+    return explored.related.weights(question.text)[0] if question.by == "meaning" else {}
+
+
+def shown_pattern(
+    explored: StudyContext, address: str, question: Question, weights: Mapping[str, float]
+) -> PatternView | None:
+    """The pattern that fits a question best, where patterns are searched."""
+    if question.by not in ("pattern", "meaning"):
+        return None
+    known = pattern_results(explored.store.folder).of(address)
+    fits = [
+        pattern
+        for pattern in known
+        if (question.by == "pattern" and has_letters(pattern, question.text))
+        or any(word in weights for word in words_in(pattern.description))
+    ]
+    return max(fits, key=lambda pattern: pattern.covered, default=None)
+
+
+def token_logit(
+    explored: StudyContext, cell: Address, hit: Hit, question: Question
+) -> float | None:
+    """What a coefficient of 1 adds to the logit of the token that was looked for."""
+    if question.by not in ("promotes", "suppresses") or hit.score is None:
+        return None
+    end: End = "promoted" if question.by == "promotes" else "suppressed"
+    return explored.lookup.value_tokens(cell, end)[int(hit.score)].logit
+
+
+def trigger_evidence(
+    explored: StudyContext, cell: Address, rank: int, words: Collection[str]
+) -> Evidence | None:
+    """One trigger of a cell (rank from 0) with words marked; None for a dead one."""
+    triggers = explored.store.triggers(cell)[rank : rank + 1]
+    return evidence(triggers[0], rank + 1, words) if triggers else None
+
+
 def weight_fields(
     explored: StudyContext, rows: NDArray[np.int64], sort: str
 ) -> tuple[list[str | None], list[float | None]]:
@@ -274,6 +416,7 @@ def weight_fields(
     return kinds, lookup.statistic(sort)[rows].tolist() if sort in NUMBERS else nothing
 
 
+NOT_IN_TABLES = ("logit", "pattern", "evidence")  # are there for a page of hits, not for thousands
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run text that begins so
 
 
@@ -284,7 +427,7 @@ def as_csv(rows: Sequence[Any]) -> str:
     for number, row in enumerate(rows):
         if not is_dataclass(row) or isinstance(row, type):
             raise TypeError(f"{row!r} is not a dataclass")
-        fields = asdict(row)
+        fields = {name: value for name, value in asdict(row).items() if name not in NOT_IN_TABLES}
         if number == 0:
             writer.writerow(fields)
         writer.writerow([cell(value) for value in fields.values()])

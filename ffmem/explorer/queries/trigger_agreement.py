@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.store.digests import check_note
 from ffmem.store.folder import StudyFolder
+from ffmem.store.weight_columns import next_token_ranks
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Agreement:
     median_rank: float | None  # of the tokens that follow, under the value; 0 is the top
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AgreementTable:
     """The same for every cell, as arrays."""
 
@@ -54,19 +51,16 @@ def agreement_table(folder: StudyFolder, cells: int) -> AgreementTable | None:
     """What `ffmem analyse --only values` left, or None; read again only when it has changed."""
     path = folder.numbers("values")
     try:
-        found = _read(path, path.stat().st_mtime_ns)
+        found = _read(folder, path.stat().st_mtime_ns)
     except OSError:
         return None
     return found if found is not None and len(found.triggers) == cells else None
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _changed: int) -> AgreementTable | None:
-    check_note(path)
-    try:
-        with np.load(path) as arrays:
-            ranks: NDArray[Any] = arrays["ranks"]
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+def _read(folder: StudyFolder, _changed: int) -> AgreementTable | None:
+    ranks = next_token_ranks(folder)
+    if ranks is None:
         return None
     known = ranks >= 0
     count = known.sum(axis=1).astype(np.int32)

@@ -15,4 +15,4 @@ export function follow(selector) {
   return () => document.querySelector(selector)?.click();
 }
 
-export const toSearch = () => location.assign("/search");
+export const toSearch = () => document.querySelector("#go")?.focus();

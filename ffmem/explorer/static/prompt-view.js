@@ -4,7 +4,7 @@ import { element, shownToken } from "./ask.js";
 const part = (id) => document.querySelector(`#${id}`);
 const signed = (number) => (number === 0 ? "0" : (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3));
 const percent = (share) => (share < 0.00005 ? "0" : (100 * share).toFixed(2)) + " %";
-const token = (text) => element("span", { className: "token" }, shownToken(text));
+const token = (text) => element("bdi", { className: "token" }, shownToken(text));
 const cell = (className, ...children) => element("td", { className }, ...children);
 const row = (...cells) => element("tr", {}, ...cells);
 const heading = (text, className = "") => element("th", { scope: "col", className }, text);
@@ -46,7 +46,7 @@ export function show(found, acts) {
 
 function showTokens(found, acts) {
   const buttons = found.tokens.map((text, number) => {
-    const made = element("button", { type: "button" }, shownToken(text));
+    const made = element("button", { type: "button" }, element("bdi", {}, shownToken(text)));
     made.className = number < found.position ? "read" : "unread";
     made.ariaLabel = `position ${number + 1}: ${text}`;
     made.ariaPressed = String(number + 1 === found.position);
@@ -58,7 +58,9 @@ function showTokens(found, acts) {
 
 function showChanges(found, acts) {
   const chips = found.edits.map((edit) => {
-    const words = edit.endsWith("=0") ? `${edit.slice(0, -2)} silenced` : edit.replace("*", " × ").replace("=", " = ");
+    const [what, at] = edit.split("@");
+    const done = what.endsWith("=0") ? `${what.slice(0, -2)} silenced` : what.replace("*", " × ").replace("=", " = ");
+    const words = at ? `${done} at ${at}` : done;
     return element("li", {}, words, " ", button("✕", `undo ${edit}`, () => acts.remove(edit)));
   });
   part("changes").replaceChildren(...chips);
@@ -96,7 +98,7 @@ function showWritten(found) {
   part("written").replaceChildren(
     ...lines.flatMap(([title, seen]) => [
       element("h3", {}, title),
-      element("p", { className: "written" }, element("span", { className: "rest" }, short), element("span", { className: "new" }, seen.continuation)),
+      element("p", { className: "written", dir: "auto" }, element("bdi", { className: "rest" }, short), element("bdi", { className: "new" }, seen.continuation)),
     ]),
   );
   if (!found.plain.continuation) part("written").replaceChildren(element("p", { className: "note" }, "Ask for at least one token."));

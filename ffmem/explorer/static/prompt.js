@@ -7,6 +7,9 @@ const change = document.querySelector("#change");
 const other = document.querySelector("#other");
 const said = document.querySelector("#said");
 const answer = document.querySelector("#answer");
+const limits = document.querySelector("#limits");
+const examples = document.querySelector("#examples");
+const ADDRESS = /^L\d+\.((E\d+|S\d*)\.)?\d+[+-]?$/;
 let turn = 0;
 
 function asked() {
@@ -22,6 +25,7 @@ function go(edit) {
 
 async function run() {
   const wanted = asked();
+  examples?.toggleAttribute("hidden", Boolean(wanted.get("text")));
   if (!wanted.get("text")) {
     answer.hidden = true;
     said.textContent = "";
@@ -29,6 +33,7 @@ async function run() {
   }
   form.elements.text.value = wanted.get("text");
   form.elements.write.value = wanted.get("write") ?? 0;
+  form.elements.chat.checked = wanted.get("chat") === "true";
   const mine = ++turn;
   said.classList.remove("wrong");
   said.textContent = form.dataset.loaded ? "Reading …" : "Loading the model …";
@@ -38,6 +43,7 @@ async function run() {
     if (mine !== turn) return;
     show(found, { position, explain, apply, remove, choose });
     said.textContent = "";
+    limits.textContent = `At most ${found.most_tokens.toLocaleString("en")} tokens, the model’s context.`;
     answer.hidden = false;
     form.dataset.loaded = "yes";
   } catch (error) {
@@ -58,13 +64,15 @@ function explain(token) {
   });
 }
 
-const place = (edit) => edit.split(/[=*]/)[0];
+// What an edit is about: its memory, and the positions if there are any.
+const place = (edit) => `${edit.split(/[=*]/)[0]}@${edit.split("@")[1] ?? ""}`;
 
-function apply(edit) {
+function apply(...edits) {
   go((wanted) => {
-    const kept = wanted.getAll("edit").filter((one) => place(one) !== place(edit));
+    const places = new Set(edits.map(place));
+    const kept = wanted.getAll("edit").filter((one) => !places.has(place(one)));
     wanted.delete("edit");
-    for (const one of [...kept, edit]) wanted.append("edit", one);
+    for (const one of [...kept, ...edits]) wanted.append("edit", one);
   });
 }
 
@@ -89,6 +97,8 @@ form.addEventListener("submit", (event) => {
   go((wanted) => {
     wanted.set("text", form.elements.text.value);
     wanted.set("write", form.elements.write.value || 0);
+    if (form.elements.chat.checked) wanted.set("chat", "true");
+    else wanted.delete("chat");
     if (!same) for (const name of ["position", "token", "word"]) wanted.delete(name);
   });
 });
@@ -101,11 +111,24 @@ change.elements.action.addEventListener("change", () => {
   change.elements.amount.parentElement.hidden = change.elements.action.value === "silence";
 });
 
+// One address or several, as a set has them: with spaces, commas or lines between, # begins a comment.
+function addresses(text) {
+  const words = text.replace(/#.*$/gm, " ").split(/[\s,;]+/).filter(Boolean);
+  return words.map((word) => (/^l/i.test(word) ? word.toUpperCase() : `L${word.toUpperCase()}`));
+}
+
 change.addEventListener("submit", (event) => {
   event.preventDefault();
-  const { address, action, amount } = change.elements;
-  const where = address.value.startsWith("L") ? address.value : `L${address.value}`;
-  apply(action.value === "silence" ? `${where}=0` : `${where}${action.value}${amount.value || 0}`);
+  const { address, action, amount, positions } = change.elements;
+  const what = action.value === "silence" ? "=0" : `${action.value}${amount.value || 0}`;
+  const at = positions.value.replaceAll(" ", "");
+  const wrong = addresses(address.value).find((one) => !ADDRESS.test(one));
+  if (wrong) {
+    said.classList.add("wrong");
+    said.textContent = `${wrong} is not an address; write layer and memory, as in L2.7.`;
+    return;
+  }
+  apply(...addresses(address.value).map((one) => `${one}${what}${at ? `@${at}` : ""}`));
 });
 
 other.addEventListener("submit", (event) => {
