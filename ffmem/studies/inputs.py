@@ -100,10 +100,9 @@ class StudyInputs:
         """Coefficients along the triggers of the memories that pages show first."""
         drawn = random_keys(self.store, self.sizes.pattern_keys, self.seed, PURPOSE)
         keys = [key for keys in drawn.values() for key in keys]
-        if "values" in self.__dict__:  # ranked in this run; else an earlier one may have
+        ranks = next_token_ranks(self.store.folder)
+        if "values" in self.__dict__:  # of this run, which are not written yet
             ranks = np.concatenate([part.ranks.numpy() for part in self.values])
-        else:
-            ranks = next_token_ranks(self.store.folder)
         cells = first_cells(self.store, keys, ranks)
         return shown_coefficients(self.model, self.store, cells)
 
