@@ -322,7 +322,7 @@ def test_memories_of_a_served_report_lead_to_their_pages(browser: Any, address: 
     context = browser.new_context()
     page, complaints = page_of(context)
     page.goto(address)
-    page.get_by_role("link", name="report").click()
+    page.get_by_role("link", name="Read the report").click()
     first = page.locator("a:has(code.address)").first
     memory = first.inner_text()
     first.click()
