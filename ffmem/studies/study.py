@@ -97,18 +97,12 @@ class Study:
         return self._results[name]
 
     @cached_property
-    def _charts_by_analysis(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: charts for name in self.names if (charts := charts_of(name, self.result(name)))
-        }
-
-    @property
     def charts(self) -> dict[str, Any]:
         """Every figure of every analysis, as Altair charts by name."""
         return {
             figure: chart
-            for charts in self._charts_by_analysis.values()
-            for figure, chart in charts.items()
+            for name in self.names
+            for figure, chart in charts_of(name, self.result(name)).items()
         }
 
     def chart(self, figure: str) -> Any:
@@ -120,9 +114,9 @@ class Study:
 
     def draw(self, names: Sequence[str] | None = None) -> None:
         """Write the figures of some analyses, or of all, as pages, pictures and tables."""
-        for name, charts in self._charts_by_analysis.items():
+        for name in self.names:
             if names is None or name in names:
-                save_charts(self.folder, charts)
+                save_charts(self.folder, charts_of(name, self.result(name)))
 
     def frame(self, figure: str) -> pandas.DataFrame:
         """The numbers behind one figure as a data frame."""
