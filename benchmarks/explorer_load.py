@@ -95,6 +95,7 @@ def requests(store: ScanStore, words: list[str]) -> Callable[[random.Random], tu
                 f"by=promotes&q={word(draw)}&layer={layer}",
                 f"by=words&q={word(draw)}",
                 f"by=words&q={word(draw)}+{word(draw)}",
+                f"by=meaning&q={word(draw)}+{word(draw)}",
                 f"by=any&layer={layer}&sort={draw.choice(sorts)}",
                 f"by=any&sort={draw.choice(sorts)}&first={25 * draw.randrange(80)}",
                 "by=dead",

@@ -141,7 +141,7 @@ def layer_causal(
     random = random_places(cells, sample, size.unrelated, generator)
     largest = [float(store.array("largest")[store.cells.row(cell)]) for cell in cells]
 
-    moved: list[Tensor] = []  # of each change in turn, by place
+    shifts: list[Tensor] = []  # of each change in turn, by place
     plain = {id(p): next_log_probabilities(model, p.prefixes) for p in (at_triggers, elsewhere)}
 
     def effect(places: _Places, edits: Sequence[Edit], everywhere: bool = False) -> Effect:
@@ -149,7 +149,7 @@ def layer_causal(
         if before is None:
             before = next_log_probabilities(model, places.prefixes)
         after = next_log_probabilities(model, places.prefixes, edits, everywhere)
-        moved.append(divergences(before, after))
+        shifts.append(divergences(before, after))
         return effect_of(before, after, places, (tops, generator))
 
     def silence(places: _Places) -> list[Edit]:
@@ -168,7 +168,7 @@ def layer_causal(
         forced=effect(elsewhere, force),
         unrelated=effect(random, silence(random), everywhere=True),
         other_strength=ratio,
-        by_memory=memory_effects(cells, at_triggers, *moved[:2]),
+        by_memory=memory_effects(cells, at_triggers, *shifts[:2]),
     )
 
 

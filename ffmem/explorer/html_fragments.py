@@ -223,8 +223,8 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
         for high, count in zip(found.edges[1:], found.counts, strict=False)
     )
     return Markup(  # numbers only, so that nothing needs escaping
-        f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" role="img" '
-        f'aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
+        f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
+        f'role="img" aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
         f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
         "</svg>"
     )

@@ -7,6 +7,7 @@ after that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -76,3 +77,22 @@ def _read_side(part: LinearPart | MixtureMap, norm: LinearNorm | None) -> tuple[
 def paired_cosines(one: Tensor, other: Tensor) -> Tensor:
     """The cosine of each row with the same row of the other; 0 where one has no length."""
     return torch.nn.functional.cosine_similarity(one, other, dim=1)
+
+
+@torch.no_grad()
+def model_cosines(
+    one: LanguageModel, other: LanguageModel, layers: Iterable[int]
+) -> tuple[Tensor, Tensor]:
+    """[memory] over some layers of two models of one shape: cosines of keys, and of values.
+
+    A gated memory's key has two halves; theirs is the mean.
+    """
+    keys, values = [], []
+    for number in layers:
+        mine, theirs = (folded_weights(model, model.layer(number)) for model in (one, other))
+        halves = [paired_cosines(mine.keys, theirs.keys.to(mine.keys.device))]
+        if mine.gates is not None and theirs.gates is not None:
+            halves.append(paired_cosines(mine.gates, theirs.gates.to(mine.gates.device)))
+        keys.append(torch.stack(halves).mean(dim=0).cpu())
+        values.append(paired_cosines(mine.values, theirs.values.to(mine.values.device)).cpu())
+    return torch.cat(keys), torch.cat(values)

@@ -298,9 +298,9 @@ class MemoryIndex:
             places.append(where)
             amounts.append(np.full(len(where), weight))
         triggers, which = np.unique(np.concatenate(places), return_inverse=True)
-        weight = np.minimum(np.bincount(which, np.concatenate(amounts), len(triggers)) / most, 1)
+        totals = np.bincount(which, np.concatenate(amounts), len(triggers))
         cells, which = np.unique(self.arrays["sentence_cells"][triggers], return_inverse=True)
-        scores = np.bincount(which, weight, len(cells)) / TRIGGERS_SHOWN
+        scores = np.bincount(which, np.minimum(totals / most, 1), len(cells)) / TRIGGERS_SHOWN
         share = (MOST_RELATED - room) / wanted if wanted else 1.0
         return Matches.of(cells.astype(np.int64), scores, share).by_score()
 

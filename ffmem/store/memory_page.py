@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,20 +96,28 @@ class Evidence:
 def evidence(trigger: Trigger, rank: int, words: Collection[str] = ()) -> Evidence:
     """A trigger with some words marked, cut to about a line around the first of them."""
     read = trigger.before + trigger.last
-    last = len(trigger.before)
-    spans = [(a, b) for a, b, word in word_places(read) if word in words]
-    marks: list[Mark] = [""] * last + ["last"] * len(trigger.last)
-    for start, end in spans:
-        marks[start:end] = ["word"] * (end - start)
+    spans = [(a, b) for a, b, word in word_places(read) if word in words] if words else []
     end = max(len(read) - BEFORE * 2 // 3, 0)
     windows = [(end, len(read))]
     if spans and spans[0][0] < end:
         first, stop = spans[0]
         windows = [(first - AROUND, stop + AROUND), (max(len(read) - AROUND, stop), len(read))]
-    pieces = [
-        piece for window in join_windows(windows, read) for piece in runs(read, marks, window)
-    ]
+    marks = mark_stretches(spans, len(trigger.before), len(read))
+    pieces = [one for window in join_windows(windows, read) for one in runs(read, marks, window)]
     return Evidence(rank, trigger.coefficient, (*pieces, Piece(trigger.next or "end", "next")))
+
+
+def mark_stretches(
+    spans: Sequence[tuple[int, int]], last: int, end: int
+) -> list[tuple[int, int, Mark]]:
+    """A whole text in stretches: the words in `spans`, the last token, and what is plain."""
+    found: list[tuple[int, int, Mark]] = []
+    place = 0
+    for start, stop in [*spans, (end, end)]:
+        found += [(place, min(start, last), ""), (max(place, last), start, "last")]
+        found.append((start, stop, "word"))
+        place = stop
+    return [(first, stop, mark) for first, stop, mark in found if first < stop]
 
 
 def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
@@ -125,12 +133,13 @@ def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, i
     return [(first, stop), *(join_windows(rest, text) if rest else [])]
 
 
-def runs(text: str, marks: Sequence[Mark], window: tuple[int, int]) -> list[Piece]:
+def runs(text: str, marks: Sequence[tuple[int, int, Mark]], window: tuple[int, int]) -> list[Piece]:
     """A window of a text in stretches of one mark; dots stand for what is left out before it."""
     first, stop = window
     pieces = [Piece("…")] if first else []
-    for mark, places in groupby(range(first, stop), key=lambda place: marks[place]):
-        pieces.append(Piece("".join(text[place] for place in places), mark))
+    for start, end, mark in marks:
+        if part := text[max(start, first) : max(min(end, stop), 0)]:
+            pieces.append(Piece(part, mark))
     return pieces
 
 

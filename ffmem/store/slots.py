@@ -159,3 +159,29 @@ class Triggers(Sequence[Trigger]):
                     *(column.tolist() for column in columns), weights, strict=True
                 )
             ]
+
+
+def single_triggers(
+    store: ScanStore, rows: NDArray[Any], ranks: Sequence[int]
+) -> list[Trigger | None]:
+    """One trigger of each of some cells, by its rank from 0; None where a cell has no such one."""
+    slots = Slots(store, rows, top=max(ranks, default=0) + 1)
+    width = slots.mask.shape[1]
+    where = np.arange(len(rows)), np.minimum(ranks, width - 1)
+    here = slots.mask[where] & (np.array(ranks) < width)
+    among = np.cumsum(slots.mask).reshape(slots.mask.shape) - 1  # place among filled slots
+    chosen = among[where][here]
+    kept, positions = store.sentences, slots.position[chosen]
+    with contradictions(store, "trigger"):
+        sentences = kept.rows(slots.number[chosen])
+        check_places(kept, sentences, positions)
+        columns = (slots.coefficient[chosen], slots.number[chosen], positions, sentences)
+        found = iter(
+            [
+                Trigger(coefficient, number, position, *kept.around(sentence, position))
+                for coefficient, number, position, sentence in zip(
+                    *(column.tolist() for column in columns), strict=True
+                )
+            ]
+        )
+    return [next(found) if filled else None for filled in here.tolist()]

@@ -3,7 +3,8 @@
 Of two scans of one shape every cell is compared with itself: the triggers they share, the tokens at
 both ends of their values, how often they fire. Cells of different models are matched by the places
 of the same text that trigger them, beside the same matching with the other model's triggers dealt
-out at random. Only what lies in the stores is read; no model is loaded.
+out at random. Only what lies in the stores is read; no model is loaded here, but who has the
+weights can give the cosines of keys and values.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class MovedMemory:
+class MemoryDrift:
     """One cell in two scans: distances from 0 (as it was) to 1, and what they come from."""
 
     address: str
-    drift: float  # mean of the three, or of the two without triggers
+    drift: float  # mean of those that are known
+    key: float | None  # 1 - cosine of the keys, halved; None where the weights were not read
     triggers: float | None  # 1 - triggers in common; None where the texts are not the same
-    value: float  # 1 - cosine of the logits at both ends of the value, halved
+    value: float  # 1 - cosine of the values, or of the logits at both their ends, halved
     fires: float  # difference of the rates over their sum
     rate_before: float
     rate_after: float
@@ -55,6 +57,7 @@ class LayerDrift:
 
     layer: int
     drift: float
+    key: float | None
     triggers: float | None
     value: float
     fires: float
@@ -69,12 +72,13 @@ class Drift:
     triggers: Floats | None
     value: Floats
     fires: Floats
+    key: Floats | None = None
 
     @cached_property
     def drift(self) -> Floats:
         """The mean of the distances."""
-        parts = [self.value, self.fires] + ([] if self.triggers is None else [self.triggers])
-        return np.asarray(np.mean(parts, axis=0))
+        parts = [self.value, self.fires, self.triggers, self.key]
+        return np.asarray(np.mean([part for part in parts if part is not None], axis=0))
 
     @cached_property
     def layers(self) -> tuple[LayerDrift, ...]:
@@ -84,13 +88,17 @@ class Drift:
         def mean(column: Floats, layer: int) -> float:
             return float(column[cells.rows_of(layer)].mean())
 
+        def mean_or_none(column: Floats | None, layer: int) -> float | None:
+            return None if column is None else mean(column, layer)
+
         return tuple(
             LayerDrift(
-                layer,
-                mean(self.drift, layer),
-                None if self.triggers is None else mean(self.triggers, layer),
-                mean(self.value, layer),
-                mean(self.fires, layer),
+                layer=layer,
+                drift=mean(self.drift, layer),
+                key=mean_or_none(self.key, layer),
+                triggers=mean_or_none(self.triggers, layer),
+                value=mean(self.value, layer),
+                fires=mean(self.fires, layer),
             )
             for layer in self.before.store.memories
         )
@@ -101,27 +109,24 @@ class Drift:
         part = slice(0, cells.count) if layer is None else cells.rows_of(layer)
         return part.start + np.argsort(-self.drift[part], kind="stable")
 
-    def table(self, rows: Ints) -> tuple[MovedMemory, ...]:
+    def table(self, rows: Ints) -> tuple[MemoryDrift, ...]:
         """Some cells as a person reads them."""
         rates = [index.statistic("fire_rate")[rows].tolist() for index in (self.before, self.after)]
         tokens = [promoted_texts(index, rows) for index in (self.before, self.after)]
-        triggers = [None] * len(rows) if self.triggers is None else self.triggers[rows].tolist()
-        columns = (self.drift[rows], self.value[rows], self.fires[rows])
+        optional = [
+            [None] * len(rows) if column is None else column[rows].tolist()
+            for column in (self.key, self.triggers)
+        ]
+        columns: list[list[Any]] = [self.drift[rows].tolist(), *optional]
+        columns += [self.value[rows].tolist(), self.fires[rows].tolist(), *rates, *tokens]
+        cells = self.before.store.cells.addresses(rows)
         return tuple(
-            MovedMemory(str(cell), drift, shared, value, fires, *rate, *words)
-            for cell, drift, value, fires, shared, rate, words in zip(
-                self.before.store.cells.addresses(rows),
-                *(column.tolist() for column in columns),
-                triggers,
-                zip(*rates, strict=True),
-                zip(*tokens, strict=True),
-                strict=True,
-            )
+            MemoryDrift(str(cell), *fields) for cell, *fields in zip(cells, *columns, strict=True)
         )
 
 
 @dataclass(frozen=True)
-class MatchedMemory:
+class MemoryMatch:
     """A cell and the one of the other model that is triggered by the most of the same places."""
 
     address: str
@@ -168,22 +173,18 @@ class Matching:
         rows = part.start + np.argsort(-self.score[part], kind="stable")
         return rows[self.best[rows] >= 0]
 
-    def table(self, rows: Ints) -> tuple[MatchedMemory, ...]:
+    def table(self, rows: Ints) -> tuple[MemoryMatch, ...]:
         """Some cells with their matches as a person reads them."""
-        columns = (self.score[rows], self.control[rows], self.mutual[rows])
+        others = self.best[rows]
+        columns: list[list[Any]] = [
+            [str(cell) for cell in self.other.store.cells.addresses(others)],
+            *(column[rows].tolist() for column in (self.score, self.control, self.mutual)),
+            promoted_texts(self.one, rows),
+            promoted_texts(self.other, others),
+        ]
+        cells = self.one.store.cells.addresses(rows)
         return tuple(
-            MatchedMemory(str(mine), str(theirs), *numbers, *words)
-            for mine, theirs, numbers, words in zip(
-                self.one.store.cells.addresses(rows),
-                self.other.store.cells.addresses(self.best[rows]),
-                zip(*(column.tolist() for column in columns), strict=True),
-                zip(
-                    promoted_texts(self.one, rows),
-                    promoted_texts(self.other, self.best[rows]),
-                    strict=True,
-                ),
-                strict=True,
-            )
+            MemoryMatch(str(cell), *fields) for cell, *fields in zip(cells, *columns, strict=True)
         )
 
 
@@ -206,8 +207,13 @@ def is_one_text(one: ScanStore, other: ScanStore) -> bool:
     return all(mine.get(name) == theirs.get(name) for name in SAME_TEXT)
 
 
-def memory_drift(before: ScanStore, after: ScanStore) -> Drift:
-    """Compare every cell of two scans of one shape with itself."""
+def memory_drift(
+    before: ScanStore, after: ScanStore, cosines: tuple[Floats, Floats] | None = None
+) -> Drift:
+    """Compare every cell of two scans of one shape with itself.
+
+    `cosines` are those of keys and of values [memory], where the weights were read.
+    """
     if not is_one_shape(before, after):
         raise StoreError(
             f"{before.folder.root} and {after.folder.root} are not of one shape and vocabulary, so "
@@ -219,13 +225,21 @@ def memory_drift(before: ScanStore, after: ScanStore) -> Drift:
     ]
     total = rates[0] + rates[1]
     fires = np.abs(rates[0] - rates[1]) / np.where(total > 0, total, 1)
+    memories, _ = before.cells.memories_of(np.arange(before.cells.count))
+    key, value = (None, logit_cosines(before, after)) if cosines is None else cosines
     return Drift(
         MemoryIndex.at_once(before),
         MemoryIndex.at_once(after),
         trigger_distance(before, after) if is_one_text(before, after) else None,
-        value_distance(before, after),
+        angle_distance(value)[memories],
         fires,
+        None if key is None else angle_distance(key)[memories],
     )
+
+
+def angle_distance(cosine: Floats) -> Floats:
+    """From 0 for the same direction to 1 for the opposite one."""
+    return np.asarray(np.clip((1 - cosine) / 2, 0, 1))
 
 
 def trigger_distance(before: ScanStore, after: ScanStore) -> Floats:
@@ -239,8 +253,8 @@ def trigger_distance(before: ScanStore, after: ScanStore) -> Floats:
     return 1 - np.where(either > 0, shared / np.maximum(either, 1), 1.0)
 
 
-def value_distance(before: ScanStore, after: ScanStore) -> Floats:
-    """Half of 1 - the cosine of the logits at both ends of every cell's value."""
+def logit_cosines(before: ScanStore, after: ScanStore) -> Floats:
+    """[memory]: the cosine of the logits at both ends of the value."""
     tokens = [both_ends(store, "promoted", "suppressed") for store in (before, after)]
     logits = [both_ends(store, "promoted_logits", "suppressed_logits") for store in (before, after)]
     products = np.empty(len(tokens[0]))
@@ -249,9 +263,7 @@ def value_distance(before: ScanStore, after: ScanStore) -> Floats:
         same = tokens[0][part, :, None] == tokens[1][part, None, :]
         products[part] = np.einsum("mij,mi,mj->m", same, logits[0][part], logits[1][part])
     lengths = [np.linalg.norm(one, axis=1) for one in logits]
-    cosine = products / np.maximum(lengths[0] * lengths[1], 1e-30)
-    memories, _ = before.cells.memories_of(np.arange(before.cells.count))
-    return np.asarray(np.clip((1 - cosine) / 2, 0, 1)[memories])
+    return np.asarray(products / np.maximum(lengths[0] * lengths[1], 1e-30))
 
 
 def both_ends(store: ScanStore, *names: str) -> NDArray[Any]:
@@ -357,4 +369,4 @@ def shared_weight(
     count = int(others.max(initial=0)) + 1
     pairs, which = np.unique(np.repeat(cell, sizes) * count + others[where], return_inverse=True)
     sums = np.bincount(which, np.repeat(weight[place], sizes), len(pairs))
-    return pairs // count, pairs % count, sums
+    return pairs // count, pairs % count, np.asarray(sums, dtype=np.float64)

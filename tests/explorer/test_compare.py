@@ -60,7 +60,7 @@ def test_a_study_beside_itself_has_not_moved(study: ScanStore) -> None:
     with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as client:
         found = client.get("/api/compare/memories?count=5").json()
         assert found["total"] == study.cells.count
-        assert found["moved"][0]["drift"] < 1e-6
+        assert found["drifts"][0]["drift"] < 1e-6
         assert found["why_not"] == ""
         matched = client.get("/api/compare/memories?match=true&layer=2&count=5").json()
         assert [one["address"] for one in matched["matches"]][0].startswith("L2.")
@@ -74,6 +74,6 @@ def test_a_study_beside_itself_has_not_moved(study: ScanStore) -> None:
 def test_different_models_are_matched_by_triggers(both: TestClient) -> None:
     found = both.get("/api/compare/memories").json()
     # The toys were scanned from files of their own with the same lines: one text.
-    assert found["moved"] == []
+    assert found["drifts"] == []
     assert found["matches"]
     assert 0 <= found["share"] <= 1

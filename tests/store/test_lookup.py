@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from ffmem.store import word_index as trigger_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index
-from ffmem.store.slots import TRIGGERS_SHOWN
+from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
@@ -119,3 +120,27 @@ def test_a_word_is_cut_into_the_fewest_tokens() -> None:
     lookup = MemoryIndex(None, (" Con", "stant", "in", "ople", "s", "t", "an", "o", "p", "l", "e"))  # type: ignore[arg-type]
     assert lookup.pieces(" Constantinople") == [" Con", "stant", "in", "ople"]
     assert lookup.pieces("zebra") == []
+
+
+def test_words_of_one_text_are_those_of_the_index() -> None:
+    """The rule for characters and the rule for bytes cut any text in the same way."""
+    draw = random.Random(1)
+    kinds = [(32, 127), (0x80, 0x250), (0x1FE0, 0x20A0), (0x2FE0, 0x3060), (0xD800, 0xD801)]
+    for _ in range(500):
+        text = "".join(chr(draw.randrange(*draw.choice(kinds))) for _ in range(12))
+        raw = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+        spans = zip(*trigger_words.word_spans(raw, np.array([0, len(raw)])), strict=True)
+        expected = [bytes(raw[a:b]).decode("utf-8", "surrogatepass").lower() for a, b in spans]
+        assert [word for _, _, word in trigger_words.word_places(text)] == expected
+        for first, end, word in trigger_words.word_places(text):
+            assert text[first:end].lower() == word
+
+
+def test_single_triggers_are_those_of_their_cells(store: ScanStore) -> None:
+    cells = every_cell(store)[::7]
+    rows = np.array([store.cells.row(cell) for cell in cells])
+    ranks = [place % 7 for place in range(len(cells))]
+    pairs = zip(cells, ranks, strict=True)
+    expected = [next(iter(store.triggers(c)[rank : rank + 1]), None) for c, rank in pairs]
+    assert single_triggers(store, rows, ranks) == expected
+    assert None in expected  # six are kept of each, and some cells never fire

@@ -13,8 +13,10 @@ from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import (
     MemoryPage,
     MemoryPages,
+    Piece,
     cut,
     cut_end,
+    evidence,
     fold_equal,
     memory_page,
     page_sentences,
@@ -118,8 +120,8 @@ def test_bands_hold_the_whole_sample_and_examples_of_their_size(store: ScanStore
         for band in page.bands:
             assert len(band.examples) <= 3
             for one in band.examples:
-                assert band.low * largest < one.coefficient
-                assert one.coefficient <= band.high * largest or band.high == 1.0
+                assert band.low * largest * (1 - 1e-6) <= one.coefficient
+                assert one.coefficient <= band.high * largest * (1 + 1e-6)
         numbers = page_sentences(store, page.address)
         shown = [*page.triggers[:25], *(one for band in page.bands for one in band.examples)]
         assert sorted(numbers) == sorted({one.sentence for one in shown})
@@ -155,3 +157,20 @@ def test_a_page_carries_the_histogram_of_the_scan(store: ScanStore) -> None:
     assert found.edges[-1] == pytest.approx(page.counts.largest)
     positive = page.counts.positive
     assert found.total == (page.counts.fires if positive is None else positive)
+
+
+def test_evidence_marks_words_wherever_they_are() -> None:
+    long = "The river came first, and then " + "there was a great deal more to be said " * 4
+    trigger = Trigger(1.5, 3, 9, long + "of the Riv", "er bank", " and", " more")
+    found = evidence(trigger, 2, {"river", "bank"})
+    assert (found.rank, found.coefficient) == (2, 1.5)
+    marked = [one.text for one in found.pieces if one.mark == "word"]
+    assert marked == ["river", "River", "bank"]
+    assert found.pieces[-1] == Piece(" and", "next")
+    assert len(str(found)) < 160
+    assert "…" in str(found)
+
+
+def test_evidence_without_words_is_the_end_of_the_trigger() -> None:
+    found = evidence(Trigger(1.0, 0, 2, "a fox", " sat", "", ""), 1)
+    assert found.pieces == (Piece("a fox"), Piece(" sat", "last"), Piece("end", "next"))

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from ffmem.cli.main import ffmem
 from ffmem.errors import StoreError
+from ffmem.memories.folded_weights import model_cosines
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
@@ -94,6 +95,25 @@ def test_the_changed_memory_has_moved_most(scans: Scans) -> None:
     assert first.value > 0.9
     assert first.drift > 10 * second.drift
     assert found.table(found.order(layer=1)[:1])[0].drift < 0.05
+
+
+def test_directions_are_compared_where_the_weights_are_read(scans: Scans) -> None:
+    changed = fresh()
+    with torch.no_grad():
+        block = changed.model.model.decoder.layers[2]
+        block.fc1.weight[7] *= -1
+        block.fc2.weight[:, 5] *= -1
+    keys, values = model_cosines(fresh(), changed, scans.plain.memories)
+    cosines = (keys.double().numpy(), values.double().numpy())
+    found = memory_drift(scans.plain, scans.plain, cosines)
+    assert found.key is not None
+    moved = {"L3.7": "key", "L3.5": "value"}
+    for row in found.table(found.order()[:2]):
+        assert getattr(row, moved.pop(row.address)) > 0.999
+    assert not moved
+    assert found.table(found.order()[2:3])[0].drift < 1e-6
+    assert found.layers[0].key is not None
+    assert found.layers[0].key < 1e-6
 
 
 def test_matching_recovers_a_permutation(scans: Scans) -> None:

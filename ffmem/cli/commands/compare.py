@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --memories: match memories of different models by triggers of the same text.",
 )
+@click.option(
+    "--weights",
+    is_flag=True,
+    help="With --memories: load both models and compare the directions of keys and values too.",
+)
 @click.option("--layer", type=ANY, help="With --memories: only those of one layer.")
 @click.option(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories that are printed."
@@ -49,6 +54,7 @@ def compare(  # noqa: PLR0913 - one parameter an option
     out: Path,
     memories: bool,
     match: bool,
+    weights: bool,
     layer: int | None,
     count: int,
     as_json: bool,
@@ -75,7 +81,9 @@ def compare(  # noqa: PLR0913 - one parameter an option
     if memories or match:
         if len(stores) > 2:
             raise click.UsageError("memories are compared between two scans; name two folders")
-        show_memories(stores, match, layer, (count, as_json))
+        if match and weights:
+            raise click.UsageError("--match goes by triggers; leave --weights out")
+        show_memories(compare_stores(stores, match, weights), layer, (count, as_json))
         return
     from ffmem.report.comparison import write_comparison
     from ffmem.studies.study import Study
@@ -83,20 +91,33 @@ def compare(  # noqa: PLR0913 - one parameter an option
     click.echo(f"-> {write_comparison([Study(store) for store in stores], out)}")
 
 
-def show_memories(
-    stores: Sequence[ScanStore], match: bool, layer: int | None, how: tuple[int, bool]
-) -> None:
-    """Print the memories that moved most, or the best matches."""
-    from ffmem.errors import AddressError
+def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:
+    """Two scans cell by cell, by address or by triggers."""
     from ffmem.studies.memory_drift import is_one_shape, match_memories, memory_drift
 
-    if layer is not None and layer not in stores[0].memories:
-        known = ", ".join(map(str, stores[0].memories))
+    one, other = stores
+    alike = is_one_shape(one, other)
+    if match or not (weights or alike):
+        return match_memories(one, other)
+    if not (weights and alike):
+        return memory_drift(one, other)
+    from ffmem.memories.folded_weights import model_cosines
+    from ffmem.studies.inputs import scanned_model
+
+    keys, values = model_cosines(scanned_model(one), scanned_model(other), one.memories)
+    return memory_drift(one, other, (keys.double().numpy(), values.double().numpy()))
+
+
+def show_memories(found: Drift | Matching, layer: int | None, how: tuple[int, bool]) -> None:
+    """Print the memories that moved most, or the best matches."""
+    from ffmem.errors import AddressError
+    from ffmem.studies.memory_drift import Drift
+
+    store = (found.before if isinstance(found, Drift) else found.one).store
+    if layer is not None and layer not in store.memories:
+        known = ", ".join(map(str, store.memories))
         raise AddressError(f"the first scan has no layer {layer}; its layers are {known}")
     count, as_json = how
-    found: Drift | Matching = (
-        match_memories(*stores) if match or not is_one_shape(*stores) else memory_drift(*stores)
-    )
     rows = found.table(found.order(layer)[:count])
     if as_json:
         click.echo(json.dumps(as_data(found, rows), indent=2))
@@ -143,10 +164,10 @@ def print_memories(found: Drift | Matching, rows: Sequence[Any]) -> None:
 
 def distances(one: Any) -> str:
     """The distances of a cell or of a layer's mean."""
+    key = "" if one.key is None else f"key {one.key:.3f}  "
     triggers = "  –  " if one.triggers is None else f"{one.triggers:.3f}"
-    return (
-        f"drift {one.drift:.3f}  triggers {triggers}  value {one.value:.3f}  fires {one.fires:.3f}"
-    )
+    rest = f"triggers {triggers}  value {one.value:.3f}  fires {one.fires:.3f}"
+    return f"drift {one.drift:.3f}  {key}{rest}"
 
 
 def words(tokens: Sequence[str]) -> str:

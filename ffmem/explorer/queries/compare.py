@@ -18,9 +18,9 @@ from ffmem.report.verdicts import Verdict, interval_text
 from ffmem.studies.memory_drift import (
     Drift,
     LayerDrift,
-    MatchedMemory,
     Matching,
-    MovedMemory,
+    MemoryDrift,
+    MemoryMatch,
     is_one_shape,
     match_memories,
     memory_drift,
@@ -148,15 +148,15 @@ def control_of(control: Interval | None) -> float | None:
 
 @dataclass(frozen=True)
 class MemoriesView:
-    """Two scans memory by memory: `moved` of one shape, or `matches` by triggers of one text."""
+    """Two scans memory by memory: `drifts` of one shape, or `matches` by triggers of one text."""
 
     first: str
     second: str
     total: int
     start: int  # number of the first row, from 0
     layers: tuple[LayerDrift, ...]
-    moved: tuple[MovedMemory, ...]
-    matches: tuple[MatchedMemory, ...]
+    drifts: tuple[MemoryDrift, ...]
+    matches: tuple[MemoryMatch, ...]
     share: float | None  # of memories with a match above the control's bar
     bar: float | None
     why_not: str  # one sentence, where neither is possible

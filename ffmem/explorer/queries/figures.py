@@ -74,14 +74,14 @@ def figure_files(explored: StudyContext) -> tuple[FigureFile, ...]:
     folder = explored.store.folder
     names = [path.stem for path in folder.matching(folder.figure("*", "svg"))]
     found = [
-        FigureFile(name, analysis_of(explored, name), drawn_title(folder.figure(name, "svg")))
+        FigureFile(name, analysis_of(explored, name), title_inside(folder.figure(name, "svg")))
         for name in names
     ]
     order = {name: place for place, name in enumerate(explored.study.names)}
     return tuple(sorted(found, key=lambda one: (order.get(one.analysis, len(order)), one.name)))
 
 
-def drawn_title(path: Path) -> str:
+def title_inside(path: Path) -> str:
     """The title inside a drawn figure; its name as words where it has none."""
     return _title(path, path.stat().st_mtime_ns)
 

@@ -160,7 +160,10 @@ def disagreeing_card(explored: StudyContext, known: AgreementTable) -> StartCard
 
 
 def surest(explored: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
-    """The cells with the highest top probability among some, each with another first token."""
+    """The cells with the highest top probability among some, each with another first token.
+
+    Tokens without a letter or digit come last: few people know what a lone byte says.
+    """
     probability = explored.lookup.statistic("probability")
     rows = np.flatnonzero(fits)
     first = rows[np.argsort(-probability[rows], kind="stable")][: 16 * POINTERS]
@@ -168,7 +171,8 @@ def surest(explored: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
     distinct: dict[str, int] = {}
     for row, words in zip(first.tolist(), tokens, strict=True):
         distinct.setdefault(words[0].strip().casefold(), row)
-    return list(distinct.values())[:POINTERS]
+    words_first = sorted(distinct, key=lambda word: not any(map(str.isalnum, word)))
+    return [distinct[word] for word in words_first[:POINTERS]]
 
 
 def pattern_card(explored: StudyContext) -> StartCard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.memory_page import Evidence, evidence
 from ffmem.store.parquet_tables import End
-from ffmem.store.slots import TRIGGERS_SHOWN
+from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from ffmem.store.weight_columns import NUMBERS, Condition, NumberColumn, parse_conditions
 from ffmem.store.word_index import words_in
 
@@ -346,20 +346,18 @@ def with_evidence(
     if weights and len(rows):
         ranks = explored.lookup.best_triggers(rows, weights)
     else:
-        ranks = [0] * len(found)
+        ranks = [0 if pattern is None else pattern.ranks[0] - 1 for pattern in patterns]
+    triggers = single_triggers(explored.store, rows, ranks) if len(rows) else []
     return tuple(
         replace(
             hit,
             logit=token_logit(explored, cell, hit, question),
             pattern=None if pattern is None else pattern.description,
-            evidence=trigger_evidence(
-                explored,
-                cell,
-                rank if pattern is None or weights else pattern.ranks[0] - 1,
-                weights,
-            ),
+            evidence=None if trigger is None else evidence(trigger, rank + 1, weights),
         )
-        for hit, cell, rank, pattern in zip(found, cells, ranks, patterns, strict=True)
+        for hit, cell, rank, pattern, trigger in zip(
+            found, cells, ranks, patterns, triggers, strict=True
+        )
     )
 
 
@@ -394,14 +392,6 @@ def token_logit(
         return None
     end: End = "promoted" if question.by == "promotes" else "suppressed"
     return explored.lookup.value_tokens(cell, end)[int(hit.score)].logit
-
-
-def trigger_evidence(
-    explored: StudyContext, cell: Address, rank: int, words: Collection[str]
-) -> Evidence | None:
-    """One trigger of a cell (rank from 0) with words marked; None for a dead one."""
-    triggers = explored.store.triggers(cell)[rank : rank + 1]
-    return evidence(triggers[0], rank + 1, words) if triggers else None
 
 
 def weight_fields(
