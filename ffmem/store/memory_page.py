@@ -370,7 +370,6 @@ class MemoryPage:
     def __repr__(self) -> str:
         lines = [
             f"{self.address}: {self.frequency}",
-            *([f"TransformerLens: {self.address.hook}"] if self.address.hook else []),
             f"promotes {token_line(self.promoted)}",
             f"suppresses {token_line(self.suppressed)}",
         ]
