@@ -13,7 +13,7 @@ UNIT = 2.0**-24  # what one step of a cell's `totals` is worth
 # A histogram's bin b holds coefficients above 2**(LOWEST + b), up to twice that; the first bin also
 # all that are smaller, the last all that are larger.
 BINS, LOWEST = 32, -16
-ALL = 1024  # the first sentences of a corpus, whose coefficients are all counted in bins
+ALL = 256  # the first sentences of a corpus, whose coefficients are all counted in bins
 RAREST = 64  # later it is one sentence of so many at the least
 
 

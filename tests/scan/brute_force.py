@@ -52,8 +52,8 @@ def readings(
 def far_readings(generator: torch.Generator, count: int, memories: int) -> list[Reading]:
     """Sentences from all over a large corpus, with coefficients of every size and both signs.
 
-    About half of the sentences are in the census. Sums of a batch are whole steps of UNIT, in any
-    order of adding, because a memory has one size.
+    All of the first half of the sentences are in the census, of the others few. Sums of a batch are
+    whole steps of UNIT, in any order of adding, because a memory has one size.
     """
     made = []
     sizes = 2.0 ** torch.randint(-20, 19, (memories,), generator=generator)

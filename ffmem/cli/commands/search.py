@@ -58,10 +58,9 @@ def search(  # noqa: PLR0913 - one parameter an option
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
     in it. --words and --meaning look at the 25 strongest triggers of every memory: for the words
     themselves, or also for words that keep the same company in the scanned text. --where and --sort
-    know what a scan counts (fires, fire_rate, mean, largest, probability, layer, sign), agreement
-    after `ffmem analyse FOLDER --only values`, and every column of the weights after `--only
-    weights`.
-    --save writes the addresses to a file for `--set @FILE`.
+    know what a scan counts (fires, positive, fire_rate, mean, largest, probability, layer, sign),
+    agreement after `ffmem analyse FOLDER --only values`, and every column of the weights after
+    `--only weights`. --save writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:

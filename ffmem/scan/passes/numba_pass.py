@@ -19,7 +19,7 @@ from ffmem.scan.settings import BINS, LOWEST
 ZERO = np.float32(0)
 ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
 EXPONENT, FIRST_BIN, LAST_BIN = np.int32(23), np.int32(127 + LOWEST), np.int32(BINS - 1)
-SIGN_BIT = np.int32(-(2**31))
+SIGN_BIT, WIDTH = np.int32(-(2**31)), np.uint32(BINS)
 NEAR = 64  # memories whose bins stay in the cache together
 
 
@@ -119,6 +119,18 @@ def numba_pass(
 
 
 @compile_loop
+def _add(line: Any, flip: Any, factor: Any, bins: Any) -> None:
+    """One prefix of some memories. No branch, which would be taken at random; 0 is added instead.
+
+    Indices are unsigned, or each would be looked at for being negative.
+    """
+    for j in range(len(line)):
+        b = line[j] ^ flip
+        number = min(max(((b - ONE) >> EXPONENT) - FIRST_BIN, np.int32(0)), LAST_BIN)
+        bins[np.uint64(np.uint32(j) * WIDTH + np.uint32(number))] += factor if b > 0 else 0
+
+
+@compile_loop
 def count_bins(
     bits: NDArray[np.int32],
     sign: int,
@@ -141,9 +153,6 @@ def count_bins(
     for row in range(len(counts)):
         into, factor = histogram[experts[row]], factors[row]
         for near in range(begin, end, NEAR):
+            bins = into[near : min(near + NEAR, end)].reshape(-1)
             for line in range(starts[row], starts[row] + counts[row]):
-                for j in range(near, min(near + NEAR, end)):
-                    b = bits[line, j] ^ flip
-                    if b > 0:
-                        number = ((b - ONE) >> EXPONENT) - FIRST_BIN
-                        into[j, min(max(number, np.int32(0)), LAST_BIN)] += factor
+                _add(bits[line, near : min(near + NEAR, end)], flip, factor, bins)
