@@ -41,6 +41,14 @@ class Address:
         """The address without a sign."""
         return replace(self, sign="")
 
+    @property
+    def hook(self) -> str | None:
+        """The same activation in TransformerLens, which counts layers from 0.
+
+        None in a mixture of experts, where a coefficient also holds the router's weight.
+        """
+        return None if self.part else f"blocks.{self.layer - 1}.mlp.hook_post[..., {self.index}]"
+
     def __lt__(self, other: Address) -> bool:
         return self._order < other._order
 

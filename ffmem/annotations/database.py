@@ -1,4 +1,4 @@
-"""Sheets and answers in a database; rows are added and never changed, so nothing is lost."""
+"""Sheets, answers and labels in a database; rows are added, never changed, so nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from ffmem.annotations.cases import CaseAnswer, CaseLine, CaseSheet, Judgement
+from ffmem.annotations.labels import MemoryLabels
 from ffmem.annotations.revisions import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES, Revisions
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetAnswer, SheetPrefix
 from ffmem.errors import StoreError
@@ -28,7 +29,11 @@ class Annotations:
 
     @classmethod
     def open(cls, url: str) -> Annotations:
-        """Open a database by URL, or by the path of a SQLite file; makes its tables if absent."""
+        """Open a database by URL, or by the path of a SQLite file.
+
+        Tables that are absent are made: in a new database all, in an older one those that came
+        later.
+        """
         where = url if "://" in url else f"sqlite:///{location(url)}"
         where = where.replace("postgresql://", "postgresql+psycopg://", 1)
         options: dict[str, Any] = {}
@@ -114,6 +119,10 @@ class Annotations:
             CaseAnswer(_case_sheet(row), str(row["annotator"]), tuple(json.loads(row["said"])))
             for row in self._judgements.newest(scan=scan)
         ]
+
+    def labels(self, scan: str) -> MemoryLabels:
+        """The labels, notes and lists of one scan's memories."""
+        return MemoryLabels(self._engine, scan)
 
     def close(self) -> None:
         """Let go of the database."""

@@ -117,6 +117,12 @@ class KeptSentences:
         piece = self.text[self.text_starts[row] : self.text_starts[row + 1]]
         return bytes(piece).decode("utf-8", "surrogatepass")
 
+    def pieces(self, row: int) -> list[str]:
+        """The source text of the sentence in that row, token by token."""
+        text, ends = self.sentence(row), self.token_ends[self.starts[row] : self.starts[row + 1]]
+        starts = [0, *ends[:-1].tolist()]
+        return [text[start:end] for start, end in zip(starts, ends.tolist(), strict=False)]
+
     def around(self, row: int, position: int) -> tuple[str, str, str, str]:
         """The text at a place, in four: before the last token, it, the next one, the rest."""
         text = self.sentence(row)

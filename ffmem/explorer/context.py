@@ -14,11 +14,15 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from ffmem.annotations.database import Annotations
+from ffmem.annotations.llm.annotator import Explainer
 from ffmem.explorer.live_model import LiveModel
+from ffmem.explorer.pattern_jobs import PatternJobs
 from ffmem.explorer.queries.trigger_agreement import agreement_table
 from ffmem.patterns.related_words import RelatedWords, open_related_words
 from ffmem.store.lookup import Matches, MemoryIndex
+from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.weight_columns import weight_row
 from ffmem.studies.study import Study, open_study
 
 NO_WORDS = RelatedWords((), np.zeros((0, 1), np.float32))
@@ -34,6 +38,7 @@ class StudyContext:
     database: str | None = None  # of annotations; None is a file in the study's folder
     others: tuple[Study, ...] = ()  # to compare with
     related: RelatedWords = NO_WORDS
+    explainer: Explainer | None = None  # a language model that names patterns
     firing: dict[str, Matches] = field(default_factory=dict, repr=False)  # on phrases asked before
 
     @property
@@ -55,6 +60,11 @@ class StudyContext:
     def has_annotations(self) -> bool:
         """Whether there is a database of annotations to ask."""
         return self.database is not None or self.store.folder.annotations.exists()
+
+    @cached_property
+    def jobs(self) -> PatternJobs:
+        """Searches for patterns in the background."""
+        return PatternJobs(self.store)
 
     @cached_property
     def annotations(self) -> Annotations:
@@ -79,6 +89,8 @@ def open_context(
     lookup.warm()
     # Read once, before the first page waits for it.
     agreement_table(study.store.folder, study.store.cells.count)
+    stored_coefficients(study.store)
+    weight_row(study.store, 0)
     live, related = LiveModel(study.store, model), open_related_words(study.store, watch)
     return StudyContext(study, lookup, live, database, beside, related)
 

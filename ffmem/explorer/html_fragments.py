@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from ffmem.explorer.queries.memory import Bar, TokenView, TriggerView
+from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question
 from ffmem.store.memory_page import Evidence
 from ffmem.store.weight_columns import NUMBERS
@@ -43,24 +43,41 @@ def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
     """Triggers as items of a list: what was read, its last token, the next one, the rest."""
     return Markup(
         "\n".join(
-            f'<li data-rank="{one.rank}"><span class="coefficient">{one.coefficient:.2f}</span>'
+            f'<li data-rank="{one.rank}" data-sentence="{one.sentence}" '
+            f'data-position="{one.position}"{" data-agrees" if one.agrees else ""}>'
+            f'<span class="coefficient">{one.coefficient:.2f}</span>'
             f'<p><span class="read">{escape(one.before)}<span class="last">{escape(one.last)}'
-            f'</span></span><span class="next">{escape(one.next) or "⏹"}</span>'
+            f'</span></span><span class="next{" agrees" if one.agrees else ""}">'
+            f"{escape(one.next) or '⏹'}</span>"
             f'<span class="rest">{escape(one.rest)}</span></p></li>'
             for one in triggers
         )
     )
 
 
-def token_items(tokens: Iterable[TokenView], by: str) -> Markup:
-    """Tokens as items of a list, each with a link to the memories that push it the same way."""
-    return Markup(
-        "\n".join(
-            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}" '
-            f'title="logit {token.logit:+.3f}">{_token_text(token.text)}</a></li>'
-            for token in tokens
+def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
+    """Tokens as bars from the uniform level, each with a link to memories that push it so too.
+
+    `longest` is the logarithm of the largest factor, over both ends of the value.
+    """
+    lines = []
+    for token in tokens:
+        size = 100 * min(abs(math.log(max(token.times_uniform, 1e-9))) / max(longest, 1e-9), 1.0)
+        lines.append(
+            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}">'
+            f"{_token_text(token.text)}</a>"
+            '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+            f'<rect width="{size:.1f}" height="1"/></svg>'
+            f'<span class="n">{token.logit:+.3f}</span>'
+            f'<span class="n soft">×{token.times_uniform:.2f}</span></li>'
         )
-    )
+    return Markup("\n".join(lines))
+
+
+def longest_bar(*ends: Iterable[TokenView]) -> float:
+    """The logarithm of the largest factor by which a value changes a token's probability."""
+    factors = [token.times_uniform for tokens in ends for token in tokens]
+    return max((abs(math.log(max(factor, 1e-9))) for factor in factors), default=0.0)
 
 
 def hit_rows(found: Answer) -> Markup:
@@ -159,6 +176,57 @@ def bars(distribution: Sequence[Bar]) -> Markup:
         f'aria-label="Distribution of coefficients from 0 to {end}">{boxes}'
         f'<text x="0" y="{below}">0</text>'
         f'<text x="{WIDTH}" y="{below}" text-anchor="end">{end}</text></svg>'
+    )
+
+
+LEFT, PLOT, HIGH, LOW = 46, 374, 130, 34  # pixels: axis, bars, their height, the labels below
+
+
+def histogram(found: HistogramView, threshold: float | None) -> Markup:
+    """Coefficients in powers of two, counts on a logarithmic scale; told in words too.
+
+    Where firing has a threshold, which is a power of two as well, a line stands there.
+    """
+    powers = max(math.ceil(math.log10(max(found.counts))), 1)
+    step = PLOT / len(found.counts)
+
+    def height(count: int) -> float:
+        return HIGH * (math.log10(count) + 0.15) / (powers + 0.15) if count else 0.0
+
+    lines = "".join(
+        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{HIGH - height(10**power):.1f}" '
+        f'y2="{HIGH - height(10**power):.1f}"/>'
+        f'<text x="{LEFT - 5}" y="{HIGH - height(10**power) + 4:.1f}" text-anchor="end">'
+        f"{10**power:,}</text>"
+        for power in range(powers + 1)
+    )
+    boxes = "".join(
+        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - height(count):.1f}" '
+        f'width="{step - 2:.1f}" height="{height(count):.1f}"><title>{short_number(low)} to '
+        f"{short_number(high)}: {count:,}</title></rect>"
+        for place, (low, high, count) in enumerate(
+            zip(found.edges, found.edges[1:], found.counts, strict=False)
+        )
+    )
+    last = len(found.counts)
+    labels = "".join(
+        f'<text x="{LEFT + place * step:.1f}" y="{HIGH + 15}" text-anchor="middle">'
+        f"{short_number(found.edges[place])}</text>"
+        for place in range(last + 1)
+        if (last - place) % 2 == 0
+    )
+    if threshold in found.edges:
+        at = LEFT + found.edges.index(threshold) * step
+        lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
+    said = "; ".join(
+        f"up to {short_number(high)}: {count:,}"
+        for high, count in zip(found.edges[1:], found.counts, strict=False)
+    )
+    return Markup(  # numbers only, so that nothing needs escaping
+        f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
+        f'role="img" aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
+        f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
+        "</svg>"
     )
 
 

@@ -12,11 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ffmem.explorer.html_fragments import (
     bars,
     evidence_text,
+    histogram,
     hit_rows,
     link,
+    longest_bar,
     short_number,
     stripes,
-    token_items,
+    token_bars,
     trigger_items,
     visible_token,
 )
@@ -41,7 +43,17 @@ def templates(navigation: list[Link]) -> Environment:
     environment.globals.update(
         navigation=navigation, version=VERSION, triggers_shown=TRIGGERS_SHOWN
     )
-    for made in (bars, evidence_text, hit_rows, link, stripes, token_items, trigger_items):
+    for made in (
+        bars,
+        evidence_text,
+        histogram,
+        hit_rows,
+        link,
+        longest_bar,
+        stripes,
+        token_bars,
+        trigger_items,
+    ):
         environment.globals[made.__name__] = made
     environment.filters.update(token=visible_token, number=short_number)
     for name in environment.list_templates():

@@ -19,21 +19,26 @@ def read_set(path: str | Path) -> tuple[Address, ...]:
     """The addresses in a file, in its order, each once; refuses an empty set."""
     with refusals(f"the set {path} cannot be read", AddressError):
         try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise AddressError(
                 f"the set {path} is not UTF-8 text; write one address per line"
             ) from None
+    return parse_set(text, str(path))
+
+
+def parse_set(text: str, name: str) -> tuple[Address, ...]:
+    """The addresses in the text of a set; `name` says in an error which set it is."""
     found: dict[Address, None] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if text:
+    for number, line in enumerate(text.splitlines(), 1):
+        address = line.partition("#")[0].strip()
+        if address:
             try:
-                found[Address.parse(text)] = None
+                found[Address.parse(address)] = None
             except AddressError as error:
-                raise AddressError(f"line {number} of {path}: {error}") from None
+                raise AddressError(f"line {number} of {name}: {error}") from None
     if not found:
-        raise AddressError(f"the set {path} holds no address; write one per line, as in L7.1034")
+        raise AddressError(f"the set {name} holds no address; write one per line, as in L7.1034")
     return tuple(found)
 
 

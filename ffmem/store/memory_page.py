@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
-from typing import Literal
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ffmem.address import Address
+from ffmem.scan.histograms import Histogram
+from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
-from ffmem.store.scan_store import Counts
-from ffmem.store.slots import Trigger, Triggers
+from ffmem.store.scan_store import Counts, ScanStore
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers
+from ffmem.store.weight_columns import weight_row
 from ffmem.store.word_index import word_places
 
 SHOWN = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text
 REST = 20  # characters behind the next token in a text
+BANDS = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # of coefficients, in shares of the largest
+PER_BAND = 3  # examples
+COLOUR = 0.75  # of the ground of a token with the largest coefficient
 
 
 @dataclass(frozen=True)
@@ -148,6 +162,116 @@ def prefix_of(trigger: Trigger) -> str:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Prefixes whose coefficient is a share of the largest from `low` to `high`.
+
+    `sampled` of the random sample lie in it; the examples are from the sample, and where it has
+    too few from the triggers behind those that are shown anyway.
+    """
+
+    low: float
+    high: float
+    sampled: int
+    examples: tuple[Trigger, ...]
+
+
+def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band, ...]:
+    """The random sample and the weaker triggers by size of the coefficient, strongest first."""
+    if largest <= 0:
+        return ()
+    random, further = (
+        sample.coefficients / largest,
+        triggers.coefficients[TRIGGERS_SHOWN:] / largest,
+    )
+    edges = list(zip(BANDS[1:], BANDS, strict=False))
+    inside = [np.flatnonzero(in_band(random, *edge)) for edge in edges]
+    few = [spread_out(places, PER_BAND) for places in inside]
+    more = [
+        spread_out(np.flatnonzero(in_band(further, *edge)), PER_BAND - len(places))
+        for edge, places in zip(edges, few, strict=True)
+    ]
+    sampled = iter(sample.at([place for places in few for place in places]))
+    others = iter(triggers.at([TRIGGERS_SHOWN + place for places in more for place in places]))
+    return tuple(
+        Band(
+            low,
+            high,
+            len(places),
+            distinct_places([*islice(sampled, len(a)), *islice(others, len(b))]),
+        )
+        for (low, high), places, a, b in zip(edges, inside, few, more, strict=True)
+    )
+
+
+def in_band(shares: NDArray[np.float32], low: float, high: float) -> NDArray[np.bool_]:
+    """Which shares of the largest lie in a band; rounding takes none out of the highest."""
+    return (shares > low) & ((shares <= high) | (high == 1.0))
+
+
+def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
+    """Triggers without repeats, strongest first."""
+    found = {(one.sentence, one.position): one for one in triggers}
+    return tuple(sorted(found.values(), key=lambda one: -one.coefficient))
+
+
+def spread_out(places: NDArray[Any], most: int) -> list[int]:
+    """At most so many of the places, from the first to the last at equal distances."""
+    if len(places) <= most:
+        return [int(place) for place in places]
+    return [int(places[len(places) * turn // most]) for turn in range(most)]
+
+
+def page_sentences(store: ScanStore, cell: Address, shown: int = TRIGGERS_SHOWN) -> list[int]:
+    """The numbers of the sentences on a cell's page: first triggers, then examples of bands."""
+    triggers, sample = store.triggers(cell), store.triggers(cell, "sample")
+    bands = bands_of(triggers, sample, store.counts(cell).largest)
+    numbers = triggers.slots.number[:shown].tolist()
+    return list(dict.fromkeys([*numbers, *(one.sentence for b in bands for one in b.examples)]))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCoefficients:
+    """What the analysis `coefficients` left: coefficients along sentences, for some cells."""
+
+    rows: NDArray[np.int64]  # [entry], in order
+    sentences: NDArray[np.int64]  # [entry], in order within a row
+    starts: NDArray[np.int64]
+    shares: NDArray[np.float16]  # of the cell's largest coefficient
+
+    def along(self, row: int, sentence: int, largest: float) -> NDArray[np.float32] | None:
+        """A cell's coefficient at every token of a sentence, or None where it is not kept."""
+        first, last = np.searchsorted(self.rows, [row, row + 1]).tolist()
+        place = first + int(np.searchsorted(self.sentences[first:last], sentence))
+        if place == last or int(self.sentences[place]) != sentence:
+            return None
+        part = self.shares[self.starts[place] : self.starts[place + 1]]
+        return part.astype(np.float32) * np.float32(largest)
+
+
+def stored_coefficients(store: ScanStore) -> StoredCoefficients | None:
+    """The coefficients that the study has kept of this scan; read again when they have changed."""
+    path = store.folder.numbers("coefficients")
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    return _read_coefficients(path, changed, store.manifest.key.digest)
+
+
+@lru_cache(maxsize=4)
+def _read_coefficients(path: Path, _changed: int, scan: str) -> StoredCoefficients | None:
+    check_note(path)
+    try:
+        with np.load(path) as arrays:
+            if str(arrays["scan"]) != scan:
+                return None
+            names = ("rows", "sentences", "starts", "shares")
+            return StoredCoefficients(*(arrays[name] for name in names))
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+@dataclass(frozen=True)
 class MemoryPage:
     """One cell: a memory, or one sign of a gated memory; tokens and triggers strongest first.
 
@@ -161,6 +285,55 @@ class MemoryPage:
     suppressed: tuple[TokenPush, ...]
     triggers: Triggers
     sample: Triggers  # random prefixes among those that fire it
+    probability: float  # of the first promoted token, from this value alone
+    vocabulary: int  # tokens
+
+    @property
+    def store(self) -> ScanStore:
+        """The scan that it is read from."""
+        return self.triggers.slots.store
+
+    @property
+    def uniform(self) -> float:
+        """The probability that a value which says nothing gives to every token."""
+        return 1 / max(self.vocabulary, 1)
+
+    @property
+    def histogram(self) -> Histogram | None:
+        """How its coefficients are spread, in powers of two; None for an older scan."""
+        return self.store.histogram(self.address)
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        """Examples by size of the coefficient, strongest first."""
+        return bands_of(self.triggers, self.sample, self.counts.largest)
+
+    @property
+    def weights(self) -> dict[str, float | str]:
+        """The memory's weights in numbers, where the study has analysed them."""
+        return weight_row(self.store, self.store.cells.memory(self.address))
+
+    def times_uniform(self, push: TokenPush) -> float:
+        """How many times its uniform probability the value alone gives to a token."""
+        if not self.promoted:
+            return 1.0
+        first = self.promoted[0].logit
+        return self.probability / self.uniform * math.exp(push.logit - first)
+
+    def along(self, trigger: Trigger) -> list[tuple[str, float]] | None:
+        """The trigger's whole sentence, token by token, with the coefficient at each.
+
+        None where the study has not kept them.
+        """
+        known, store = stored_coefficients(self.store), self.store
+        if known is None:
+            return None
+        row = store.cells.row(self.address)
+        numbers = known.along(row, trigger.sentence, self.counts.largest)
+        if numbers is None:
+            return None
+        pieces = store.sentences.pieces(store.sentences.row(trigger.sentence))
+        return list(zip(pieces, numbers.tolist(), strict=True))
 
     @property
     def frequency(self) -> str:
@@ -207,12 +380,28 @@ class MemoryPage:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(_table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
+        rows = "".join(self._table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
+        hook = (
+            f"<code>{self.address.hook}</code> in TransformerLens<br>" if self.address.hook else ""
+        )
         return (
-            f"<b>{self.address}</b>, {self.frequency}<br>"
+            f"<b>{self.address}</b>, {self.frequency}<br>{hook}"
             f"promotes {escape(token_line(self.promoted))}<br>"
             f"suppresses {escape(token_line(self.suppressed))}"
             f"<table>{rows or '<tr><td>nothing in the corpus fires it</td></tr>'}</table>"
+        )
+
+    def _table_row(self, trigger: Trigger, times: int) -> str:
+        """A trigger as a row: coloured token by token where the study has kept the coefficients."""
+        text, tokens = trigger_text(trigger), self.along(trigger)
+        read = f"{escape(text.before)}<u>{escape(text.last)}</u>"
+        if tokens is not None:
+            largest = max(self.counts.largest, 1e-30)
+            before = [token_html(piece, m / largest) for piece, m in tokens[: trigger.position]]
+            read = "".join([*before[:-1], f"<u>{before[-1]}</u>"])
+        return (
+            f"<tr><td>{trigger.coefficient:.3f}</td><td style='text-align:left'>{read}"
+            f"<b>{escape(text.next)}</b>{escape(text.rest)}{times_text(times)}</td></tr>"
         )
 
 
@@ -226,13 +415,12 @@ def times_text(times: int) -> str:
     return f" ×{times}" if times > 1 else ""
 
 
-def _table_row(trigger: Trigger, times: int) -> str:
-    text = trigger_text(trigger)
-    return (
-        f"<tr><td>{trigger.coefficient:.3f}</td><td style='text-align:left'>"
-        f"{escape(text.before)}<u>{escape(text.last)}</u><b>{escape(text.next)}</b>"
-        f"{escape(text.rest)}{times_text(times)}</td></tr>"
-    )
+def token_html(text: str, share: float) -> str:
+    """A token on a ground that is the darker the larger its share of the largest coefficient."""
+    strength = round(min(max(share, 0.0), 1.0) * COLOUR, 2)
+    if not strength:
+        return escape(text)
+    return f"<span style='background:rgba(238,138,29,{strength})'>{escape(text)}</span>"
 
 
 class MemoryPages(tuple[MemoryPage, ...]):
@@ -258,6 +446,8 @@ def memory_page(index: MemoryIndex, cell: Address) -> MemoryPage:
         suppressed=tuple(index.value_tokens(cell, "suppressed")),
         triggers=store.triggers(cell),
         sample=store.triggers(cell, "sample"),
+        probability=float(index.statistic("probability")[store.cells.row(cell)]),
+        vocabulary=len(index.words),
     )
 
 

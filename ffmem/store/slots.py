@@ -129,6 +129,10 @@ class Triggers(Sequence[Trigger]):
             return self._read(which)
         return self._read(slice(which, which + 1 or None))[0]
 
+    def at(self, places: Sequence[int]) -> list[Trigger]:
+        """Those at some places, read together."""
+        return self._read(np.array(places, dtype=np.int64)) if places else []
+
     def __iter__(self) -> Iterator[Trigger]:
         return iter(self[:])
 
@@ -141,7 +145,7 @@ class Triggers(Sequence[Trigger]):
     def __repr__(self) -> str:
         return repr(self[:])
 
-    def _read(self, which: slice) -> list[Trigger]:
+    def _read(self, which: slice | NDArray[np.int64]) -> list[Trigger]:
         slots, kept = self.slots, self.slots.store.sentences
         positions = slots.position[which]
         with self._damage():

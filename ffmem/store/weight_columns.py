@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -103,6 +104,30 @@ def cell_column(store: ScanStore, name: str) -> NDArray[Any]:
         )
     memories, _ = cells.memories_of(np.arange(cells.count))
     return column[memories]
+
+
+def weight_row(store: ScanStore, memory: int) -> dict[str, Any]:
+    """One memory's weights by column; nothing where they were not analysed, or of another scan."""
+    path = store.folder.weights
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        return {}
+    with damage(store, path):
+        table = _table(path, changed)
+    if len(table) * len(store.cells.signs) != store.cells.count:
+        return {}
+    (row,) = table.slice(memory, 1).to_pylist()
+    found = {name: row[name] for name in (*WORDS, *NUMBERS) if row.get(name) is not None}
+    return {name: value for name, value in found.items() if value == value}  # NaN is left out
+
+
+@lru_cache(maxsize=2)
+def _table(path: Path, _changed: int) -> Any:
+    """The whole table, read once, because a page must not wait for it."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
 
 
 def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:

@@ -12,9 +12,14 @@ import numpy as np
 import torch
 
 from ffmem import demo
-from ffmem.analyses.controls import untrained_model
+from ffmem.analyses.controls import random_keys, untrained_model
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
+from ffmem.analyses.inputs.sentence_coefficients import (
+    SentenceCoefficients,
+    first_cells,
+    shown_coefficients,
+)
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.analyses.weights import WeightTable, weight_table
 from ffmem.corpus.sentences import Sentences, tokenise
@@ -26,8 +31,10 @@ from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import DTYPES, load, resolve_device
 from ffmem.models.wrapping import float32_copy
+from ffmem.patterns.analysis import PURPOSE
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.weight_columns import next_token_ranks
 
 OWN_SHARDS = 16  # of the scanned corpus, where there is no validation text
 
@@ -93,6 +100,17 @@ class StudyInputs:
         counts = torch.bincount(tokens, minlength=self.model.vocab_size)
         layers = list(self.store.memories)
         return weight_table(self.model, self.generator, counts, "the stored text", layers)
+
+    @cached_property
+    def coefficients(self) -> SentenceCoefficients:
+        """Coefficients along the triggers of the memories that pages show first."""
+        drawn = random_keys(self.store, self.sizes.pattern_keys, self.seed, PURPOSE)
+        keys = [key for keys in drawn.values() for key in keys]
+        ranks = next_token_ranks(self.store.folder)
+        if "values" in self.__dict__:  # of this run, which are not written yet
+            ranks = np.concatenate([part.ranks.numpy() for part in self.values])
+        cells = first_cells(self.store, keys, ranks)
+        return shown_coefficients(self.model, self.store, cells)
 
     @cached_property
     def sample(self) -> PrefixSample:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, composition
 from ffmem.analyses.expert_use import Experts, experts
+from ffmem.analyses.inputs.sentence_coefficients import SUREST, StoredSizes
 from ffmem.analyses.last_layer import LastLayer, last_layer
 from ffmem.analyses.lenses import Lenses, lenses
 from ffmem.analyses.membership import Membership, membership
@@ -23,6 +24,7 @@ from ffmem.analyses.weights import Weights, summarise_weights
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordContexts
+from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.version import VERSION
 
@@ -100,7 +102,7 @@ class Analysis:
 
     result: type
     run: Callable[[StudyInputs], Any]
-    section: str  # of the report
+    section: str  # of the report; nothing for what only other pages show
     cost: Callable[[Workload], Cost]
     sizes: tuple[str, ...] = ()
     figures: Callable[[], Figures] | None = None
@@ -294,6 +296,16 @@ ANALYSES: dict[str, Analysis] = {
         ("sample",),
         _experts_figures,
         of_experts=True,
+    ),
+    "coefficients": Analysis(
+        StoredSizes,
+        lambda s: s.coefficients.sizes,
+        "",
+        lambda w: Cost(
+            TRIGGERS_SHOWN * w.tokens_per_sentence * (w.layers * w.sizes.pattern_keys + SUREST)
+        ),
+        ("pattern_keys",),
+        arrays=("coefficients",),
     ),
 }
 

@@ -157,7 +157,12 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
     Where several results were made from one file and one of them has other settings than the
     study's own, the file lies with that one.
     """
-    for file, arrays in (("values", value_arrays), ("sample", sample_arrays)):
+    files = {
+        "values": value_arrays,
+        "sample": sample_arrays,
+        "coefficients": lambda inputs: inputs.coefficients.arrays,
+    }
+    for file, arrays in files.items():
         made = [
             one for one in events if one.state == "made" and file in ANALYSES[one.analysis].arrays
         ]

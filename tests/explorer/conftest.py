@@ -40,6 +40,13 @@ def gated_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
     return small_study(tmp_path_factory.mktemp("explorer-gated") / "study", "tiny:llama")
 
 
+@pytest.fixture(scope="session")
+def wordy_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
+    """A study with enough sentences to tell patterns from chance."""
+    texts = list(dict.fromkeys(lines(400, 3)))
+    return small_study(tmp_path_factory.mktemp("explorer-wordy") / "study", texts=texts)
+
+
 @pytest.fixture(scope="session", params=["study", "gated_study"])
 def explored(request: pytest.FixtureRequest) -> StudyContext:
     """First a model without gates, then one whose memories are two cells each."""

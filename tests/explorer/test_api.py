@@ -43,6 +43,7 @@ REASONS = (
     "does not begin with a token",
     "is too large",
     "make numbers overflow",
+    "no language model is there",
 )
 
 
@@ -78,6 +79,7 @@ def test_whatever_is_asked_is_answered_as_described(explored: StudyContext) -> N
     for operation in operations:
         for mode in GenerationMode:
             ask_many(operation, mode)
+            explored.jobs.stop()  # searches that were asked for
 
 
 def ask_many(operation: Any, mode: GenerationMode, examples: int = EXAMPLES) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 import uvicorn
 
@@ -42,10 +46,10 @@ def opened(
     found.annotations.close()
 
 
-@pytest.fixture(scope="module")
-def address(opened: StudyContext) -> Iterator[str]:
+@contextmanager
+def serving(context: StudyContext) -> Iterator[str]:
     """A real server on a port of its own, in a thread."""
-    config = uvicorn.Config(create_app(opened), port=0, log_level="error", access_log=False)
+    config = uvicorn.Config(create_app(context), port=0, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -54,6 +58,23 @@ def address(opened: StudyContext) -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(opened: StudyContext) -> Iterator[str]:
+    """A server whose model is loaded, so that texts are coloured."""
+    with serving(opened) as found:
+        httpx.get(f"{found}/api/memories/L2.7/coefficients?load=true", timeout=LONGEST)
+        yield found
+
+
+@pytest.fixture
+def fresh(wordy_study: ScanStore, tmp_path: Path) -> Iterator[StudyContext]:
+    """A study that nobody has asked anything yet, in a folder of its own."""
+    shutil.copytree(wordy_study.folder.root, tmp_path / "study")
+    context = open_context(tmp_path / "study", "tiny:opt")
+    yield context
+    context.annotations.close()
 
 
 def page_of(context: Any) -> tuple[Any, list[str]]:
@@ -151,7 +172,8 @@ PAGES = {
     "/": "main",
     "/search?by=any&sort=fires": ".hits tbody",
     "/search?by=meaning&q=river&fires_from=1": ".hits tbody",
-    "/memory/L2.7": "#triggers",
+    "/memory/L2.7": "#triggers .t.fires",
+    "/lists": "#import",
     "/prompt": "#examples",
     PROMPT: "#layers tbody tr",
     "/annotate": "#who",
@@ -164,6 +186,136 @@ PAGES = {
     "/report": ".controls",
     "/api": ".route",
 }
+
+
+def test_triggers_are_coloured_once_the_model_is_there(browser: Any, fresh: StudyContext) -> None:
+    """The page says what to do, loads the model on request, and tokens tell their numbers."""
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    cell = fresh.store.cells.address(71)
+    with serving(fresh) as address:
+        page.goto(f"{address}/memory/{cell}")
+        page.get_by_text("are not stored: load the model").wait_for()
+        assert page.locator("#triggers .t").count() == 0
+        page.get_by_role("button", name="Load the model").click()
+        line = page.locator("#triggers li").first
+        last = line.locator(".t.last")
+        last.wait_for()
+        trigger = fresh.store.triggers(cell)[0]
+        assert last.inner_text() == trigger.last
+        shown = float(last.get_attribute("data-said") or "")
+        assert shown == pytest.approx(trigger.coefficient, rel=1e-2)
+        assert str(last.get_attribute("title")).endswith(str(last.get_attribute("data-said")))
+        assert "Coefficients: " in line.inner_text()
+        whole = trigger.before + trigger.last + trigger.next + trigger.rest
+        assert "".join(line.locator(".t").all_inner_texts()) == whole
+
+        start = page.locator("#triggers .t[tabindex='0']")
+        assert start.count() == 1  # one stop for the whole list
+        start.focus()
+        page.keyboard.press("ArrowDown")
+        here = page.locator(":focus")
+        assert (
+            here.evaluate(
+                "one => [...document.querySelectorAll('#triggers p')].indexOf(one.closest('p'))"
+            )
+            == 1
+        )
+        before = here.evaluate("one => getComputedStyle(one, '::after').content")
+        assert str(here.get_attribute("data-said")) in before
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowRight")
+        assert page.url.endswith(f"/memory/{cell}")  # the arrows stayed in the text
+
+        page.get_by_label("Any text, coloured by this memory").fill("<b>river</b> and stone")
+        page.get_by_role("button", name="Colour it").click()
+        page.locator(".own .t").first.wait_for()
+        assert "".join(page.locator(".own .t").all_inner_texts()) == "<b>river</b> and stone"
+        assert page.locator(".own b").count() == 0
+    assert complaints == []
+    context.close()
+
+
+def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
+    """Silenced, then held, beside the control; neighbours come with tokens and a trigger."""
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(f"{address}/memory/L2.7")
+    page.get_by_role("button", name="Run the model").click()
+    page.get_by_text("When it is silenced").wait_for()
+    page.get_by_label("Change").select_option("hold")
+    page.get_by_label("at", exact=True).fill("3")
+    page.get_by_role("button", name="Run the model").click()
+    page.get_by_text("When it is held").wait_for()
+    assert "the same change of another memory" in page.locator("#effect .answer").inner_text()
+    page.get_by_role("button", name="Compare with all others").click()
+    page.locator("#nearest .one .last").first.wait_for()
+    assert page.locator("#nearest .token").count() > 0
+    assert complaints == []
+    context.close()
+
+
+def test_labels_and_lists_in_the_browser(browser: Any, fresh: StudyContext) -> None:
+    """Star, label, note and list a memory; bring a set, take a memory off, save the set."""
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page, complaints = page_of(context)
+    with serving(fresh) as address:
+        page.goto(f"{address}/memory/L2.7")
+        star = page.get_by_role("button", name="Star")
+        star.focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Starred").wait_for()
+        page.get_by_label("Label", exact=True).fill("<i>rivers</i>")
+        page.keyboard.press("Enter")
+        page.get_by_text("Saved.").wait_for()
+        page.get_by_text("Note and lists").click()
+        page.get_by_label("Note", exact=True).fill("see also L1.0")
+        page.get_by_label("Name of a list").fill("my places")
+        page.get_by_role("button", name="Put on the list").click()
+        page.get_by_role("link", name="my places").wait_for()
+        page.get_by_role("button", name="Copy link").click()
+        page.get_by_text("The link is copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == page.url
+        page.reload()
+        page.get_by_role("button", name="Starred").wait_for()
+        assert page.get_by_label("Label", exact=True).input_value() == "<i>rivers</i>"
+
+        page.get_by_role("link", name="Lists").click()
+        page.get_by_text("<i>rivers</i>").wait_for()
+        page.get_by_text("see also L1.0").wait_for()
+        page.get_by_label("Name of the list").fill("my places")
+        page.get_by_label("or addresses, one per line").fill("L1.3\nL9.9")
+        page.get_by_role("button", name="Put them on the list").click()
+        page.locator("#said.wrong", has_text="no layer 9").wait_for()
+        page.get_by_label("or addresses, one per line").fill("L1.3\n# a comment\nL3.1")
+        page.get_by_role("button", name="Put them on the list").click()
+        page.get_by_role("heading", name="my places").wait_for()
+        rows = page.locator("tbody tr")
+        assert rows.count() == 3
+        page.get_by_role("button", name="Take L1.3 off the list").click()
+        wait_until(lambda: rows.count() == 2, "the memory to leave the list")
+        with page.expect_download() as file:
+            page.get_by_role("link", name="Set of memories").click()
+        lines = file.value.path().read_text().splitlines()
+        assert [line for line in lines if not line.startswith("#")] == ["L2.7", "L3.1"]
+    assert [said for said in complaints if "404" not in said] == []  # the refused set
+    context.close()
+
+
+def test_patterns_are_found_on_request(browser: Any, fresh: StudyContext) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    with serving(fresh) as address:
+        page.goto(f"{address}/memory/L2.7")
+        page.get_by_text("Nobody has looked").wait_for()
+        page.get_by_role("button", name="Find patterns").click()
+        page.get_by_text(
+            "lists of random prefixes"
+        ).wait_for()  # the page came again, with the result
+    assert complaints == []
+    context.close()
 
 
 def test_memories_of_a_served_report_lead_to_their_pages(browser: Any, address: str) -> None:

@@ -24,6 +24,7 @@ PAGES = [
     "/search?by=any&sort=fires",
     "/search?by=dead",
     "/prompt",
+    "/lists",
     "/api",
 ]
 
@@ -47,6 +48,18 @@ def test_text_of_the_corpus_is_never_html(client: TestClient, explored: StudyCon
     page = client.get(f"/memory/{hits[0]['address']}?triggers=200").text
     assert HOSTILE.split(">")[0] + ">" not in page
     assert "&lt;script&gt;" in re.sub(r"</?span[^>]*>", "", page)
+
+
+def test_a_histogram_is_drawn_and_told_in_words(client: TestClient, explored: StudyContext) -> None:
+    cell = explored.store.cells.address(3)
+    found, counts = explored.store.histogram(cell), explored.store.counts(cell)
+    assert found is not None
+    page = client.get(f"/memory/{cell}").text
+    (svg,) = re.findall(r'<svg class="bars histogram".*?</svg>', page)
+    assert svg.count("<rect") == len(found.counts)
+    told = re.findall(r"up to ([\d.,e-]+): ([\d,]+)", svg)
+    assert [int(count.replace(",", "")) for _, count in told] == list(found.counts)
+    assert float(told[-1][0].replace(",", "")) == pytest.approx(counts.largest, rel=1e-2)
 
 
 def test_a_wrong_address_is_a_sentence_in_either_form(client: TestClient) -> None:

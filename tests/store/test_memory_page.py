@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ffmem.address import Address
@@ -18,6 +19,8 @@ from ffmem.store.memory_page import (
     evidence,
     fold_equal,
     memory_page,
+    page_sentences,
+    spread_out,
     trigger_text,
 )
 from ffmem.store.scan_store import ScanStore
@@ -104,6 +107,56 @@ def test_equal_prefixes_are_folded() -> None:
 def test_a_cut_text_ends_at_a_word_and_says_so() -> None:
     assert cut_end("the old river runs", 12) == "the old…"
     assert cut_end("short", 12) == "short"
+
+
+def test_bands_hold_the_whole_sample_and_examples_of_their_size(store: ScanStore) -> None:
+    index = MemoryIndex.at_once(store)
+    for row in (0, 70, store.cells.count - 1):
+        page = memory_page(index, store.cells.address(row))
+        largest = page.counts.largest
+        assert sum(band.sampled for band in page.bands) == np.count_nonzero(
+            page.sample.coefficients > 0
+        )
+        for band in page.bands:
+            assert len(band.examples) <= 3
+            for one in band.examples:
+                assert band.low * largest * (1 - 1e-6) <= one.coefficient
+                assert one.coefficient <= band.high * largest * (1 + 1e-6)
+        numbers = page_sentences(store, page.address)
+        shown = [*page.triggers[:25], *(one for band in page.bands for one in band.examples)]
+        assert sorted(numbers) == sorted({one.sentence for one in shown})
+
+
+def test_examples_of_a_band_are_spread_over_it() -> None:
+    assert spread_out(np.arange(10, 20), 3) == [10, 13, 16]
+    assert spread_out(np.arange(2), 3) == [0, 1]
+    assert spread_out(np.arange(5), 0) == []
+
+
+def test_factors_of_the_uniform_level_are_those_of_a_softmax(store: ScanStore) -> None:
+    """Of the tokens that are there, ratios of probabilities are exponents of logits."""
+    page = memory_page(MemoryIndex.at_once(store), store.cells.address(5))
+    first, other = page.promoted[0], page.suppressed[0]
+    assert page.times_uniform(first) * page.uniform == pytest.approx(page.probability)
+    ratio = page.times_uniform(first) / page.times_uniform(other)
+    assert ratio == pytest.approx(np.exp(first.logit - other.logit))
+    assert page.uniform * page.vocabulary == pytest.approx(1)
+
+
+def test_an_address_has_the_name_of_its_activation_elsewhere() -> None:
+    assert Address.parse("L12.691").hook == "blocks.11.mlp.hook_post[..., 691]"
+    assert Address.parse("L12.691-").hook == "blocks.11.mlp.hook_post[..., 691]"
+    assert Address.parse("L12.E3.691").hook is None
+
+
+def test_a_page_carries_the_histogram_of_the_scan(store: ScanStore) -> None:
+    page = memory_page(MemoryIndex.at_once(store), store.cells.address(5))
+    found = page.histogram
+    assert found == store.histogram(page.address)
+    assert found is not None
+    assert found.edges[-1] == pytest.approx(page.counts.largest)
+    positive = page.counts.positive
+    assert found.total == (page.counts.fires if positive is None else positive)
 
 
 def test_evidence_marks_words_wherever_they_are() -> None:

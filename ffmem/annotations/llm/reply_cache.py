@@ -8,8 +8,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from ffmem.models.generation import Chat, Message, Reply
+from ffmem.annotations.llm.endpoint import Endpoint
+from ffmem.locations import cache_folder
+from ffmem.models.generation import Chat, LocalChat, Message, Reply
 from ffmem.store.folder import write_whole
 
 
@@ -21,6 +24,22 @@ class Usage:
     known: int = 0
     read: int = 0
     written: int = 0
+
+
+def open_chat(
+    name: str, endpoint: str | None, key: str | None, most: int, rate: float | None, **options: Any
+) -> CachedChat:
+    """A model behind an endpoint, or one on this machine, loaded with `options`; replies are kept.
+
+    At most so many tokens per reply, and so many requests per minute.
+    """
+    chat: Chat
+    if endpoint:
+        chat = Endpoint(endpoint, name, most, key, rate)
+    else:
+        chat = LocalChat.load(name, most, **options)
+    who = f"{name} at {endpoint or 'this machine'}"
+    return CachedChat(chat, cache_folder() / "replies", who, most)
 
 
 class CachedChat:

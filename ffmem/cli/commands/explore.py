@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ffmem.cli.options import LOCATION, Whole, names_damage
+from ffmem.errors import FfmemError
+
+if TYPE_CHECKING:
+    from ffmem.annotations.llm.annotator import Explainer
+
+LONGEST_REPLY = 1000  # tokens
 
 
 @click.command()
@@ -32,6 +41,20 @@ from ffmem.cli.options import LOCATION, Whole, names_damage
     help="Database of annotations: a file, or a URL such as postgresql://user@host/name; "
     "FOLDER/annotations.sqlite by default.",
 )
+@click.option(
+    "--llm",
+    help="A language model that explains memories on their pages: its name at the endpoint, or "
+    "without an endpoint a model on this machine.",
+)
+@click.option(
+    "--endpoint", help="URL of any OpenAI-compatible server, e.g. http://localhost:8000/v1."
+)
+@click.option(
+    "--key-from",
+    default="OPENAI_API_KEY",
+    show_default=True,
+    help="Environment variable that holds the endpoint's key; never stored.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @names_damage
 def explore(  # noqa: PLR0913 - one parameter an option
@@ -42,6 +65,9 @@ def explore(  # noqa: PLR0913 - one parameter an option
     host: str,
     token: str | None,
     database: str | None,
+    llm: str | None,
+    endpoint: str | None,
+    key_from: str,
     no_browser: bool,
 ) -> None:
     r"""Browse, search and question the study in FOLDER in a web browser.
@@ -64,6 +90,7 @@ def explore(  # noqa: PLR0913 - one parameter an option
     study = opened(
         folder, model, lambda part: click.echo(f"preparing: {part} ..."), database, others
     )
+    study = replace(study, explainer=load_explainer(llm, endpoint, key_from))
     app = create_app(study, place.token)
     serve(
         app,
@@ -72,3 +99,16 @@ def explore(  # noqa: PLR0913 - one parameter an option
         lambda: click.echo(f"{folder} at {place.url}   (Ctrl-C stops)"),
         not no_browser,
     )
+
+
+def load_explainer(name: str | None, endpoint: str | None, key_from: str) -> Explainer | None:
+    """The language model that explains memories; its replies are kept, so none is asked twice."""
+    from ffmem.annotations.llm.annotator import Explainer
+    from ffmem.annotations.llm.reply_cache import open_chat
+
+    if name is None:
+        if endpoint is not None:
+            raise FfmemError("--endpoint needs --llm, the model's name there")
+        return None
+    chat = open_chat(name, endpoint, os.environ.get(key_from), LONGEST_REPLY, None)
+    return Explainer(name, chat)

@@ -41,6 +41,7 @@ class ShownPage:
         """The page as JSON."""
         return {
             "address": str(self.page.address),
+            "hook": self.page.address.hook,
             "counts": {k: v for k, v in asdict(self.page.counts).items() if v is not None},
             "promoted": [asdict(push) for push in self.page.promoted],
             "suppressed": [asdict(push) for push in self.page.suppressed],
@@ -49,6 +50,11 @@ class ShownPage:
                 | ({"saliency": self.saliency[place]} if place in self.saliency else {})
                 for place, one in enumerate(self.triggers)
             ],
+            "histogram": asdict(histogram) if (histogram := self.page.histogram) else None,
+            "probability": self.page.probability,
+            "uniform": self.page.uniform,
+            "bands": [asdict(band) for band in self.page.bands],
+            "weights": self.page.weights,
         }
 
 
@@ -57,6 +63,7 @@ class ShownPage:
 @click.argument("address")
 @click.option("-n", "--count", type=ANY, default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
+@click.option("--bands", is_flag=True, help="Also weaker examples, by size of the coefficient.")
 @click.option(
     "--saliency",
     "salient",
@@ -86,6 +93,7 @@ def show(  # noqa: PLR0913 - one parameter an option
     address: str,
     count: int,
     sample: bool,
+    bands: bool,
     salient: bool,
     with_key: bool,
     wakes: str | None,
@@ -126,6 +134,8 @@ def show(  # noqa: PLR0913 - one parameter an option
         return
     for one in shown:
         print_page(one, count)
+        if bands:
+            print_bands(one.page)
     for name, fact in keys.items():
         click.echo(f"  {name}: {key_line(fact)}")
 
@@ -172,6 +182,8 @@ def print_page(shown: ShownPage, count: int) -> None:
     console, page = terminal(), shown.page
     console.print(str(page.address), style="bold")
     print_hanging(console, "  ", page.frequency)
+    if page.address.hook:
+        print_hanging(console, "  ", f"{page.address.hook} in TransformerLens, layers from 0")
     print_hanging(console, "  value promotes    ", token_line(page.promoted))
     print_hanging(console, "  value suppresses  ", token_line(page.suppressed))
     if not shown.triggers:
@@ -182,6 +194,20 @@ def print_page(shown: ShownPage, count: int) -> None:
         head = f"{trigger.coefficient:10.3f} {weight}{times_text(times):<5}"
         saliency = shown.saliency.get(places[id(trigger)])
         print_hanging(console, head, trigger_line(trigger, saliency))
+
+
+def print_bands(page: MemoryPage) -> None:
+    """Print examples from each band of the coefficient."""
+    console = terminal()
+    for band in page.bands:
+        console.print(
+            f"  {band.low:.0%} to {band.high:.0%} of the largest: {band.sampled} of "
+            f"{len(page.sample)} random prefixes that fire it"
+        )
+        for trigger in band.examples:
+            print_hanging(
+                console, f"{trigger.coefficient:10.3f}       ", trigger_line(trigger, None)
+            )
 
 
 def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Text:
@@ -214,14 +240,9 @@ def add_saliency(store: ScanStore, pages: list[ShownPage], count: int) -> None:
             if position < 2:
                 continue  # nothing would be left to read
             found = saliency(model, shown.page.address, kept.token_ids(row)[:position].tolist())
-            ends = [0, *kept.token_ends[kept.starts[row] :][:position].tolist()]
-            text = kept.sentence(row)
             shown.saliency[place] = [
-                {
-                    "token": text[start:end],
-                    "change": None if math.isnan(change) else round(change, 2),
-                }
-                for start, end, change in zip(ends, ends[1:], found.changes, strict=False)
+                {"token": piece, "change": None if math.isnan(change) else round(change, 2)}
+                for piece, change in zip(kept.pieces(row), found.changes, strict=False)
             ]
 
 

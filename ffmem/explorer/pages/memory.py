@@ -7,12 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
+from ffmem.explorer.queries.search import as_csv
 from ffmem.explorer.templating import fill_template
+from ffmem.store.memory_page import memory_page as memory_record
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
@@ -34,6 +36,27 @@ def memory_text(app: FastAPI, path: str, address: str, triggers: int) -> str:
     explored: StudyContext = app.state.explored
     view = memory_view(explored, cell_of(explored, address), triggers)
     return fill_template(app, path, "memory.html.j2", view=view)
+
+
+@router.get("/memory/{address}/triggers.csv", include_in_schema=False)
+async def memory_table(explored: TheStudy, address: AddressText) -> PlainTextResponse:
+    """All stored triggers as a table to download."""
+    cell = cell_of(explored, address)
+    view = memory_view(explored, cell, explored.store.manifest.key.settings["top"])
+    headers = {"Content-Disposition": f'attachment; filename="{cell}.csv"'}
+    return PlainTextResponse(as_csv(view.triggers), media_type="text/csv", headers=headers)
+
+
+@router.get("/memory/{address}/picture.svg", include_in_schema=False)
+def memory_picture(explored: TheStudy, address: AddressText) -> Response:
+    """The memory drawn as in the paper's first figure: what fires the key, what it promotes."""
+    from ffmem.figures.memory import memory_chart  # here: charts are slow to import
+    from ffmem.figures.saving import picture
+
+    cell = cell_of(explored, address)
+    svg = picture(memory_chart(memory_record(explored.lookup, cell)).to_dict())
+    headers = {"Content-Disposition": f'inline; filename="{cell}.svg"'}
+    return Response(svg, media_type="image/svg+xml", headers=headers)
 
 
 @router.get("/random", include_in_schema=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,14 +13,18 @@ from ffmem.address import Address
 from ffmem.analyses.causal import other_memories, trigger_places
 from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
 from ffmem.analyses.removal import saliency
-from ffmem.errors import AddressError
+from ffmem.errors import AddressError, EditError
 from ffmem.memories.edits import Edit
 from ffmem.memories.key_tokens import WakeUpLink, key_tokens, wake_up_link
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import cut
 from ffmem.store.scan_store import ScanStore
 
 WATCHED = 5  # next tokens shown before and after
+NEAR_TOKENS, BEFORE = 5, 60  # tokens and characters that describe a near memory
+EditKind = Literal["silence", "boost", "hold"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,7 @@ def trigger_saliency(
         return TriggerSaliency(rank, ())
     kept = store.sentences
     found = saliency(model, cell, kept.token_ids(where)[:position].tolist())
-    ends = [0, *kept.token_ends[kept.starts[where] :][:position].tolist()]
-    text = kept.sentence(where)
-    pieces = [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    pieces = kept.pieces(where)[:position]
     return TriggerSaliency(
         rank,
         tuple(
@@ -63,11 +66,23 @@ def trigger_saliency(
 
 
 @dataclass(frozen=True)
+class NearTrigger:
+    """The strongest trigger of a memory, the beginning of its prefix cut."""
+
+    coefficient: float
+    before: str
+    last: str
+    next: str
+
+
+@dataclass(frozen=True)
 class Near:
-    """Another memory, and the cosine between the two."""
+    """Another memory, and the cosine between the two; what it promotes, and what fires it."""
 
     address: str
     cosine: float
+    promotes: tuple[str, ...] = ()
+    trigger: NearTrigger | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,29 @@ def nearest_rows(
     return tuple(Near(str(address), round(value, 4)) for value, address in others[:count])
 
 
+def describe(lookup: MemoryIndex, found: Nearest) -> Nearest:
+    """The same memories with their tokens and a trigger each."""
+    return Nearest(
+        tuple(describe_one(lookup, near) for near in found.by_key),
+        tuple(describe_one(lookup, near) for near in found.by_value),
+    )
+
+
+def describe_one(lookup: MemoryIndex, near: Near) -> Near:
+    """What a memory promotes, and its strongest trigger."""
+    cell = Address.parse(near.address)
+    promotes = tuple(push.text for push in lookup.value_tokens(cell, count=NEAR_TOKENS))
+    first = lookup.store.triggers(cell)[:1]
+    trigger = (
+        NearTrigger(
+            first[0].coefficient, cut(first[0].before, BEFORE), first[0].last, first[0].next
+        )
+        if first
+        else None
+    )
+    return replace(near, promotes=promotes, trigger=trigger)
+
+
 @dataclass(frozen=True)
 class NearToken:
     """A token, and the cosine of its embedding with a key or gate."""
@@ -161,8 +199,22 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class SilencingEffect:
-    """One trigger: how the next-token distribution moves, in nats, and its likeliest tokens."""
+class Change:
+    """What is done to a coefficient: set to 0, multiplied, or held at a number."""
+
+    edit: EditKind = "silence"
+    amount: float = 0.0
+
+    def of(self, cell: Address) -> Edit:
+        """The change of one memory."""
+        if self.edit == "boost":
+            return Edit(cell, "scale", self.amount)
+        return Edit(cell, "set", 0.0 if self.edit == "silence" else self.amount)
+
+
+@dataclass(frozen=True)
+class TriggerEffect:
+    """One trigger before and after: the token that follows it, and the likeliest tokens."""
 
     rank: int
     next: str | None  # the token that really follows
@@ -173,47 +225,72 @@ class SilencingEffect:
 
 
 @dataclass(frozen=True)
-class SilencingView:
-    """The strongest triggers with the memory silenced at their last token.
+class EffectView:
+    """The strongest triggers with the memory changed at their last token.
 
-    `control_kl` is the mean divergence when the memory that adds a vector most nearly as long there
-    is silenced instead.
+    The control is the memory that adds a vector most nearly as long there, changed alike:
+    `control_kl` is the mean divergence it brings, `control_value_after` what becomes of the value's
+    top tokens then.
     """
 
     kl: float
     control_kl: float
     value_before: float  # probability of the value's top tokens together, mean over triggers
     value_after: float
-    triggers: tuple[SilencingEffect, ...]
+    control_value_after: float
+    triggers: tuple[TriggerEffect, ...]
 
 
 @torch.no_grad()
-def silencing_view(
-    model: LanguageModel, store: ScanStore, cell: Address, watched: list[int], count: int = 5
-) -> SilencingView | None:
-    """Set a coefficient to zero at the end of the strongest triggers; None for a dead memory.
+def effect_view(
+    model: LanguageModel,
+    store: ScanStore,
+    cell: Address,
+    about: tuple[list[int], int],
+    change: Change = Change(),  # noqa: B008 - frozen
+) -> EffectView | None:
+    """Change a coefficient at the end of the strongest triggers; None for a dead memory.
 
-    `watched` are the tokens that the value promotes most.
+    `about` are the tokens that the value promotes most, and how many triggers are read.
     """
+    watched, count = about
     places = trigger_places(store, [cell], count)
     if not places.prefixes:
         return None
     before = next_log_probabilities(model, places.prefixes)
-    silence = [Edit(cell, "set", 0.0)] * len(places.prefixes)
-    after = next_log_probabilities(model, places.prefixes, silence)
+    after = next_log_probabilities(model, places.prefixes, [change.of(cell)] * len(places.prefixes))
     others, _ = other_memories(model, [cell], places)
-    control = next_log_probabilities(model, places.prefixes, others)
-    moved = divergence(before, after)
+    matched = [control_edit(model, cell, change, other) for other in others]
+    control = next_log_probabilities(model, places.prefixes, matched)
+    if not bool(torch.isfinite(after).all() and torch.isfinite(control).all()):
+        raise EditError("these changes make numbers overflow; use smaller ones")
     triggers = [
-        silencing_effect(model, rank, (before[rank], after[rank]), int(token))
+        trigger_effect(model, rank, (before[rank], after[rank]), int(token))
         for rank, token in enumerate(places.following)
     ]
-    return SilencingView(
-        kl=float(moved.mean()),
+
+    def together(chances: Tensor) -> float:
+        return float(chances[:, watched].exp().sum(dim=1).mean())
+
+    return EffectView(
+        kl=float(divergence(before, after).mean()),
         control_kl=float(divergence(before, control).mean()),
-        value_before=float(before[:, watched].exp().sum(dim=1).mean()),
-        value_after=float(after[:, watched].exp().sum(dim=1).mean()),
+        value_before=together(before),
+        value_after=together(after),
+        control_value_after=together(control),
         triggers=tuple(triggers),
+    )
+
+
+def control_edit(model: LanguageModel, cell: Address, change: Change, other: Edit) -> Edit:
+    """The same change of a matched memory; held, it adds a vector as long as the memory would."""
+    if change.edit != "hold":
+        return change.of(other.address)
+    layer = model.layer_of(cell)
+    places = [model.index_of(cell), model.index_of(other.address)]
+    lengths = value_vectors(layer, places).float().norm(dim=1)
+    return Edit(
+        other.address, "set", change.amount * float(lengths[0] / lengths[1].clamp(min=1e-30))
     )
 
 
@@ -222,14 +299,14 @@ def divergence(before: Tensor, after: Tensor) -> Tensor:
     return (before.exp() * (before - after)).sum(dim=-1).clamp(min=0)
 
 
-def silencing_effect(
+def trigger_effect(
     model: LanguageModel, place: int, pair: tuple[Tensor, Tensor], following: int
-) -> SilencingEffect:
+) -> TriggerEffect:
     """One trigger before and after."""
     before, after = pair[0].exp(), pair[1].exp()
     shown = list(dict.fromkeys([*top(before), *top(after)]))
     known = following >= 0
-    return SilencingEffect(
+    return TriggerEffect(
         rank=place + 1,
         next=model.token_text(following) if known else None,
         next_before=float(before[following]) if known else None,

@@ -10,10 +10,16 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.pattern_results import PatternView, answer_patterns, pattern_results
+from ffmem.explorer.queries.pattern_results import (
+    FindingView,
+    PatternView,
+    answer_patterns,
+    finding_views,
+    pattern_results,
+)
 from ffmem.explorer.queries.trigger_agreement import Agreement, agreement_table
 from ffmem.store.lookup import TokenPush
-from ffmem.store.memory_page import memory_page
+from ffmem.store.memory_page import MemoryPage, memory_page
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 
 BARS = 16  # of the distribution of coefficients
@@ -21,23 +27,48 @@ BARS = 16  # of the distribution of coefficients
 
 @dataclass(frozen=True)
 class TokenView:
-    """A token that a value promotes or suppresses; `logit` is what a coefficient of 1 adds."""
+    """A token that a value promotes or suppresses; `logit` is what a coefficient of 1 adds.
+
+    The value alone gives it `times_uniform` times the probability that every token has of itself.
+    """
 
     id: int
     text: str
     logit: float
+    times_uniform: float
 
 
 @dataclass(frozen=True)
 class TriggerView:
-    """A prefix that fires the memory, cut where it was read: `before` + `last`, then `next`."""
+    """A prefix that fires the memory, cut where it was read: `before` + `last`, then `next`.
+
+    It `agrees` where the next token is the one that the value promotes most.
+    """
 
     rank: int
     coefficient: float
+    sentence: int
+    position: int
+    agrees: bool
     before: str
     last: str
     next: str
     rest: str
+
+
+@dataclass(frozen=True)
+class BandView:
+    """Prefixes with a coefficient from `low` to `high`, which are shares of the largest too.
+
+    `sampled` of the random sample are among them; ranks of examples mean nothing.
+    """
+
+    low: float
+    high: float
+    low_share: float
+    high_share: float
+    sampled: int
+    examples: tuple[TriggerView, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +78,18 @@ class Bar:
     low: float
     high: float
     count: int
+
+
+@dataclass(frozen=True)
+class HistogramView:
+    """How many prefixes have a coefficient above an edge, up to the next; the last is the largest.
+
+    They are `exact`, or estimated from a part of the sentences.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    exact: bool
 
 
 @dataclass(frozen=True)
@@ -66,12 +109,20 @@ class MemoryView:
     suppressed: tuple[TokenView, ...]
     triggers: tuple[TriggerView, ...]
     stored_triggers: int
-    distribution: tuple[Bar, ...]
+    histogram: HistogramView | None  # None for a scan of an earlier version, or a dead memory
+    distribution: tuple[Bar, ...]  # of the random sample
     agreement: Agreement | None
     patterns: tuple[PatternView, ...]
     previous: str | None
     next: str | None
     opposite: str | None  # the other sign of a gated memory
+    hook: str | None  # the same activation in TransformerLens, whose layers count from 0
+    uniform: float  # the probability of every token where a value says nothing
+    sampled: int  # random prefixes among those that fire it
+    bands: tuple[BandView, ...]
+    findings: tuple[FindingView, ...]  # what patterns on request are worth
+    explainer: str | None  # the language model that can be asked for patterns
+    weights: dict[str, float | str]  # of its keys and values in numbers, where analysed
     threshold: float | None = None  # the coefficient above which it fires, where that is not 0
     positive: int | None = None  # how often its coefficient is above 0, where that is more often
 
@@ -95,17 +146,25 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         prefixes=counts.prefixes,
         mean=counts.mean,
         largest=counts.largest,
-        probability=float(explored.lookup.statistic("probability")[row]),
-        promoted=token_views(page.promoted),
-        suppressed=token_views(page.suppressed),
-        triggers=trigger_views(page.triggers[:shown]),
+        probability=page.probability,
+        promoted=token_views(page, page.promoted),
+        suppressed=token_views(page, page.suppressed),
+        triggers=trigger_views(page, page.triggers[:shown]),
         stored_triggers=len(page.triggers),
+        histogram=histogram_view(page),
         distribution=distribution(page.sample.coefficients),
         agreement=None if known is None else known.of(row),
         patterns=memory_patterns(explored, str(cell)),
         previous=neighbour(explored, cell, -1),
         next=neighbour(explored, cell, +1),
         opposite=None if page.opposite is None else str(page.opposite),
+        hook=cell.hook,
+        uniform=page.uniform,
+        sampled=len(page.sample),
+        bands=band_views(page),
+        findings=finding_views(store, str(cell)),
+        explainer=None if explored.explainer is None else explored.explainer.name,
+        weights=page.weights,
         threshold=counts.threshold,
         positive=counts.positive,
     )
@@ -113,7 +172,7 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
 
 def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
     """Patterns that analyses have left, and those that people have given on pages or sheets."""
-    found = pattern_results(explored.store.folder).of(address)
+    found = without_repeats(pattern_results(explored.store.folder).of(address))
     if not explored.has_annotations:
         return found
     scan = explored.store.manifest.key.digest
@@ -127,17 +186,57 @@ def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, 
     return tuple(sorted([*found, *said], key=lambda pattern: -pattern.covered))
 
 
-def token_views(pushes: Sequence[TokenPush]) -> tuple[TokenView, ...]:
+def without_repeats(patterns: Sequence[PatternView]) -> tuple[PatternView, ...]:
+    """Each annotator's patterns once, though several results may have them."""
+    return tuple({(one.annotator, one.description): one for one in patterns}.values())
+
+
+def token_views(page: MemoryPage, pushes: Sequence[TokenPush]) -> tuple[TokenView, ...]:
     """One end of a value's ranking."""
-    return tuple(TokenView(push.token, push.text, push.logit) for push in pushes)
-
-
-def trigger_views(triggers: Sequence[Trigger]) -> tuple[TriggerView, ...]:
-    """The strongest triggers with their ranks."""
     return tuple(
-        TriggerView(rank, one.coefficient, one.before, one.last, one.next, one.rest)
+        TokenView(push.token, push.text, push.logit, page.times_uniform(push)) for push in pushes
+    )
+
+
+def trigger_views(page: MemoryPage, triggers: Sequence[Trigger]) -> tuple[TriggerView, ...]:
+    """Triggers with their ranks."""
+    top = page.promoted[0].text if page.promoted else None
+    return tuple(
+        TriggerView(
+            rank=rank,
+            coefficient=one.coefficient,
+            sentence=one.sentence,
+            position=one.position,
+            agrees=bool(one.next) and one.next == top,
+            before=one.before,
+            last=one.last,
+            next=one.next,
+            rest=one.rest,
+        )
         for rank, one in enumerate(triggers, 1)
     )
+
+
+def band_views(page: MemoryPage) -> tuple[BandView, ...]:
+    """Examples by size of the coefficient."""
+    largest = page.counts.largest
+    return tuple(
+        BandView(
+            low=band.low * largest,
+            high=band.high * largest,
+            low_share=band.low,
+            high_share=band.high,
+            sampled=band.sampled,
+            examples=trigger_views(page, band.examples),
+        )
+        for band in page.bands
+    )
+
+
+def histogram_view(page: MemoryPage) -> HistogramView | None:
+    """The histogram of a memory that fires."""
+    found = page.histogram
+    return HistogramView(found.edges, found.counts, found.exact) if found and found.counts else None
 
 
 def distribution(coefficients: NDArray[np.float32]) -> tuple[Bar, ...]:

@@ -1,4 +1,5 @@
 import { ask, element, shownToken } from "./ask.js";
+import { number, paint, walkable } from "./colour.js";
 import { follow, onKeys, toSearch } from "./keys.js";
 
 const address = document.querySelector("#memory").dataset.address;
@@ -24,6 +25,67 @@ for (const button of document.querySelectorAll(".pattern")) {
   });
 }
 
+// Colours: what the study keeps or the model reads, fetched so that the page need not wait for it.
+const texts = new Map(); // by the sentence's number
+const largest = Number(document.querySelector("#memory").dataset.largest);
+
+function colourLines() {
+  for (const list of document.querySelectorAll(".triggers")) {
+    for (const line of list.querySelectorAll("li[data-sentence]")) {
+      const text = texts.get(line.dataset.sentence);
+      if (text) paint(line.querySelector("p"), text, largest, Number(line.dataset.position), "agrees" in line.dataset);
+    }
+    if (list.querySelector(".t")) walkable(list);
+  }
+}
+
+const colour = document.querySelector("#colour");
+
+async function fetchColours(load) {
+  const [said, button] = colour.children;
+  const count = new URLSearchParams(location.search).get("triggers") ?? "";
+  said.textContent = load ? "The model is reading …" : "";
+  try {
+    const found = await ask(`${api}/coefficients?load=${load}${count && `&triggers=${encodeURIComponent(count)}`}`);
+    for (const text of found.sentences) texts.set(String(text.sentence), text);
+    colourLines();
+    said.textContent = { model: "", study: "Coefficients as the study keeps them." }[found.source] ?? found.advice;
+    button.hidden = found.source !== null;
+  } catch (error) {
+    said.textContent = error.message;
+    button.hidden = false;
+  }
+}
+
+if (colour) {
+  colour.querySelector("button").addEventListener("click", () => fetchColours(true));
+  fetchColours(false);
+}
+
+// Any text, coloured by this memory.
+const own = document.querySelector("#own");
+own.querySelector("form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [place, button] = [own.querySelector(".answer"), own.querySelector("button")];
+  button.disabled = true;
+  place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
+  try {
+    const found = await ask(`${api}/text?text=${encodeURIComponent(own.querySelector("textarea").value)}`);
+    const text = element("p", { className: "own" });
+    paint(text, found, largest);
+    const most = Math.max(...found.coefficients);
+    const said = most > 0 ? `The largest coefficient is ${number(most)}, ${number((100 * most) / (largest || most))} % of the largest in the corpus.` : "It fires at none of these tokens.";
+    place.replaceChildren(text, element("p", { className: "note", textContent: said }));
+    walkable(place);
+  } catch (error) {
+    place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
+  }
+  button.disabled = false;
+});
+own.querySelector("textarea").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) own.querySelector("form").requestSubmit();
+});
+
 // Shading: each token of a trigger is removed in turn; the more of the coefficient goes, the darker.
 const shade = document.querySelector("#shade");
 const said = document.querySelector("#shade-said");
@@ -31,9 +93,12 @@ shade?.addEventListener("click", async () => {
   const on = shade.getAttribute("aria-pressed") !== "true";
   shade.setAttribute("aria-pressed", String(on));
   document.querySelector("#triggers").classList.toggle("plain", !on);
-  if (!on) return;
+  if (!on) {
+    colourLines();
+    return;
+  }
   try {
-    for (const line of document.querySelectorAll("#triggers li:not(.shaded)")) {
+    for (const line of document.querySelectorAll("#triggers li")) {
       said.textContent = `Reading trigger ${line.dataset.rank} …`;
       const { tokens } = await ask(`${api}/saliency?trigger=${line.dataset.rank}`);
       if (tokens.length) line.querySelector(".read").replaceChildren(...tokens.map(shaded));
@@ -77,14 +142,16 @@ function onRequest(id, show) {
 }
 
 function near(title, list) {
-  const row = ({ address: other, cosine }) =>
+  const row = ({ address: other, cosine, promotes, trigger }) =>
     element("tr", {}, element("th", { scope: "row" }, element("a", { href: `/memory/${encodeURIComponent(other)}`, textContent: other })),
-      element("td", { className: "n", textContent: cosine.toFixed(3) }));
+      element("td", { className: "n", textContent: cosine.toFixed(3) }),
+      element("td", { className: "few" }, ...promotes.map((text) => element("span", { className: "token", textContent: shownToken(text) })),
+        ...(trigger ? [element("p", { className: "one" }, trigger.before, element("span", { className: "last", textContent: trigger.last }), element("span", { className: "next", textContent: trigger.next || "⏹" }))] : [])));
   return element("div", {}, element("h3", { textContent: title }), element("table", {}, element("tbody", {}, ...list.map(row))));
 }
 
 onRequest("#nearest", ({ by_key, by_value }) => [
-  element("div", { className: "pair" }, near("By key", by_key), near("By value", by_value)),
+  near("By key", by_key), near("By value", by_value),
 ]);
 
 function nearTokens(title, list) {
@@ -108,18 +175,38 @@ onRequest("#key", ({ key, gate, link }) => {
 
 const percent = (share) => (share === null ? "–" : `${(100 * share).toPrecision(3)}\u00a0%`);
 
-function silencedTrigger(found) {
+function effectAtTrigger(found) {
   const cells = found.chances.map(({ token, before, after }) =>
     element("tr", {}, element("th", { scope: "row" }, element("span", { className: "token", textContent: shownToken(token) })),
       element("td", { className: "n", textContent: percent(before) }), element("td", { className: "n", textContent: percent(after) })));
-  const head = element("tr", {}, ...["Next token", "As it is", "Silenced"].map((name, place) =>
+  const head = element("tr", {}, ...["Next token", "As it is", "Changed"].map((name, place) =>
     element("th", { scope: "col", textContent: name, className: place ? "n" : "" })));
   const really = found.next === null ? "" : `; ${shownToken(found.next)} follows: ${percent(found.next_before)} → ${percent(found.next_after)}`;
   return element("details", {}, element("summary", { textContent: `Trigger ${found.rank}: moves ${found.kl.toPrecision(2)} nats${really}` }),
     element("table", {}, element("thead", {}, head), element("tbody", {}, ...cells)));
 }
 
-onRequest("#silenced", (found) => [
-  element("p", { textContent: `The next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; silencing another memory of like strength there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)}.` }),
-  ...found.triggers.map(silencedTrigger),
-]);
+const DONE = { silence: "silenced", boost: "boosted", hold: "held" };
+const effect = document.querySelector("#effect");
+const [edit, amount] = [effect.querySelector("#edit"), effect.querySelector("#amount")];
+edit.addEventListener("change", () => {
+  amount.parentElement.hidden = edit.value === "silence";
+  amount.previousElementSibling.textContent = edit.value === "boost" ? "times" : "at";
+  amount.value = edit.value === "boost" ? "2" : Number(largest.toPrecision(3));
+});
+effect.querySelector("form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [place, button] = [effect.querySelector(".answer"), effect.querySelector("button")];
+  button.disabled = true;
+  place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
+  try {
+    const size = edit.value === "silence" ? "" : `&amount=${encodeURIComponent(amount.value)}`;
+    const found = await ask(`${api}/effect?edit=${edit.value}${size}`);
+    place.replaceChildren(
+      element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; the same change of another memory that adds as much there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)} (control: ${percent(found.control_value_after)}).` }),
+      ...found.triggers.map(effectAtTrigger));
+  } catch (error) {
+    place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
+  }
+  button.disabled = false;
+});

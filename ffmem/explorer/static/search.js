@@ -1,3 +1,4 @@
+import "./find-patterns.js";
 import { onKeys } from "./keys.js";
 
 onKeys({ "/": () => document.querySelector("#search input").focus() });

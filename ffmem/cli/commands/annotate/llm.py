@@ -112,24 +112,15 @@ def llm(  # noqa: PLR0913 - one parameter an option
         ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
     """
     from ffmem.annotations.llm.annotator import answers_by_llm, expected_usage
-    from ffmem.annotations.llm.endpoint import Endpoint
-    from ffmem.annotations.llm.reply_cache import CachedChat
+    from ffmem.annotations.llm.reply_cache import open_chat
     from ffmem.annotations.sheets import draw_sheets
-    from ffmem.locations import cache_folder
-    from ffmem.models.generation import Chat, LocalChat
     from ffmem.store.scan_store import ScanStore
 
     annotations = open_database(folder, database)
     sheets = annotations.add_and_get_sheets(
         draw_sheets(ScanStore.open(folder), keys, controls, seed)
     )
-    chat: Chat
-    if endpoint:
-        chat = Endpoint(endpoint, name, longest, os.environ.get(key_from), rate)
-    else:
-        chat = LocalChat.load(name, longest, **options)
-    who = f"{name} at {endpoint or 'this machine'}"
-    remembered = CachedChat(chat, cache_folder() / "replies", who, longest)
+    remembered = open_chat(name, endpoint, os.environ.get(key_from), longest, rate, **options)
     print_cost(expected_usage(remembered, sheets, longest), price)
     if dry_run:
         return

@@ -1,0 +1,139 @@
+"""Labels and lists: what people call memories, and sets of them to read, save and bring back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from pydantic import BaseModel, Field
+
+from ffmem.annotations.answer_rules import UNSEEN
+from ffmem.annotations.labels import (
+    LONGEST_LABEL,
+    LONGEST_LIST_NAME,
+    LONGEST_NOTE,
+    MOST_MEMBERS,
+    Label,
+)
+from ffmem.errors import AddressError
+from ffmem.explorer.context import TheStudy
+from ffmem.explorer.pages.memory import AddressText
+from ffmem.explorer.queries.labels import (
+    LabelView,
+    ListChange,
+    Lists,
+    ListView,
+    cells_of_set,
+    label_view,
+    labels_of,
+    list_text,
+    list_view,
+    lists_view,
+    members,
+)
+from ffmem.explorer.queries.memory import cell_of
+from ffmem.explorer.queries.search import as_csv
+from ffmem.explorer.templating import page
+
+LINK = ("Lists", "/lists")
+router = APIRouter()
+# It stands in addresses, so it neither begins with a dot nor holds a slash.
+LIST_NAME = rf"^[^\s./{UNSEEN}](?:[^/{UNSEEN}]*[^\s/{UNSEEN}])?$"
+ListName = Annotated[str, Path(min_length=1, max_length=LONGEST_LIST_NAME, pattern=LIST_NAME)]
+
+
+class LabelInput(BaseModel):
+    """What to call a memory; empty texts take a label back."""
+
+    label: str = Field("", max_length=LONGEST_LABEL, pattern=rf"^[^{UNSEEN}]*$")
+    note: str = Field("", max_length=LONGEST_NOTE, pattern=r"^[^\u0000]*$")
+
+
+class SetInput(BaseModel):
+    """A set of memories as its file says it: one address per line, `#` begins a comment."""
+
+    text: str = Field(min_length=1, max_length=200_000)
+
+
+@router.get("/lists", include_in_schema=False)
+def lists_page(request: Request, explored: TheStudy) -> HTMLResponse:
+    """All lists and labels."""
+    return page(request, "lists.html.j2", view=lists_view(explored), one=None)
+
+
+@router.get("/lists/{name}", include_in_schema=False)
+def list_page(request: Request, explored: TheStudy, name: ListName) -> HTMLResponse:
+    """One list."""
+    return page(request, "lists.html.j2", view=None, one=list_view(explored, name))
+
+
+@router.get("/lists/{name}/memories.txt", include_in_schema=False)
+def list_file(explored: TheStudy, name: ListName) -> PlainTextResponse:
+    """A list as a set of memories for `--set @FILE`."""
+    headers = {"Content-Disposition": 'attachment; filename="memories.txt"'}
+    return PlainTextResponse(list_text(name, members(explored, name)), headers=headers)
+
+
+@router.get("/lists/{name}/memories.csv", include_in_schema=False)
+def list_table(explored: TheStudy, name: ListName) -> PlainTextResponse:
+    """A list with labels and notes as a table."""
+    headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
+    text = as_csv(list_view(explored, name).memories)
+    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+
+@router.get("/labels.csv", include_in_schema=False)
+def labels_table(explored: TheStudy) -> PlainTextResponse:
+    """All labels and notes as a table."""
+    headers = {"Content-Disposition": 'attachment; filename="labels.csv"'}
+    text = as_csv(lists_view(explored).labels)
+    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+
+@router.get("/api/memories/{address}/label", tags=["labels"])
+def label_data(explored: TheStudy, address: AddressText) -> LabelView:
+    """The label and note of a memory, and the lists that it is on."""
+    return label_view(explored, cell_of(explored, address))
+
+
+@router.put("/api/memories/{address}/label", tags=["labels"])
+def save_label(explored: TheStudy, address: AddressText, given: LabelInput) -> LabelView:
+    """Call a memory something, and note something about it; older labels are kept."""
+    cell = cell_of(explored, address)
+    label = Label(given.label.strip(), given.note.strip())
+    labels_of(explored).set_label(str(cell), label)
+    return label_view(explored, cell)
+
+
+@router.get("/api/lists", tags=["labels"])
+def lists_data(explored: TheStudy) -> Lists:
+    """All lists, and all memories that have a label or a note."""
+    return lists_view(explored)
+
+
+@router.get("/api/lists/{name}", tags=["labels"])
+def list_data(explored: TheStudy, name: ListName) -> ListView:
+    """The memories of one list."""
+    return list_view(explored, name)
+
+
+@router.post("/api/lists/{name}", tags=["labels"])
+def import_list(explored: TheStudy, name: ListName, given: SetInput) -> ListChange:
+    """Put the memories of a set on a list; the list is made if it is not there."""
+    keys = cells_of_set(explored.store.cells, given.text)
+    if len(keys) > MOST_MEMBERS:
+        raise AddressError(f"the set has {len(keys):,} memories; give at most {MOST_MEMBERS:,}")
+    return ListChange(labels_of(explored).add(name, keys))
+
+
+@router.put("/api/lists/{name}/{address}", tags=["labels"])
+def add_to_list(explored: TheStudy, name: ListName, address: AddressText) -> ListChange:
+    """Put a memory on a list; the list is made if it is not there."""
+    return ListChange(labels_of(explored).add(name, [str(cell_of(explored, address))]))
+
+
+@router.delete("/api/lists/{name}/{address}", tags=["labels"])
+def take_off_list(explored: TheStudy, name: ListName, address: AddressText) -> ListChange:
+    """Take a memory off a list; a list without memories is gone."""
+    return ListChange(labels_of(explored).remove(name, [str(cell_of(explored, address))]))

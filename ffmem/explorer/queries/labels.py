@@ -1,0 +1,136 @@
+"""Labels, notes and lists of memories, as pages show them and as files carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ffmem.address import Address
+from ffmem.annotations.labels import Label, MemoryLabels
+from ffmem.errors import AddressError
+from ffmem.explorer.context import StudyContext
+from ffmem.memories.memory_sets import parse_set, set_text
+from ffmem.store.cells import Cells
+
+TOKENS = 5  # that a memory of a list promotes, shown beside it
+
+
+@dataclass(frozen=True)
+class LabelView:
+    """What people say of one memory: its label and note, its lists, and all lists there are."""
+
+    label: str
+    note: str
+    lists: tuple[str, ...]
+    known_lists: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ListLine:
+    """A list, and how many memories are on it."""
+
+    name: str
+    memories: int
+
+
+@dataclass(frozen=True)
+class LabelLine:
+    """A memory on a list, or with a label."""
+
+    address: str
+    label: str
+    note: str
+    promotes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """All lists, and all memories that have a label or a note."""
+
+    lists: tuple[ListLine, ...]
+    labels: tuple[LabelLine, ...]
+
+
+@dataclass(frozen=True)
+class ListView:
+    """One list."""
+
+    name: str
+    memories: tuple[LabelLine, ...]
+
+
+@dataclass(frozen=True)
+class ListChange:
+    """How many memories came to a list, or left it."""
+
+    changed: int
+
+
+def labels_of(explored: StudyContext) -> MemoryLabels:
+    """The labels of this study's scan."""
+    return explored.annotations.labels(explored.store.manifest.key.digest)
+
+
+def label_view(explored: StudyContext, cell: Address) -> LabelView:
+    """What people say of one memory."""
+    if not explored.has_annotations:
+        return LabelView("", "", (), ())
+    labels, key = labels_of(explored), str(cell)
+    label = labels.label(key)
+    return LabelView(label.label, label.note, tuple(labels.lists(key)), tuple(labels.lists()))
+
+
+def lists_view(explored: StudyContext) -> Lists:
+    """All lists and labels."""
+    if not explored.has_annotations:
+        return Lists((), ())
+    labels = labels_of(explored)
+    lines = tuple(ListLine(name, len(keys)) for name, keys in labels.lists().items())
+    return Lists(lines, label_lines(explored, sorted_keys(labels.labels())))
+
+
+def list_view(explored: StudyContext, name: str) -> ListView:
+    """One list, with what its memories are called and promote."""
+    return ListView(name, label_lines(explored, members(explored, name)))
+
+
+def members(explored: StudyContext, name: str) -> tuple[str, ...]:
+    """The addresses on a list; refuses one that is not there."""
+    lists = labels_of(explored).lists() if explored.has_annotations else {}
+    if name not in lists:
+        known = ", ".join(lists) or "none yet"
+        raise AddressError(f"there is no list {name!r}; the lists are: {known}")
+    return lists[name]
+
+
+def label_lines(explored: StudyContext, keys: Sequence[str]) -> tuple[LabelLine, ...]:
+    """Memories with their labels and first tokens."""
+    known = labels_of(explored).labels()
+    lines = []
+    for key in keys:
+        pushes = explored.lookup.value_tokens(Address.parse(key), count=TOKENS)
+        label = known.get(key, Label())
+        lines.append(LabelLine(key, label.label, label.note, tuple(p.text for p in pushes)))
+    return tuple(lines)
+
+
+def sorted_keys(keys: Iterable[str]) -> list[str]:
+    """Addresses in the order of layers and memories."""
+    return [str(one) for one in sorted(map(Address.parse, keys))]
+
+
+def cells_of_set(cells: Cells, text: str) -> list[str]:
+    """The cells that a set names; a gated memory without a sign is both of its cells."""
+    return [str(cell) for one in parse_set(text, "the text") for cell in cells.resolve(one)]
+
+
+def list_text(name: str, keys: Sequence[str]) -> str:
+    """A list as a set of memories: both cells of a gated memory are the memory itself."""
+    cells = dict.fromkeys(map(Address.parse, keys))
+    whole = dict.fromkeys(
+        cell.memory
+        if cell.sign and {replace(cell, sign="+"), replace(cell, sign="-")} <= cells.keys()
+        else cell
+        for cell in cells
+    )
+    return set_text(whole, f"{name}: {len(whole)} memories, from a list of the explorer")
