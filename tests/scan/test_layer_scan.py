@@ -13,7 +13,14 @@ from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass as sweep
 from ffmem.scan.settings import ScanSettings
-from tests.scan.brute_force import Reading, assert_same, batched, brute_force, readings
+from tests.scan.brute_force import (
+    Reading,
+    assert_same,
+    batched,
+    brute_force,
+    readings,
+    with_content,
+)
 
 MEMORIES = 5
 
@@ -49,13 +56,22 @@ def seen(layer: LayerScan, batches: list[list[Reading]], bos: int, padding: int 
     size=st.integers(1, 12),
     shape=st.tuples(st.integers(0, 1), st.integers(0, 2)),
     order=st.sampled_from(["by length", "as they come", "by length, folded often"]),
-    compiled=st.booleans(),
+    how=st.tuples(st.booleans(), st.booleans()),
 )
 def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_gives(
-    chosen: ScanSettings, seed: int, size: int, shape: tuple[int, int], order: str, compiled: bool
+    chosen: ScanSettings,
+    seed: int,
+    size: int,
+    shape: tuple[int, int],
+    order: str,
+    how: tuple[bool, bool],
 ) -> None:
     bos, padding = shape
-    sentences = readings(torch.Generator().manual_seed(seed), 30, MEMORIES)
+    compiled, in_template = how
+    generator = torch.Generator().manual_seed(seed)
+    sentences = readings(generator, 30, MEMORIES)
+    if in_template:
+        sentences = with_content(sentences, generator)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
             patch.setattr(sweep, "compiled_loop", lambda: None)

@@ -125,13 +125,11 @@ def prompt(  # noqa: PLR0913 - one parameter an option
 
 def chat_text(model: LanguageModel, text: str) -> str:
     """What a model reads before it answers a user who says this; without the leading token."""
-    tokenizer = model.tokenizer
-    if tokenizer is None or not tokenizer.chat_template:
-        raise FfmemError(f"{model.name} has no chat template; leave --chat out")
-    messages = [{"role": "user", "content": text}]
-    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    lead = "" if model.bos is None else model.token_text(model.bos)
-    return str(whole).removeprefix(lead)
+    from ffmem.corpus import conversations
+
+    conversations.template_digest(model.tokenizer, model.name)  # refuses one without a template
+    said = {"role": "user", "content": text}
+    return conversations.chat_text([said], model.tokenizer, answer=True).text
 
 
 def first_token(model: LanguageModel, text: str) -> int:
