@@ -25,7 +25,7 @@ from ffmem.studies.estimates import SCAN, estimate
 from ffmem.studies.inputs import SIZES
 from ffmem.studies.registry import parse_names
 from ffmem.studies.runner import AnalysisEvent
-from ffmem.workflows import StudyPlan, Watches, run_study_plan
+from ffmem.workflows import StudyPlan, Watches, run_study_plan, twin_analyses
 
 
 def main() -> int:
@@ -37,6 +37,7 @@ def main() -> int:
     words.add_argument("--only")
     words.add_argument("--max-sentences", type=int, default=2000)
     words.add_argument("--size", choices=list(SIZES), default="small")
+    words.add_argument("--twin", action="store_true", help="the untrained twin too")
     words.add_argument("--factor", type=float, default=1.5)
     asked = words.parse_args()
     model = load(asked.model)
@@ -47,8 +48,9 @@ def main() -> int:
         None if asked.layers is None else layer_numbers(asked.layers),
         asked.max_sentences,
     )
-    plan = StudyPlan(scan, SIZES[asked.size], only=parse_names(asked.only))
-    expected = estimate(model, scan, plan.sizes, plan.only)
+    plan = StudyPlan(scan, SIZES[asked.size], only=parse_names(asked.only), twin=asked.twin)
+    twin = twin_analyses(plan.only) if asked.twin else ()
+    expected = estimate(model, scan, plan.sizes, plan.only, twin=twin)
     took: dict[str, float] = {}
     began = last = time.monotonic()
 
@@ -62,11 +64,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         run_study_plan(model, plan, Path(folder) / "study", watches=Watches(analyses=watch))
     total = time.monotonic() - began
-    print("stage         announced      took   took / announced")
+    print("stage            announced      took   took / announced")
     for name, seconds in expected.seconds.items():
-        print(f"{name:<12} {seconds:8.1f} s {took[name]:7.1f} s {took[name] / seconds:18.2f}")
+        print(f"{name:<14} {seconds:9.1f} s {took[name]:7.1f} s {took[name] / seconds:18.2f}")
     ratio = total / expected.total
-    print(f"{'all':<12} {expected.total:8.1f} s {total:7.1f} s {ratio:18.2f}")
+    print(f"{'all':<14} {expected.total:9.1f} s {total:7.1f} s {ratio:18.2f}")
     return 0 if 1 / asked.factor <= ratio <= asked.factor else 1
 
 

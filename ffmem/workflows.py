@@ -180,10 +180,11 @@ def analyse_and_report(
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:
+        began = time.monotonic()
         watch(AnalysisEvent(REPORT, "begun"))
         found.draw()
         write_report(found)
-        events.append(AnalysisEvent(REPORT, "made"))
+        events.append(AnalysisEvent(REPORT, "made", time.monotonic() - began))
     watch(events[-1])
     return found, events
 
