@@ -5,12 +5,16 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+import torch
 from rich.console import Console
 
+from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
+from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.progress import board, print_plan
 from ffmem.cli.terminal import MARKS, print_hanging, print_verdicts, terminal, token_words
+from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
 from ffmem.store.checkpoint import Progress
@@ -131,3 +135,22 @@ def test_ctrl_c_says_whether_the_command_goes_on_from_here(
     said = capsys.readouterr().err
     assert said.startswith("stopped")
     assert ("goes on from here" in said) == goes_on
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_table_of_layers_cuts_no_token_of_a_memory(width: int) -> None:
+    """Also beside long addresses, long coefficients and long tokens in every other column."""
+    tokens = (" anywhere", "ization", " practitioner", " Dominican", "s", " x")
+    memory = StrongMemory(Address(30, 11_676, "-"), -133.48, 1.0, tokens)
+    step = Step(
+        30, " residualtoken", " layertoken", " outputtoken", "composition", 10_240, (memory,)
+    )
+    view = PromptExplanation(3, "a b c", (step,), torch.ones(1), ())
+    text = StringIO()
+    console = Console(file=text, width=width)
+    console.print(steps_table(console, "as it is", view))
+    (line,) = [line for line in text.getvalue().splitlines() if "L30.11676-" in line]
+    assert len(line) <= width
+    said = line.split("-133.48 ")[1].split()
+    assert said
+    assert said == [token.replace(" ", "·") for token in tokens[: len(said)]]

@@ -10,10 +10,11 @@ from collections import defaultdict
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+import ffmem.report
 from ffmem.analyses.statistics import wilson
 from ffmem.patterns.record import Pattern
 from ffmem.report.build import SECTIONS, build, figure_texts, judge
@@ -23,6 +24,7 @@ from ffmem.report.opening import FIGURES
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
 from ffmem.report.report_writer import html, render, script_source
+from ffmem.report.verdicts import Outcome
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
 
@@ -243,3 +245,13 @@ def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(toy_stu
         text = render(template, report=report, pictures=defaultdict(str), script="")
         assert "about: a, b, c" in text
         assert "1, 2" in text
+
+
+def test_every_outcome_has_a_look_of_its_own() -> None:
+    style = (Path(ffmem.report.__file__).parent / "templates" / "look.css").read_text()
+    looks = [
+        re.findall(rf"^\.verdict\.{outcome.replace(' ', '-')} {{(.*)}}", style, re.MULTILINE)
+        for outcome in get_args(Outcome)
+    ]
+    assert all(len(look) == 1 for look in looks)
+    assert len({look[0] for look in looks}) == len(looks)

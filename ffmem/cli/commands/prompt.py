@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LISTED = 10  # next tokens in the JSON; a terminal shows half of them
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
 PROMOTED = 8  # tokens of a value, where they fit
+BEFORE_MEMORIES = 52  # characters of the other columns of the table of layers
 
 
 @dataclass(frozen=True)
@@ -313,9 +314,10 @@ def steps_table(console: Console, title: str, view: PromptExplanation) -> Table:
         tokens = (step.residual, step.feedforward, step.output)
         cells = [cut_end(visible_token(token), 8) for token in tokens]
         row = [str(step.layer), *cells, MAKERS[step.winner], str(step.active)]
+        heads = [f"{m.address} {m.coefficient:+.2f} " for m in step.strongest]
         lines = [
-            f"{m.address} {m.coefficient:+.2f} {token_words(m.tokens, console.width - 64)}"
-            for m in step.strongest
+            head + token_words(m.tokens, console.width - BEFORE_MEMORIES - len(head))
+            for head, m in zip(heads, step.strongest, strict=True)
         ]
         table.add_row(*map(Text, [*row, lines[0] if lines else ""]))
         for line in lines[1:]:
