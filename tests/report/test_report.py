@@ -16,6 +16,7 @@ import pytest
 
 import ffmem.report
 from ffmem.analyses.statistics import wilson
+from ffmem.figures import style
 from ffmem.patterns.record import Pattern
 from ffmem.report.build import SECTIONS, build, figure_texts, judge
 from ffmem.report.comparison import compare, write_comparison
@@ -255,3 +256,22 @@ def test_every_outcome_has_a_look_of_its_own() -> None:
     ]
     assert all(len(look) == 1 for look in looks)
     assert len({look[0] for look in looks}) == len(looks)
+
+
+def test_a_figure_without_enough_cases_is_words_and_no_empty_frame(toy_study: Study) -> None:
+    report = build(toy_study)
+    page = html(report)
+    for name, figure in report.figures.items():
+        assert (f'data-chart="{name}"' in page) != figure.is_empty, name
+    first = report.sections[0].figures[0]
+    rows = [{"layer": 1, "n": 3, "share": 0.5}, {"layer": 2, "n": 29, "share": 0.5}]
+    for least, empty in ((30, True), (29, False)):
+        bars = style.base(rows, style.enough_cases(least=least)).mark_bar()
+        line = style.base([{"zero": 0}]).mark_rule()
+        spec = (bars.encode(x="layer:O", y="share:Q") + line.encode(y="zero:Q")).to_dict()
+        few = replace(first, spec=spec)
+        assert few.is_empty == empty
+        part = replace(report.sections[0], figures=(few,))
+        page = html(replace(report, sections=(part, *report.sections[1:])))
+        assert ("Not drawn: no point has enough cases" in page) >= empty
+        assert (f'data-chart="{first.name}"' in page) != empty
