@@ -1,6 +1,7 @@
 """The scan at the paper's size on a GPU: against a bare pass, and as a whole run.
 
     python -m benchmarks.paper_size TEXT... --tokenizer FOLDER [--seconds 300]
+    python -m benchmarks.paper_size TEXT... --model FOLDER     # a trained one; the ratio alone
 
 A random OPT (16 layers, d = 1024, 4,096 memories per layer, ReLU, pre-norm, tied, no final norm) in
 bfloat16 reads real text. Printed: how fast text is made ready alone; the ratio of the scan to a
@@ -177,7 +178,8 @@ def main() -> None:
     """Run all of it, the whole run sized so that it ends in time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("text", help="a file, folder or glob of text")
-    parser.add_argument("--tokenizer", required=True, help="folder whose tokenizer is taken")
+    parser.add_argument("--tokenizer", help="folder whose tokenizer is taken")
+    parser.add_argument("--model", help="folder of a model to take instead of the random one")
     parser.add_argument("--seconds", type=float, default=300, help="for everything")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--shards", type=int, default=40, help="2 MiB each, for the ratios")
@@ -185,14 +187,18 @@ def main() -> None:
     parser.add_argument("--trained", action="store_true", help="overlap for --tokenizer's model")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try this script")
     options = parser.parse_args()
+    if not (options.model or options.tokenizer):
+        parser.error("give --tokenizer, or --model")
     torch.backends.cuda.enable_cudnn_sdp(False)  # as in a scan, for both sides: models/attention.py
     began = time.perf_counter()
     dtype = "bfloat16" if options.device == "cuda" else "float32"
     print(torch.__version__, torch.cuda.get_device_name() if options.device == "cuda" else "cpu")
     with tempfile.TemporaryDirectory() as folder:
         with section("model"):
-            make_model(options.tokenizer, Path(folder) / "model", options.small)
-            model = load(str(Path(folder) / "model"), device=options.device, dtype=dtype)
+            if not options.model:
+                make_model(options.tokenizer, Path(folder) / "model", options.small)
+            name = options.model or str(Path(folder) / "model")
+            model = load(name, device=options.device, dtype=dtype)
         source = Source(options.text)
         reading = CorpusRequest(source, SentenceSettings(max_tokens=511))
         with section("text made ready alone"):
@@ -202,6 +208,8 @@ def main() -> None:
             with section(f"scan / bare, budget {budget:,}"):
                 part = found if budget == budgets[-1] else found[: max(1, len(found) // 3)]
                 show_ratio(model, part, budget)
+        if options.model:
+            return
         with section("profile of a scan"):
             made = all_batches(model, found, budgets[-1])
             show_profile(model, made[-8:], made[:-8][:96])

@@ -1,23 +1,30 @@
 """The scan beside other libraries' ways to the strongest sentences, in one run on the CPU.
 
     pip install '.[peers]'
-    python -m benchmarks.peers [--sentences 600] [--rounds 3]
+    python -m benchmarks.peers [--sentences 6000] [--rounds 3] [--corpus FILE] [--memory]
 
-A random GPT-2 with ReLU (6 layers, d = 256, 1,024 memories) reads the same batches in turn as: a
-bare pass; ffmem's scan; TransformerLens, `run_with_cache` of `mlp.hook_post` alone; nnsight, a
-trace that saves the same. The latter two keep for every memory the 50 sentences with the largest
-coefficient by a top-k over the batch and what was kept before, as their users would write it: the
-coefficient and the sentence. ffmem also keeps the position in the sentence, settles ties by place,
-counts and sums over all prefixes, and 32 random triggers.
+A random GPT-2 with ReLU (6 layers, d = 256, 1,024 memories) reads the same batches in turn, from
+the first sentence on and from an empty state, as: a bare pass; ffmem's scan; TransformerLens,
+`run_with_cache` of `mlp.hook_post` alone; nnsight, a trace that saves the same. The latter two keep
+for every memory the 50 sentences with the largest coefficient by a top-k over the batch and what
+was kept before, as their users would write it: the coefficient and the sentence. ffmem also keeps
+the position in the sentence, settles ties by place, counts and sums over all prefixes, and 32
+random triggers. With --memory each side reads alone in a process of its own, for the peak of its
+resident memory above what it held before the first batch. For more sentences than the demo's text
+has, name a file.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -114,6 +121,31 @@ def by_nnsight(model: LanguageModel) -> Read:
     return read
 
 
+def by_ffmem(model: LanguageModel) -> Read:
+    """The scan."""
+    scanner = Scanner(model, ScanSettings(top=TOP))
+
+    def read(batch: Batch) -> None:
+        with scanner:
+            scanner.read(batch)
+
+    read.scanner = scanner  # type: ignore[attr-defined]
+    return read
+
+
+def by_bare_pass(model: LanguageModel) -> Read:
+    """Nothing but the model."""
+    return lambda batch: bare(model, batch.tokens)
+
+
+SIDES: dict[str, Callable[[LanguageModel], Read]] = {
+    "bare": by_bare_pass,
+    "ffmem": by_ffmem,
+    "TransformerLens": by_transformer_lens,
+    "nnsight": by_nnsight,
+}
+
+
 def agreement(scanner: Scanner, found: Strongest) -> float:
     """The share of a peer's sentences that fire, over all memories, that the scan kept too."""
     shares = []
@@ -138,21 +170,33 @@ def one_round(
     model: LanguageModel, ready: list[Batch]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Each side's seconds over a bare pass's, all in turn; and the peers' agreement with ours."""
-    scanner = Scanner(model, ScanSettings(top=TOP))
-
-    def ours(batch: Batch) -> None:
-        with scanner:
-            scanner.read(batch)
-
-    peers = {"TransformerLens": by_transformer_lens(model), "nnsight": by_nnsight(model)}
-    sides: dict[str, Read] = {"bare": lambda b: bare(model, b.tokens), "ffmem": ours, **peers}
+    sides = {name: make(model) for name, make in SIDES.items()}
     total = dict.fromkeys(sides, 0.0)
     for number, batch in enumerate(ready):
         names = list(sides)
         for name in names[number % 4 :] + names[: number % 4]:
             total[name] += seconds(sides[name], batch)
-    agree = {name: agreement(scanner, read.found) for name, read in peers.items()}  # type: ignore[attr-defined]
+    scanner: Scanner = sides["ffmem"].scanner  # type: ignore[attr-defined]
+    peers = {name: read.found for name, read in sides.items() if hasattr(read, "found")}
+    agree = {name: agreement(scanner, found) for name, found in peers.items()}
     return {name: took / total["bare"] for name, took in total.items()}, agree
+
+
+def memory_of(field: str) -> float:
+    """A field of this process's memory, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+@torch.inference_mode()
+def print_memory(side: str, model: LanguageModel, ready: list[Batch]) -> None:
+    """Let one side read everything alone; its peak above what the process held before."""
+    read = SIDES[side](model)
+    before = memory_of("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    for batch in ready:
+        read(batch)
+    print(f"{side:16} at most {memory_of('VmHWM') - before:,.0f} MiB above {before:,.0f}")
 
 
 def main() -> None:
@@ -161,10 +205,22 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--corpus", default="demo")
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
+    parser.add_argument("--alone", choices=SIDES, help="the memory of one side, in this process")
     options = parser.parse_args()
+    if options.memory and not options.alone:
+        for side in SIDES:
+            command = [sys.executable, "-m", "benchmarks.peers", *sys.argv[1:], "--alone", side]
+            subprocess.run(command, check=True)
+        return
     torch.set_num_threads(options.threads)
     model = gpt2(6, 256)
-    ready = list(all_batches(model, first_sentences(model, "demo"), options.sentences, 2048))
+    source = first_sentences(model, options.corpus)
+    ready = list(all_batches(model, source, options.sentences, 2048))
+    if options.alone:
+        print_memory(options.alone, model, ready)
+        return
     one_round(model, ready[-2:])  # first use of everything
     rounds = [one_round(model, ready) for _ in range(options.rounds)]
     tokens = sum(int(batch.lengths.sum()) for batch in ready)
@@ -175,6 +231,7 @@ def main() -> None:
         print(f"{name:16} {middle:.2f} of a bare pass (quartiles {low:.2f} to {high:.2f})")
     for name, share in rounds[-1][1].items():
         print(f"{name}: {share:.4f} of its sentences are among ours")
+    print(f"TransformerLens {version('transformer_lens')}, nnsight {version('nnsight')}")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def main() -> None:
 
     began = now()
     head = unembedding(model)
-    print(f"unembedding as one matrix: {now() - began:.2f} s")
+    print(f"unembedding: {now() - began:.2f} s")
     began = now()
     layer_table(model, 1, head, generator)
     print(f"one layer, warming up: {now() - began:.2f} s")

@@ -8,7 +8,8 @@ may take in all; the same command again goes on where it stopped, until `--budge
 training are spent: the learning rate rises, then falls along a cosine over the whole budget.
 
 Leaves in the folder: `dict.txt` and `model.pt` as fairseq saves them (`ffmem models convert`),
-`curve.json`, `valid.txt` (the lines held out), the words as ids, and `state.pt` to go on from.
+`curve.json`, `train.txt` and `valid.txt` (the lines trained on and those held out), the words as
+ids, and `state.pt` to go on from.
 """
 
 import argparse
@@ -305,13 +306,14 @@ def prepare(given: Namespace) -> tuple[Tensor, Tensor, int]:
     if not all(path.exists() for path in files.values()):
         lines = [line for line in lines_of(given.text) if line.strip()]
         held, lines = lines[: given.held_out], lines[given.held_out :]
-        write_whole(into / "valid.txt", "".join(f"{line}\n" for line in held).encode())
+        for name, part in (("valid", held), ("train", lines)):
+            write_whole(into / f"{name}.txt", "".join(f"{line}\n" for line in part).encode())
         jobs = given.processes
         write_dictionary(lines, into / "dict.txt", given.vocabulary, given.least, jobs)
         for name, text in (("valid", held), ("train", lines)):
-            part = files[name].with_suffix(".part.npy")
-            np.save(part, encode_words(text, into / "dict.txt", jobs))
-            part.replace(files[name])
+            unfinished = files[name].with_suffix(".part.npy")
+            np.save(unfinished, encode_words(text, into / "dict.txt", jobs))
+            unfinished.replace(files[name])
     ids = [torch.from_numpy(np.load(files[name])) for name in ("train", "valid")]
     words = len(read_words(into / "dict.txt"))
     unknown = float((ids[0] == 3).float().mean())
@@ -377,6 +379,8 @@ def main(words: list[str] | None = None) -> None:
     save_as_fairseq(model, given, given.into / "model.pt")
     settings = {name: str(value) for name, value in vars(given).items()}
     record = {"settings": settings, "words": count, "curve": training.curve}
+    if model.device.type == "cuda":
+        record["peak memory, GiB"] = torch.cuda.max_memory_allocated() / 2**30
     write_whole(given.into / "curve.json", json.dumps(record, indent=1).encode())
     print(f"{training.spent:.0f} of {given.budget:.0f} s of training are spent", flush=True)
 

@@ -9,7 +9,7 @@ import ffmem
 
 PACKAGE = Path(ffmem.__file__).parent
 MODULE_FILES = sorted(PACKAGE.rglob("*.py"))
-FOUNDATIONS = {"address", "demo", "errors", "locations", "steps", "version"}
+FOUNDATIONS = {"address", "demo", "disk_cache", "errors", "locations", "steps", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "corpus": set(),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ffmem.cli.main import ffmem
-from tools import cli_page, notebook, python_page
+from tools import cli_page, notebook, paper_study_page, python_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -133,6 +133,12 @@ def test_the_page_of_python_names_is_what_the_docstrings_say() -> None:
     text = python_page.PAGE.read_text(encoding="utf-8")
     assert text == python_page.page(), "run `python -m tools.python_page`"
     assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == ffmem.__all__
+
+
+def test_the_tables_of_the_papers_study_are_what_its_numbers_say() -> None:
+    text = paper_study_page.PAGE.read_text(encoding="utf-8")
+    again = paper_study_page.page(text, paper_study_page.read_numbers())
+    assert text == again, "run `python -m tools.paper_study_page`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

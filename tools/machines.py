@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 BUSY_LOOPS = 2
 OTHER_USER = "nobody"
+TOGETHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")  # as `make test` does
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def run(setting: Setting, words: Sequence[str], log: Path) -> Outcome:
         if setting.busy:
             around.enter_context(busy_loops())
         results = place.files / "results.xml"
-        command = [*place.before, sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        command = [*place.before, sys.executable, "-m", "pytest", *TOGETHER]
+        command += ["-p", "no:cacheprovider"]
         command += ["--basetemp", str(place.files / "tests files"), "--junitxml", str(results)]
         began = time.monotonic()
         with log.open("w") as said:

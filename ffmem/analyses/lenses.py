@@ -19,7 +19,7 @@ from ffmem.analyses.controls import agreement_of_shuffles, random_rows, shuffle_
 from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, prefix_batches
 from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
-from ffmem.analyses.inputs.value_rankings import cell_values, ranks_by_counting
+from ffmem.analyses.inputs.value_rankings import cell_values, wanted_ranks
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, additive, best, in_chunks
@@ -242,7 +242,7 @@ def _row(
         targets = wanted[start : start + len(part)].to(part.device)
         start += len(part)
         tops.append(best(part).cpu())
-        found.append(ranks_by_counting(part, targets).cpu())
+        found.append(wanted_ranks(part, targets).cpu())
     nothing = torch.zeros(0, 2, dtype=torch.long)
     ranks = torch.cat(found) if found else nothing
     top = torch.cat(tops) if tops else nothing[:, 0]

@@ -147,7 +147,7 @@ def _changes_by_key(layer: int, triggers: _Triggers, coefficients: Tensor) -> Te
     whole = (m[:, 0] > 0) & ~m.isnan().any(dim=1)
     key = torch.tensor([rows[row] for row in triggers.key[mine.numpy()].tolist()], dtype=torch.long)
     changes = 100 * (m[whole, 1:] / m[whole, :1] - 1)
-    columns = torch.stack([changes, torch.ones_like(changes)], dim=2).reshape(len(changes), -1)
+    columns = torch.stack([changes, torch.ones_like(changes)], dim=2).flatten(1)
     return torch.zeros(len(rows), columns.shape[1], dtype=torch.float64).index_add_(
         0, key[whole], columns
     )

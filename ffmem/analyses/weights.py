@@ -219,8 +219,7 @@ def robust_scores(numbers: Tensor) -> Tensor:
 
 def peaked_share(head: Unembedding, generator: torch.Generator) -> float:
     """The share of random directions whose logits are peaked: a control without any training."""
-    width = head.directions.shape[0]
-    drawn = torch.randn(RANDOM_DIRECTIONS, width, generator=generator)
+    drawn = torch.randn(RANDOM_DIRECTIONS, len(head.mean), generator=generator)
     found = vocabulary_moments(drawn, head)["logit_kurtosis"]
     return float((found > PEAKED).double().mean())
 

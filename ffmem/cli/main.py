@@ -10,6 +10,7 @@ import click
 
 from ffmem.cli.commands.analyse import analyse
 from ffmem.cli.commands.annotate.sheets import annotate
+from ffmem.cli.commands.cache import cache
 from ffmem.cli.commands.check import check
 from ffmem.cli.commands.compare import compare
 from ffmem.cli.commands.explore import explore
@@ -49,6 +50,7 @@ def ffmem() -> None:
 for command in (
     analyse,
     annotate,
+    cache,
     check,
     compare,
     contrast,

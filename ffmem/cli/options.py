@@ -76,8 +76,13 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --ray, --workers, --gpus-per-worker and --cpus-per-worker to a command."""
+    """Add --devices, --ray and what workers on Ray get to a command."""
     for option in (
+        click.option(
+            "--devices",
+            help="Scan with a process on each of these: all (every GPU here), or a list such as "
+            "cuda:0,cuda:1. With all, a model that is larger than a GPU is spread over them.",
+        ),
         click.option(
             "--cpus-per-worker", type=SOME, help="With --ray: threads per worker; all by default."
         ),
@@ -100,8 +105,52 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def placement(
+    model: str, options: dict[str, Any], copies: int = 1
+) -> tuple[ModelOptions, Cluster | None]:
+    """Take out of a command's options how to load its model, and where workers run, if at all.
+
+    `copies` is how often the model is on one device while the command runs.
+    """
+    choice: ModelOptions = {
+        name: options.pop(name)
+        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
+    }
+    cluster, text = cluster_of(options), options.pop("devices")
+    if text is None:
+        return choice, cluster
+    if cluster is not None or choice["device"] != "auto":
+        raise click.UsageError("--devices says where to scan; leave --ray and --device out")
+    from ffmem.models.device_placement import list_devices  # here: torch is slow to import
+    from ffmem.scaleout.executor import Cluster
+
+    devices = list_devices(text)
+    if len(devices) == 1:
+        return {**choice, "device": devices[0]}, None
+    if text == "all" and is_larger_than_a_gpu(model, choice, copies):
+        return {**choice, "device": "all"}, None
+    return choice, Cluster.on_devices(devices)
+
+
+def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
+    """Whether a model has to be spread; says so if it has."""
+    from ffmem.models.device_placement import fits_one_gpu
+    from ffmem.models.loading import weight_bytes
+
+    how = {name: value for name, value in choice.items() if name != "device"}
+    size = weight_bytes(model, **how)  # type: ignore[arg-type]
+    if fits_one_gpu(copies * size):
+        return False
+    click.echo(
+        f"ffmem: {shorten(model)} takes {size / 1e9:,.0f} GB, so its layers are spread over all "
+        "GPUs, and what is left over stays in memory",
+        err=True,
+    )
+    return True
+
+
 def cluster_of(options: dict[str, Any]) -> Cluster | None:
-    """Take the cluster out of a command's options; None means this process alone."""
+    """Take a cluster that Ray runs on out of a command's options, if one is named."""
     from ffmem.scaleout.executor import Cluster
 
     address = options.pop("address")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from ffmem.corpus.compression import Meter
@@ -27,7 +27,7 @@ from ffmem.execution.messages import (
     WorkerConfig,
 )
 from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
-from ffmem.execution.single_process import Watch, refuse_too_many
+from ffmem.execution.single_process import Watch, refuse_too_many, shards_per_batch
 from ffmem.execution.worker import ScanWorker
 from ffmem.scaleout.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
 from ffmem.store.folder import StudyFolder, remove_folder
@@ -54,15 +54,23 @@ class ShardJobs:
         return max(self._meter.share or 0.0, 1 - self.left / self._plan.max_sentences)
 
     def jobs(self) -> Iterator[Job]:
-        """A job for every shard that no part holds; nothing of the others but their number."""
-        for shard in shards(documents(self._plan.source, self._meter)):
-            if self.left is not None and self.left <= 0:
+        """Jobs for all shards that no part holds; nothing of the others but their number.
+
+        A job has the shards that one process would make batches of.
+        """
+        corpus = shards(documents(self._plan.source, self._meter))
+        while self.left is None or self.left > 0:
+            group = list(islice(corpus, shards_per_batch(self.shards, self._facts.start)))
+            if not group:
                 return
-            refuse_too_many(shard.number)
-            self.shards += 1
-            first = self._counted(shard)
-            if shard.number not in self._known:
-                yield Read(shard, first)
+            refuse_too_many(group[-1].number)
+            self.shards += len(group)
+            counts = [(shard, self._counted(shard)) for shard in group]
+            unread = [(shard, count) for shard, count in counts if shard.number not in self._known]
+            if unread:
+                wanted = sum(count or 0 for _, count in unread)
+                chosen = tuple(shard for shard, _ in unread)
+                yield Read(chosen, None if self.left is None else wanted)
 
     def _counted(self, shard: Shard) -> int | None:
         """How many of the shard's sentences are wanted, where there is a limit to them."""
@@ -120,7 +128,14 @@ class DistributedScan:
         return partial(
             ScanWorker,
             WorkerConfig(
-                self.model, plan, self._digest, folder, worker, name, begins_with, self._seconds
+                self.model.on_worker(worker),
+                plan,
+                self._digest,
+                folder,
+                worker,
+                name,
+                begins_with,
+                self._seconds,
             ),
         )
 

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.memories.value_vectors import value_ends
+from ffmem.memories.value_vectors import ValueEnds, rank_once
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import ScanState
 from ffmem.scan.settings import ScanSettings
-from ffmem.steps import steps
+from ffmem.steps import sized_steps
 from ffmem.store.checkpoint import Progress
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_writer import (
     write_endings,
+    write_histograms,
     write_sentences,
     write_state,
     write_table,
@@ -47,6 +48,12 @@ def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) 
     state = found.state
     files = {
         **write_state(folder, state),
+        **write_histograms(
+            folder,
+            state,
+            {number: model.layer(number).activation for number in state},
+            found.settings.signed,
+        ),
         **write_sentences(folder, found.kept),
         **write_endings(folder, state, found.kept),
         **write_vocabulary(folder, [model.token_text(token) for token in range(model.vocab_size)]),
@@ -87,24 +94,24 @@ def scan_counts(found: FinishedScan) -> dict[str, int]:
 
 def value_columns(model: LanguageModel, layers: Sequence[int]) -> dict[str, Any]:
     """Both ends of every value's ranking, as columns of a table."""
-    parts = [
-        (number, value_ends(model, model.layer(number), ENDS))
-        for number in steps(layers, "ranking values")
-    ]
+    sizes = {number: model.layer(number).memories for number in layers}
+    ranked = sized_steps(
+        rank_once(model, list(layers), ENDS),
+        sum(sizes.values()),
+        "ranking values",
+        lambda item: len(item[1].probability),
+    )
+    found = ValueEnds.join([ends for _, ends in ranked])
     ends = {
-        name: np.concatenate([getattr(found, name).numpy() for _, found in parts])
+        name: list(getattr(found, name).numpy())
         for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
     }
-    certain = {
-        name: np.concatenate([getattr(found, name).numpy() for _, found in parts])
-        for name in ("probability", "suppressed_probability")
-    }
-    sizes = [(number, len(found.probability)) for number, found in parts]
     return {
-        "layer": np.concatenate([np.full(size, number, np.int32) for number, size in sizes]),
-        "memory": np.concatenate([np.arange(size, dtype=np.int32) for _, size in sizes]),
-        **{name: list(rows) for name, rows in ends.items()},
-        **certain,
+        "layer": np.repeat(np.array(layers, np.int32), list(sizes.values())),
+        "memory": np.concatenate([np.arange(size, dtype=np.int32) for size in sizes.values()]),
+        **ends,
+        "probability": found.probability.numpy(),
+        "suppressed_probability": found.suppressed_probability.numpy(),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ffmem.corpus.shards import Shard
@@ -24,6 +24,7 @@ class ModelChoice:
     dtype: str = "auto"
     device: str = "auto"
     trust_remote_code: bool = False
+    devices: tuple[str, ...] = ()  # one for each worker; empty: whatever a worker has
 
     @classmethod
     def of(cls, model: LanguageModel) -> ModelChoice:
@@ -31,6 +32,12 @@ class ModelChoice:
         own_code = type(model.model).__module__.startswith("transformers_modules")
         dtype = str(model.dtype).removeprefix("torch.")
         return cls(model.name, model.revision, dtype, trust_remote_code=own_code)
+
+    def on_worker(self, number: int) -> ModelChoice:
+        """The same for one worker, on the device that is its own."""
+        if not self.devices:
+            return self
+        return replace(self, device=self.devices[number % len(self.devices)], devices=())
 
     def load(self, means: Resources) -> LanguageModel:
         """Load the model on what a worker has: its GPU, all of its GPUs, or the CPU."""
@@ -68,6 +75,7 @@ class ModelFacts:
     tokenizer: Any
     memories: int
     layers: int
+    start: Progress  # how batches are made
 
 
 @dataclass(frozen=True)
@@ -92,20 +100,22 @@ class Describe:
 
 @dataclass(frozen=True)
 class Read:
-    """Read one shard, or its first sentences."""
+    """Read some shards in a row, or their first sentences; batches are made of all of them."""
 
-    shard: Shard
+    shards: tuple[Shard, ...]
     sentences: int | None = None
 
     @property
     def number(self) -> int:
-        """The number of the shard."""
-        return self.shard.number
+        """The number of the first shard."""
+        return self.shards[0].number
 
     @property
     def label(self) -> str:
         """The job's name in messages."""
-        return f"shard {self.number}"
+        if len(self.shards) == 1:
+            return f"shard {self.number}"
+        return f"shards {self.number} to {self.shards[-1].number}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -59,8 +60,8 @@ def run_scan(
         return ScanStore.open(out)
     if folder.parts.exists():
         raise StoreError(
-            f"{out} holds a scan that several processes began; let it finish there (with --ray), "
-            "or choose another folder"
+            f"{out} holds a scan that several processes began; let it finish there (with --ray or "
+            "--devices), or choose another folder"
         )
     start = load_checkpoint(folder)
     if start is not None:
@@ -93,8 +94,11 @@ def run_scan_on_ray(
     try:
         from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
     except ImportError as error:
-        raise ScanError("a scan on Ray needs a package: run `pip install 'ffmem[ray]'`") from error
-    return run_scan_by(partial(RayExecutor, cluster), model, plan, out, watch)
+        raise ScanError(
+            "a scan by several processes needs Ray: run `pip install 'ffmem[ray]'`"
+        ) from error
+    placed = replace(model, devices=cluster.devices) if cluster.devices else model
+    return run_scan_by(partial(RayExecutor, cluster), placed, plan, out, watch)
 
 
 def run_scan_by(
@@ -108,8 +112,8 @@ def run_scan_by(
     folder = StudyFolder(location(out))
     if folder.checkpoint.exists():
         raise StoreError(
-            f"{out} holds a scan that one process began; let it finish there (without --ray), or "
-            "choose another folder"
+            f"{out} holds a scan that one process began; let it finish there (without --ray and "
+            "--devices), or choose another folder"
         )
 
     def is_missing(facts: ModelFacts) -> bool:

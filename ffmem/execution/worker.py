@@ -34,7 +34,7 @@ from ffmem.execution.shard_reader import (
     sentence_numbers,
     shard_batches,
 )
-from ffmem.execution.single_process import pause_after
+from ffmem.execution.single_process import pause_after, start_progress
 from ffmem.models.language_model import LanguageModel
 from ffmem.scaleout.executor import JobAnswer, Resources
 from ffmem.scan.scanner import Scanner
@@ -116,21 +116,24 @@ class ScanWorker:
             self._model.tokenizer,
             self._model.memories,
             len(self._model.layers if layers is None else layers),
+            start_progress(self._budget),
         )
 
     def _read(self, job: Read) -> JobAnswer:
-        sentences = self._tokenise(job.shard)
-        if job.sentences is not None:
-            sentences = sentences.first(job.sentences)
+        parts = wanted_sentences([self._tokenise(shard) for shard in job.shards], job.sentences)
+        sentences = Sentences.join(parts)
         work = ReadyShards(sentences, shard_batches(self._model, sentences, self._budget))
         with self._turn:
             for _ in self._reader.read(work):
                 pass
-            counts = ShardCounts(len(sentences), len(sentences.tokens), sentences.cut)
-            self._shards[job.number] = counts
+            report = {
+                shard.number: ShardCounts(len(part), len(part.tokens), part.cut)
+                for shard, part in zip(job.shards, parts, strict=True)
+            }
+            self._shards |= report
             self._unsaved.append(job.number)
-            due = time.monotonic() > self._next_save or len(self._unsaved) >= HELD_SHARDS
-            report = {job.number: counts}
+            held = len(self._unsaved) * len(job.shards)
+            due = time.monotonic() > self._next_save or held >= HELD_SHARDS
             return self._save(report) if due else JobAnswer((), self._report(report))
 
     def _save(self, read: dict[int, ShardCounts]) -> JobAnswer:
@@ -173,6 +176,15 @@ class ScanWorker:
             FinishedScan(self.key, self._plan.settings, found.state, found.kept, job.progress),
             self._brief.folder,
         )
+
+
+def wanted_sentences(parts: list[Sentences], most: int | None) -> list[Sentences]:
+    """The first sentences of some shards in a row, shard by shard; all where there is no limit."""
+    found = []
+    for part in parts:
+        found.append(part if most is None else part.first(most))
+        most = None if most is None else most - len(found[-1])
+    return found
 
 
 def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Shard], Sentences]:

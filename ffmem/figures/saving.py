@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from functools import cache, partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,30 @@ from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
 from ffmem.store.digests import write_and_note
 
+PAGE = """<!DOCTYPE html>
+<html>
+<head><meta charset="UTF-8"><title>{name}</title></head>
+<body>
+<div id="figure"></div>
+<script type="module">{library}
+window.vegaEmbed("#figure", {spec}, {{"mode": "vega-lite", "actions": true}});
+</script>
+</body>
+</html>
+"""
+
 
 def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     """Write name.html (no network needed), .svg, .png, and the data as .csv and .json.
 
     Page and SVG have no background, so that they suit light and dark; the PNG is on white.
     """
-    import vl_convert
-
     spec = chart.to_dict()
-    rows = rows_of(spec)
+    rows, svg = rows_of(spec), vl_convert.vegalite_to_svg(spec)
     contents: dict[str, bytes] = {
-        "html": chart.to_html(inline=True, embed_options={"actions": True}).encode(),
-        "svg": vl_convert.vegalite_to_svg(spec).encode(),
-        "png": vl_convert.vegalite_to_png({**spec, "background": "white"}, scale=2),
+        "html": page(spec, name).encode(),
+        "svg": svg.encode(),
+        "png": vl_convert.svg_to_png(on_white(svg), scale=2),
         "csv": as_csv(rows).encode(),
         "json": (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode(),
     }
@@ -41,17 +52,27 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     return written
 
 
+def page(spec: dict[str, Any], name: str) -> str:
+    """A chart as a page that opens offline."""
+    text = json.dumps(spec).replace("</", "<\\/")  # the end of a script only ends the script
+    return PAGE.format(name=escape(name), library=chart_script(), spec=text)
+
+
+def on_white(svg: str) -> str:
+    """The picture on white; drawing it again with a background takes as long as drawing it."""
+    start = svg.index(">", svg.index("<svg")) + 1
+    return f'{svg[:start]}<rect width="100%" height="100%" fill="white"/>{svg[start:]}'
+
+
 def save_picture(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write one picture, SVG without ground or PNG on white, by the ending of its name."""
-    import vl_convert
-
-    spec = chart.to_dict()
-    if path.suffix == ".svg":
-        path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
-    elif path.suffix == ".png":
-        path.write_bytes(vl_convert.vegalite_to_png({**spec, "background": "white"}, scale=2))
-    else:
+    if path.suffix not in (".svg", ".png"):
         raise FfmemError(f"a picture is a .svg or a .png file, and {path.name!r} is neither")
+    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    if path.suffix == ".svg":
+        path.write_text(svg, encoding="utf-8")
+    else:
+        path.write_bytes(vl_convert.svg_to_png(on_white(svg), scale=2))
 
 
 def rows_of(spec: dict[str, Any]) -> list[Row]:
@@ -102,6 +123,4 @@ def chart_script() -> str:
 @cache
 def javascript() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that sets `window.vegaEmbed`."""
-    import vl_convert  # here: only a page with a chart needs it
-
     return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub wants a snippet

@@ -23,6 +23,9 @@ from ffmem.models.unembedding import Embed, Head
 
 Kind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
+GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
+HOT_BYTES = 2 * 2**20  # logits that stay in a CPU's cache while they are summed
+WIDEST = 80.0  # a difference of scores whose exponential float32 still holds
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,13 @@ def _shift(head: Head) -> Tensor:
     return shift.to(head.device) * head.before
 
 
+def before_embedding(model: LanguageModel, pieces: Tensor, lens: Lens = PAPER) -> Tensor:
+    """What pieces [vector, width] are in front of the embedding, with every factor of the head."""
+    head = model.head
+    folded = _fold(head, pieces.to(head.device), lens.norm_for("piece", head), None)
+    return head.rescale(_through_linear(head.rest, folded).to(head.device) * head.before)
+
+
 def additive(lens: Lens) -> Lens:
     """The same lens, under which the logits of a sum are the sum of logits, also by bands."""
     return replace(lens, bands="linear")
@@ -162,6 +172,65 @@ def best(scores: Tensor) -> Tensor:
     if scores.device.type == "cpu":  # numpy's search is ten times faster there
         return torch.from_numpy(scores.numpy().argmax(axis=1))
     return scores.argmax(dim=1)
+
+
+def strongest(scores: Tensor, k: int, sign: Literal[1, -1] = 1) -> tuple[Tensor, Tensor]:
+    """The k largest of each row of sign * scores [row, token], best first, and their tokens.
+
+    Ties go to the lowest id. The k groups of neighbours with the largest maximum, the first among
+    equals, hold them all: whatever lies elsewhere has k better ones. So the scores are read once,
+    and the selection goes through a few of them.
+    """
+    k, count = min(k, scores.shape[1]), scores.shape[1]
+    ids = torch.arange(count, device=scores.device)[None]
+    if count > 2 * k * GROUP:
+        _, groups = in_order(group_maxima(scores, sign)).topk(k, dim=1)
+        ids = (groups[:, :, None] * GROUP + ids[0, :GROUP]).flatten(1)
+    outside = ids >= count  # the last group may be shorter
+    ids = ids.clamp(max=count - 1).expand(len(scores), -1)
+    found = (scores.gather(1, ids) * sign).masked_fill_(outside, -torch.inf)
+    places = in_order(found, ids).topk(k, dim=1).indices
+    return found.gather(1, places), ids.gather(1, places)
+
+
+def group_maxima(scores: Tensor, sign: Literal[1, -1] = 1) -> Tensor:
+    """[row, group]: the largest of sign * scores in every group of neighbours."""
+    whole = scores.shape[1] - scores.shape[1] % GROUP
+    parts = [scores[:, :whole].view(len(scores), -1, GROUP)]
+    if whole < scores.shape[1]:
+        parts.append(scores[:, None, whole:])
+    return torch.cat([part.amax(2) if sign > 0 else -part.amin(2) for part in parts], dim=1)
+
+
+def in_order(scores: Tensor, ids: Tensor | None = None) -> Tensor:
+    """Whole numbers in the order of float32 scores; of equal scores the lower id is greater."""
+    bits = (scores + 0.0).view(torch.int32)  # adding zero makes -0 the same as 0
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
+    if ids is None:
+        ids = torch.arange(scores.shape[1], device=scores.device)
+    return (ordered << 32) - ids
+
+
+def sums_of_exponentials(scores: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each row the sums of exp(score - high) and of exp(low - score).
+
+    `high` and `low` [row] are its largest and smallest score. The second is the first's
+    reciprocals, where these can be held; so each score is raised once.
+    """
+    sums = torch.empty(2, len(scores), device=scores.device)
+    on_cpu = scores.device.type == "cpu"
+    step = max(1, HOT_BYTES // (4 * scores.shape[1])) if on_cpu else max(1, len(scores))
+    buffer = torch.empty(step, scores.shape[1], device=scores.device)
+    for start in range(0, len(scores), step):
+        part = slice(start, min(start + step, len(scores)))
+        rows, top, bottom = scores[part], high[part, None], low[part, None]
+        powers = torch.sub(rows, top, out=buffer[: len(rows)]).exp_()
+        sums[0, part] = powers.sum(dim=1)
+        if bool((top - bottom < WIDEST).all()):
+            sums[1, part] = powers.reciprocal_().sum(dim=1) * (bottom - top)[:, 0].exp()
+        else:
+            sums[1, part] = torch.sub(bottom, rows, out=powers).exp_().sum(dim=1)
+    return sums[0], sums[1]
 
 
 def ranks(scores: Tensor, tokens: Tensor) -> Tensor:
@@ -192,11 +261,9 @@ def top_tokens(
     """The k strongest tokens of every vector in h [vector, width]; ties go to the lowest id."""
     found = []
     for _, scores in in_chunks(model, h, kind, lens):
-        strongest = scores.topk(min(k, scores.shape[-1]), dim=-1)
-        tokens = strongest.indices
-        tokens[:, 0] = best(scores)  # topk leaves ties open, argmax takes the first
-        chances = (strongest.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
-        found.append((tokens, strongest.values, chances))
+        values, tokens = strongest(scores, k)
+        chances = (values - scores.logsumexp(dim=-1, keepdim=True)).exp()
+        found.append((tokens, values, chances))
     tokens, values, chances = (torch.cat(parts) for parts in zip(*found, strict=True))
     return TopTokens(tokens, values, chances)
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.memories.projection import PAPER, Lens, TopTokens, in_chunks, logits, top_tokens
+from ffmem.disk_cache import address_of, find, keep
+from ffmem.memories.projection import (
+    PAPER,
+    Lens,
+    TopTokens,
+    in_chunks,
+    logits,
+    strongest,
+    sums_of_exponentials,
+    top_tokens,
+)
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm, linear_norm
+from ffmem.version import VERSION
+
+ENDS_FILE = "ends.safetensors"
+WAY = 2  # raised when the ends of a ranking are found in another way
 
 
 @torch.no_grad()
@@ -78,20 +94,63 @@ class ValueEnds:
     suppressed_logits: Tensor
     suppressed_probability: Tensor
 
+    @classmethod
+    def join(cls, parts: list[ValueEnds]) -> ValueEnds:
+        """Those of several groups of memories as one."""
+        names = [one.name for one in fields(cls)]
+        return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
-@torch.no_grad()
+
 def value_ends(model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER) -> ValueEnds:
     """The k tokens that each value of a layer promotes, and suppresses, most; on the CPU."""
-    found: list[tuple[Tensor, ...]] = []
+    return ValueEnds.join(list(rank_in_parts(model, layer, k, lens)))
+
+
+@torch.no_grad()
+def rank_in_parts(
+    model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER
+) -> Iterator[ValueEnds]:
+    """The same for some values after the other; all logits of a layer are never held at once."""
     values = value_vectors(layer)
     for part, scores in in_chunks(model, values, "piece", lens):
-        odd = not lens.is_adaptive(model.head)  # the opposite value has the opposite scores
-        opposite = -scores if odd else logits(model, -values[part], "piece", lens)
-        high, low = scores.topk(k), opposite.topk(k)
-        promoted, suppressed = high.indices, low.indices
-        promoted[:, 0], suppressed[:, 0] = scores.argmax(dim=1), opposite.argmax(dim=1)
-        certain = (high.values[:, 0] - scores.logsumexp(dim=1)).exp()
-        certain_low = (low.values[:, 0] - opposite.logsumexp(dim=1)).exp()
-        ends = (promoted, high.values, certain, suppressed, -low.values, certain_low)
-        found.append(tuple(each.cpu() for each in ends))
-    return ValueEnds(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        high, promoted = strongest(scores, k)
+        if lens.is_adaptive(model.head):  # the opposite value has scores of its own
+            opposite = logits(model, -values[part], "piece", lens)
+            low, suppressed = strongest(opposite, k)
+            certain = (high[:, 0] - scores.logsumexp(dim=1)).exp()
+            certain_low = (low[:, 0] - opposite.logsumexp(dim=1)).exp()
+        else:
+            low, suppressed = strongest(scores, k, -1)
+            up, down = sums_of_exponentials(scores, high[:, 0], -low[:, 0])
+            certain, certain_low = 1 / up, 1 / down
+        ends = (promoted, high, certain, suppressed, -low, certain_low)
+        yield ValueEnds(*(each.cpu() for each in ends))
+
+
+def rank_once(model: LanguageModel, layers: list[int], k: int) -> Iterator[tuple[int, ValueEnds]]:
+    """Both ends of every value's ranking, with the layer's number, some values after the other.
+
+    They depend on the model alone, so those of a layer are kept in the cache.
+    """
+    facts = (model.digest, model.vocab_size, k, model.head.device.type, VERSION, WAY)
+    for number in layers:
+        address = address_of(*facts, number)
+        folder = find("values", address)
+        if folder is not None:
+            yield number, ValueEnds(**load_file(folder / ENDS_FILE))
+            continue
+        parts = []
+        for part in rank_in_parts(model, model.layer(number), k):
+            parts.append(part)
+            yield number, part
+        keep_ends(address, f"layer {number} of {model.name}", ValueEnds.join(parts))
+
+
+def keep_ends(address: str, about: str, ends: ValueEnds) -> None:
+    """Put the ends of a layer's rankings into the cache."""
+    tensors = {one.name: getattr(ends, one.name).contiguous() for one in fields(ends)}
+
+    def write(part: Path) -> None:
+        save_file(tensors, part / ENDS_FILE)
+
+    keep("values", address, about, write)

@@ -21,13 +21,19 @@ the final norm, without its mean over the vocabulary (which no softmax sees):
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ffmem.memories.folded_weights import FoldedWeights, folded_weights, paired_cosines
-from ffmem.memories.projection import CHUNK_BYTES, PAPER, additive, in_chunks
+from ffmem.memories.projection import (
+    CHUNK_BYTES,
+    PAPER,
+    additive,
+    before_embedding,
+    in_chunks,
+)
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 
@@ -87,37 +93,70 @@ def _side(cosine: Tensor) -> Tensor:
 class Unembedding:
     """The output embedding as the values see it; all float32 on the head's device.
 
-    `directions` [width, token] have no mean over the vocabulary; `mean` [width] is that mean;
-    `sizes` [token] are their lengths; `weak` [width, some] the directions that move logits least;
-    `frequency` [token] the log frequency of each token, without its mean, of length 1.
+    A band is a map [width, narrow], or None, and a column [narrow] for each of its tokens: the
+    direction of a token is its column behind the map, less `mean` [width], the mean over the
+    vocabulary. An adaptive softmax has several bands, and its directions are never held all at
+    once. `weak` [width, some] are the directions that move logits least; `frequency` [token] is the
+    log frequency of each token, without its mean, of length 1.
     """
 
-    directions: Tensor
+    bands: tuple[tuple[Tensor | None, Tensor], ...]
     mean: Tensor
-    sizes: Tensor
     weak: Tensor
     frequency: Tensor
+
+    @property
+    def words(self) -> int:
+        """How many tokens there are."""
+        return len(self.frequency)
+
+    def tiles(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """Some tokens at a time with their directions [width, token]."""
+        start = 0
+        for part in _columns(self.bands, size):
+            yield slice(start, start + part.shape[1]), part - self.mean[:, None]
+            start += part.shape[1]
+
+
+def _columns(bands: tuple[tuple[Tensor | None, Tensor], ...], size: int) -> Iterator[Tensor]:
+    for into, columns in bands:
+        for part in columns.split(size, dim=1):
+            yield part.float() if into is None else into @ part.float()
 
 
 @torch.no_grad()
 def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembedding:
-    """The map from a value to its logits as one matrix; `counts` [token] are those of tokens.
+    """The map from a value to its logits; `counts` [token] are those of tokens.
 
     Without counts the order of token ids stands for frequency: vocabularies are made by merging the
     most frequent pair first.
     """
     unit, linear = torch.eye(model.hidden_size), additive(PAPER)
-    every = torch.cat([part for _, part in in_chunks(model, unit, "piece", linear)])
-    mean = every.mean(dim=1)
-    every -= mean[:, None]
-    _, axes = torch.linalg.eigh(every @ every.T)  # in rising order
-    return Unembedding(
-        every,
-        mean,
-        every.norm(dim=0).clamp(min=1e-12),
-        axes[:, : -(-model.hidden_size // WEAK)],
-        log_frequency(model.vocab_size, counts).to(every.device),
+    vectors = model.at_hand().head.vectors().first(model.vocab_size)
+    bands: tuple[tuple[Tensor | None, Tensor], ...]
+    if len(vectors.bands) == 1:
+        every = torch.cat([part for _, part in in_chunks(model, unit, "piece", linear)])
+        bands = ((None, every),)
+    else:
+        front = before_embedding(model, unit)
+        bands = tuple(
+            (front if band.projection is None else front @ band.projection.float(), band.rows.T)
+            for band in vectors.bands
+        )
+    frequency = log_frequency(model.vocab_size, counts).to(vectors.device)
+    size = TILES["cuda" if vectors.device.type == "cuda" else "cpu"][1]
+    mean, squares = (
+        torch.zeros(model.hidden_size, *other, dtype=torch.float64, device=vectors.device)
+        for other in ((), (model.hidden_size,))
     )
+    for part in _columns(bands, size):
+        mean += part.sum(dim=1, dtype=torch.float64)
+    mean /= model.vocab_size
+    found = Unembedding(bands, mean.float(), torch.empty(0), frequency)
+    for _, part in found.tiles(size):
+        squares += part @ part.T
+    _, axes = torch.linalg.eigh(squares.float())  # in rising order
+    return replace(found, weak=axes[:, : -(-model.hidden_size // WEAK)])
 
 
 def log_frequency(words: int, counts: Tensor | None) -> Tensor:
@@ -167,24 +206,25 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 @torch.no_grad()
 def vocabulary_moments(values: Tensor, head: Unembedding) -> dict[str, Tensor]:
     """Moments over the vocabulary of what each vector [vector, width] does to the logits."""
-    device, words = head.directions.device, head.directions.shape[1]
+    device = head.mean.device
     rows, columns = TILES["cuda" if device.type == "cuda" else "cpu"]
+    blocks = values.to(device).split(rows)
+    sums = [torch.zeros(6, len(block), dtype=torch.float64, device=device) for block in blocks]
+    for tokens, directions in head.tiles(columns):
+        sizes = directions.norm(dim=0).clamp(min=1e-12)
+        for block, total in zip(blocks, sums, strict=True):
+            total += _tile_sums(block @ directions, sizes, head.frequency[tokens])
     parts: dict[str, list[Tensor]] = {}
-    for block in values.split(rows):
-        block = block.to(device)  # noqa: PLW2901
-        sums = torch.zeros(6, len(block), dtype=torch.float64, device=device)
-        for start in range(0, words, columns):
-            sums += _tile_sums(block, head, slice(start, start + columns))
-        for name, column in _moments(block, sums, head).items():
+    for block, total in zip(blocks, sums, strict=True):
+        for name, column in _moments(block, total, head).items():
             parts.setdefault(name, []).append(column.float())
     return {name: torch.cat(found) for name, found in parts.items()}
 
 
-def _tile_sums(values: Tensor, head: Unembedding, tokens: slice) -> Tensor:
+def _tile_sums(scores: Tensor, sizes: Tensor, frequency: Tensor) -> Tensor:
     """Sums over some tokens [sum, vector]: powers 2, 3, 4 of logits, 1, 2 of cosines, along."""
-    scores = values @ head.directions[:, tokens]
     squares = scores.square()
-    cosines = scores / head.sizes[tokens]
+    cosines = scores / sizes
     return torch.stack(
         [
             squares.sum(dim=1),
@@ -192,15 +232,14 @@ def _tile_sums(values: Tensor, head: Unembedding, tokens: slice) -> Tensor:
             squares.square_().sum(dim=1),
             cosines.sum(dim=1),
             cosines.square_().sum(dim=1),
-            scores @ head.frequency[tokens],
+            scores @ frequency,
         ]
     ).double()
 
 
 def _moments(values: Tensor, sums: Tensor, head: Unembedding) -> dict[str, Tensor]:
     length = values.norm(dim=1).clamp(min=1e-12)
-    words = head.directions.shape[1]
-    variance, third, fourth, cosine, cosine_square, along = sums / words
+    variance, third, fourth, cosine, cosine_square, along = sums / head.words
     safe = variance.clamp(min=1e-30)
     return {
         "logit_mean": values @ head.mean,
@@ -209,7 +248,7 @@ def _moments(values: Tensor, sums: Tensor, head: Unembedding) -> dict[str, Tenso
         "logit_kurtosis": fourth / safe**2,
         "cosine_variance": (cosine_square - cosine.square()).clamp(min=0) / length**2,
         "weak_share": (values @ head.weak).square().sum(dim=1) / length**2,
-        "frequency": along * words**0.5 / safe.sqrt(),
+        "frequency": along * head.words**0.5 / safe.sqrt(),
     }
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ffmem.errors import ModelError
+from ffmem.errors import ModelError, shorten
+
+ROOM = 4 * 2**30  # bytes of a GPU that stay for what is computed
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -78,6 +80,28 @@ def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         if parameter.device.type != "meta" or source not in known:
             yield name, parameter
         known.add(source)
+
+
+def list_devices(text: str) -> tuple[str, ...]:
+    """The devices that a list such as `cuda:0,cuda:1` names; `all` is every GPU, else the CPU."""
+    gpus = torch.cuda.device_count()
+    if text == "all":
+        return tuple(f"cuda:{number}" for number in range(gpus)) or ("cpu",)
+    names = tuple(part.strip() for part in text.split(","))
+    there = {"cpu", *(f"cuda:{number}" for number in range(gpus))}
+    for name in names:
+        if name not in there:
+            raise ModelError(
+                f"there is no device {shorten(name)!r} here; write all, or a list of "
+                f"{', '.join(sorted(there))}"
+            )
+    return names
+
+
+def fits_one_gpu(weights: int) -> bool:
+    """Whether so many bytes of weights, and what is computed with them, fit each GPU there is."""
+    gpus = range(torch.cuda.device_count())
+    return all(weights + ROOM <= torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus)
 
 
 def place_like(model: nn.Module, other: nn.Module) -> nn.Module:

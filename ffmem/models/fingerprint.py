@@ -1,17 +1,24 @@
-"""A short name for a model's weights and tokenizer, to tell two models apart."""
+"""Digests of a model's weights and tokenizer: a short name, and one of all that they hold."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from ffmem.disk_cache import address_of, digest_once, file_identity
 from ffmem.models.device_placement import own_parameters, tensor_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LOOKED_AT = 4096  # numbers of each parameter that count
 
@@ -34,6 +41,80 @@ def weights_digest(model: nn.Module, dtype: torch.dtype | None = None) -> str:
         found.update(f"{name} {tuple(parameter.shape)} {kind}".encode())
         found.update(some.tobytes())
     return found.hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """The files that a model was read from, as they were then, and the changes made in place."""
+
+    identity: str
+    changes: int
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> WeightFiles | None:
+        """Those of a model that was just loaded; None where they are not known."""
+        folder = checkpoint_folder(model)
+        if folder is None or any(one.is_inference() for one in model.parameters()):
+            return None  # torch does not count the changes of inference tensors
+        files = [path for path in folder.iterdir() if path.is_file()]
+        return cls(file_identity(files), in_place_changes(model))
+
+
+def checkpoint_folder(model: PreTrainedModel) -> Path | None:
+    """The folder that transformers has read a model from."""
+    from transformers.utils import cached_file
+
+    source = str(getattr(model.config, "name_or_path", "") or "")
+    if not source:
+        return None
+    if Path(source).is_dir():
+        return Path(source)
+    commit = getattr(model.config, "_commit_hash", None)
+    try:
+        config = cached_file(source, "config.json", revision=commit, local_files_only=True)
+    except (OSError, ValueError):
+        return None
+    return None if config is None else Path(config).parent
+
+
+def in_place_changes(model: nn.Module) -> int:
+    """How often torch has seen a weight change in place: more than at first, and it is another."""
+    return sum(parameter._version for parameter in model.parameters())
+
+
+def content_digest(model: PreTrainedModel, files: WeightFiles | None = None) -> str:
+    """A digest of every number in a model's weights and of its config.
+
+    Reading them all takes seconds, so for a model that is as it was in its `files` the digest is
+    kept. Some of the numbers are looked at all the same, for changes that torch has not seen.
+    """
+    compute = partial(_content_digest, model)
+    if files is None or files.changes != in_place_changes(model):
+        return compute()
+    identity = address_of(files.identity, weights_digest(model))
+    return digest_once(identity, f"the weights of {model.config.name_or_path}", compute)
+
+
+def _content_digest(model: PreTrainedModel) -> str:
+    config = {
+        name: value
+        for name, value in model.config.to_dict().items()
+        if name not in ("_name_or_path", "_commit_hash", "transformers_version")
+    }
+    names = [name for name, _ in own_parameters(model)]
+    with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock to others
+        weights = list(pool.map(partial(_tensor_digest, model), names))
+    described = json.dumps(config, sort_keys=True, default=str)
+    return address_of(described, sorted(weights), version("transformers"))
+
+
+@torch.no_grad()
+def _tensor_digest(model: nn.Module, name: str) -> tuple[str, str]:
+    tensor = tensor_of(model, name)
+    assert tensor is not None
+    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    facts = f"{tuple(tensor.shape)} {tensor.dtype} {hashlib.sha256(numbers.data).hexdigest()}"
+    return name, facts
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase | None) -> str:

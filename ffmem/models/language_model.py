@@ -16,6 +16,7 @@ from ffmem.errors import AddressError, ModelError, is_text
 from ffmem.models.checks import Identity
 from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
+from ffmem.models.fingerprint import WeightFiles, content_digest
 from ffmem.models.unembedding import Head
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class LanguageModel:
     identity: Identity
     known_by: Literal["row", "structure"]
     revision: str | None = None
+    files: WeightFiles | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         kind = str(self.dtype).removeprefix("torch.")
@@ -86,6 +88,11 @@ class LanguageModel:
         """Tokens that may be predicted: rows of the embedding that the tokenizer knows."""
         known = self.head.vocabulary if self.tokenizer is None else len(self.tokenizer)
         return min(known, self.head.vocabulary)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all weights: two models that have the same one are the same."""
+        return content_digest(self.model, self.files)
 
     @property
     def context_length(self) -> int:

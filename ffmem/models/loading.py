@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import redirect_stderr
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from ffmem import demo
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
 from ffmem.models.fairseq import introduce
+from ffmem.models.fingerprint import WeightFiles
 from ffmem.models.gguf_cache import unpack_once
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.patches import apply_patch
@@ -58,6 +60,8 @@ def load(
         trust_remote_code=trust_remote_code,
     )
     found = wrap(model, tokenizer, name, commit)
+    if not trust_remote_code:  # else its code may lie anywhere
+        found = replace(found, files=WeightFiles.of(model))
     return found if patch is None else apply_patch(found, patch)
 
 
@@ -88,6 +92,31 @@ def checkpoint(
     commit = getattr(model.config, "_commit_hash", None)
     whole = model if device == "all" else model.to(where)
     return whole, tokenizer, commit or revision
+
+
+def weight_bytes(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
+) -> int:
+    """The room that a model's weights take on a GPU, by its config alone."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    quiet_transformers()
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if name.startswith("tiny:"):
+        return 4 * sum(one.numel() for one in tiny_model(name.removeprefix("tiny:")).parameters())
+    source, extra = locate(name)
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, **extra, **options)
+        with torch.device("meta"):  # shapes without numbers
+            model = AutoModelForCausalLM.from_config(config, **options)
+    except Exception as error:  # whatever a broken checkpoint makes transformers raise
+        raise ModelError(loading_error(name, source, error)) from error
+    kind = DTYPES.get(dtype) or getattr(config, "dtype", None) or torch.float32
+    return sum(one.numel() for one in model.parameters()) * kind.itemsize
 
 
 def resolve_device(device: str) -> torch.device:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ffmem.errors import ModelError
 from ffmem.models.block_forms import block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.checks import last_state, measure_identity, refuse_non_causal
-from ffmem.models.device_placement import device_of, own_parameters
+from ffmem.models.device_placement import ROOM, device_of, own_parameters
 from ffmem.models.discovery import (
     families_by_block,
     family_by_structure,
@@ -26,8 +26,6 @@ from ffmem.models.unembedding import head_of, token_count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-ROOM = 4 * 2**30  # bytes of a GPU that stay for what is computed
 
 
 @torch.no_grad()

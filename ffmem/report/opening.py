@@ -25,14 +25,14 @@ SENTENCES = {  # by the claim whose numbers they say; they judge nothing
     "upper-values-agree": "Values promote tokens: {number} of the values in the upper layers put "
     "first the very token that follows their key's strongest trigger",
     "a-third-is-settled-early": "Layers refine: {number} of the predictions are on top of the "
-    "residual {detail}",
+    "residual at 5/16 of the depth",
 }
 SHOWN = 6  # triggers and tokens of the memory
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One finding in words: `{number}` and `{detail}` stand for those of the verdict."""
+    """One finding in words: `{number}` stands for that of the verdict."""
 
     text: str
     verdict: Verdict

@@ -212,8 +212,10 @@ def _against_twin(finding: Finding, twin: Finding | None) -> tuple[Outcome, str]
         return "undecided", "no untrained twin"
     if more.low > 0:
         return "undecided", "not after correction for the number of claims"
-    if more.high <= 0 or passes(twin):
+    if passes(twin):
         return "also without training", "not twice as large as in the untrained twin"
+    if more.high <= 0:
+        return "undecided", "not twice as large as in the untrained twin, where it does not hold"
     return "undecided", "cannot be told from the untrained twin"
 
 

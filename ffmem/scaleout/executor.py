@@ -120,14 +120,21 @@ class JobQueue:
 class Cluster:
     """Where Ray runs and how many workers it gets; None means as many as fit.
 
-    No `address` takes the cluster that this machine belongs to, or starts one of its own. With
-    more than one GPU a worker spreads its model over them.
+    No `address` takes the cluster that this machine belongs to, or starts one of its own; `local`
+    always starts one. With more than one GPU a worker spreads its model over them. `devices` names
+    the device of each worker, for those of this machine.
     """
 
     address: str | None = None
     workers: int | None = None
     gpus_per_worker: float | None = None
     cpus_per_worker: int | None = None
+    devices: tuple[str, ...] = ()
+
+    @classmethod
+    def on_devices(cls, devices: tuple[str, ...]) -> Cluster:
+        """A worker for each of these devices of this machine."""
+        return cls("local", len(devices), gpus_per_worker=0, devices=devices)
 
     def __post_init__(self) -> None:
         wanted = (self.workers, self.gpus_per_worker, self.cpus_per_worker)

@@ -88,7 +88,7 @@ class RayExecutor:
     def __enter__(self) -> RayExecutor:
         self._connected = not ray.is_initialized()
         if self._connected:
-            connect(self._cluster.address)
+            connect(self._cluster)
         workers, self._means = self._cluster.share(ray.cluster_resources())
         for number in range(workers):
             self._seat(number)
@@ -234,10 +234,14 @@ def put(job: Job | None) -> SubmittedJob | None:
     return None if job is None else SubmittedJob(job.number, job.label, ray.put(job))
 
 
-def connect(address: str | None) -> None:
+def connect(cluster: Cluster) -> None:
     """Join the cluster at an address, or the one at hand, or start one on this machine."""
+    address, options = cluster.address, dict[str, Any]()
+    if address == "local":  # a CPU for each worker, also where there are fewer
+        options = {"num_cpus": max(os.cpu_count() or 1, cluster.workers or 1)}
+        options |= {"include_dashboard": False}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ScanError(

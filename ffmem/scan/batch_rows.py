@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.corpus.places import POSITIONS
 from ffmem.errors import ScanError
-from ffmem.scan.hashing import mix_bits, prefix_hashes, small_sentences
+from ffmem.scan.hashing import census_factors, mix_bits, prefix_hashes, small_sentences
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.sample import place_priorities
 
@@ -53,6 +53,7 @@ class Routing:
     places: Tensor  # [line]
     groups: Tensor | None  # [line]
     admissible: Tensor  # the lines of all rows, in order
+    weights: Tensor  # [line], float16: the router's
 
     def to(self, device: torch.device) -> Routing:
         """The same on another device, without waiting for the copy."""
@@ -62,6 +63,7 @@ class Routing:
             _send(self.places, device),
             None if self.groups is None else _send(self.groups, device),
             _send(self.admissible, device),
+            _send(self.weights, device),
         )
 
 
@@ -71,10 +73,11 @@ class Rows:
 
     `places` [b] are those of the first of them, so the i-th has places + i; `priorities` [b]
     (int32) the smallest that anything of the row has in the sample; `groups` [b, most] what each
-    prefix counts as the same with, where there is a dedupe. All on one device. Rows of experts
-    have a `routing` that says where their prefixes are and what they count as the same with. Where
-    some tokens are not content, `lines` are the columns of all rows that are, counted through, and
-    the routing is that of these alone.
+    prefix counts as the same with, where there is a dedupe. `census` [n] are the rows whose
+    coefficients are counted in bins and `factors` [n] how many sentences each stands for there.
+    All on one device. Rows of experts have a `routing` that says where their prefixes are and what
+    they count as the same with. Where some tokens are not content, `lines` are the columns of all
+    rows that are, counted through, and the routing is that of these alone.
     """
 
     first: int
@@ -82,6 +85,8 @@ class Rows:
     places: Tensor
     priorities: Tensor
     groups: Tensor | None
+    census: Tensor
+    factors: Tensor
     routing: Routing | None = None
     lines: Tensor | None = None
 
@@ -104,7 +109,10 @@ class Rows:
         if settings.dedupe != "none":
             groups = _groups(batch, settings, shortest, int(counts.max()) if len(counts) else 0)
         smallest = _smallest_priorities(places, counts, settings)
-        rows = cls(shortest - 1 + batch.bos, counts, places, smallest, groups)
+        factors = census_factors(sentences).where(counts > 0, 0)
+        census = factors.nonzero()[:, 0]
+        first = shortest - 1 + batch.bos
+        rows = cls(first, counts, places, smallest, groups, census, factors[census])
         if batch.content is None:
             return rows
         return rows.only(torch.as_tensor(batch.content).cpu(), batch.bos, settings)
@@ -128,9 +136,22 @@ class Rows:
             smallest = highest.scatter_reduce(0, row, each, "amin")
         firsts = self.places.clone()
         firsts[counts > 0] = places[starts[counts > 0]]
-        experts = torch.zeros_like(starts)
-        routing = Routing(starts, experts, places, groups, torch.arange(len(places)))
-        return Rows(0, counts, firsts, smallest, None, routing, row * width + column)
+        some = counts[self.census] > 0
+        weights = torch.zeros(len(places), dtype=torch.float16)
+        routing = Routing(
+            starts, torch.zeros_like(starts), places, groups, torch.arange(len(places)), weights
+        )
+        return Rows(
+            0,
+            counts,
+            firsts,
+            smallest,
+            None,
+            self.census[some],
+            self.factors[some],
+            routing,
+            row * width + column,
+        )
 
     def __len__(self) -> int:
         return self.counts.shape[0]
@@ -188,6 +209,8 @@ class Rows:
             places=_send(self.places, device),
             priorities=_send(self.priorities, device),
             groups=None if self.groups is None else _send(self.groups, device),
+            census=_send(self.census, device),
+            factors=_send(self.factors, device),
             routing=None if self.routing is None else self.routing.to(device),
             lines=None if self.lines is None else _send(self.lines, device),
         )

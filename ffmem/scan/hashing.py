@@ -7,9 +7,11 @@ from torch import Tensor
 
 from ffmem.corpus.places import EMPTY as EMPTY
 from ffmem.corpus.places import POSITIONS
+from ffmem.scan.settings import ALL, RAREST
 
 NO_PRIORITY = 2**31 - 1  # larger than any real priority
 BEYOND_TOKENS = 1 << 40  # else a factor and a token mixed from one number could cancel out
+CENSUS_KEY = 0x68697374  # so that a sentence's place in the census says nothing of its priority
 
 
 def mix_bits(numbers: Tensor) -> Tensor:
@@ -27,6 +29,17 @@ def priorities(drawn: Tensor, seed: int) -> Tensor:
     """
     key = int(mix_bits(torch.tensor(seed)))
     return (mix_bits(drawn ^ key) & NO_PRIORITY).clamp_max_(NO_PRIORITY - 1).to(torch.int32)
+
+
+def census_factors(sentences: Tensor) -> Tensor:
+    """How many sentences each stands for where coefficients are counted in bins; 0: it is left out.
+
+    All of the first ALL, half of as many again, a quarter of twice as many, and so on down to one
+    of RAREST: which ones, a hash of the sentence's number says.
+    """
+    halvings = torch.log2((sentences * 2 // ALL).clamp(1, RAREST).double()).floor().long()
+    factors = torch.ones_like(sentences) << halvings
+    return factors.where(mix_bits(sentences ^ CENSUS_KEY) & (factors - 1) == 0, 0)
 
 
 def prefix_hashes(tokens: Tensor) -> Tensor:

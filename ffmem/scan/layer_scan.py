@@ -72,6 +72,10 @@ class LayerScan:
     after they were seen: the work on them is looked at later.
     """
 
+    _triggers: Triggers
+    _prefixes: int
+    _sentences: int
+
     def __init__(
         self,
         memories: int,
@@ -128,6 +132,7 @@ class LayerScan:
         rows = self._shared.rows(batch, self.device)
         if not rows.prefixes:
             return
+        self._triggers = self._triggers.with_weights()
         width = batch.tokens.shape[1]
         routed = content_lines(rows, routed, batch.tokens.numel())
         lines = routed_rows(rows, routed, width)
@@ -151,15 +156,20 @@ class LayerScan:
         tallies = Tallies(
             self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
         )
+        if self._histogram is not None:
+            tallies = replace(tallies, histogram=self._histogram.clone())
         if self._routed is not None and self._weights is not None:
             tallies = replace(tallies, routed=self._routed, weights=self._weights)
         return LayerState(self._triggers, tallies, self._sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers, self._sample = state.triggers, state.sample
+        self._triggers: Triggers = state.triggers
+        self._sample = state.sample
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
+        histogram = state.tallies.histogram
+        self._histogram = None if histogram is None else histogram.clone()
         self._bars = Thresholds.of(self._triggers, self._sample)
 
     @property
@@ -186,6 +196,9 @@ class LayerScan:
             cells = self._cells(sign, span)
             self._fires[cells] += swept.found.fires
             self._totals[cells] += (swept.found.sums / UNIT).round_().long()
+            if self._histogram is not None:
+                sweeper = self._shared.sweeper(span[2], self.device)
+                sweeper.count_bins(m, rows, sign, self._histogram[cells])
             self._collect(swept, span)
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
@@ -200,7 +213,13 @@ class LayerScan:
         sweeper = self._shared.sweeper(span[2], self.device)
         found = candidates(swept, self.settings, sweeper)
         if found is not None:
-            self._loose.append(found)
+            self._loose.append(replace(found, weights=self._weights_of(found)))
+
+    def _weights_of(self, found: Candidates) -> Tensor | None:
+        """The router's weights of candidates, if the triggers have any: 0 in shared experts."""
+        if self._triggers.weights is None or found.weights is not None:
+            return None if self._triggers.weights is None else found.weights
+        return torch.zeros_like(found.coefficients, dtype=torch.float16)
 
     def _cells(self, sign: int, span: _Span) -> slice:
         first = span[0] if sign > 0 else self.memories + span[0]
@@ -211,6 +230,8 @@ class LayerScan:
         if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
             self._fold()
         launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), self._redo)
+        if self._histogram is not None:
+            kernel.count_bins(m, rows, self._histogram)
         self._shared.enqueue(launch)
 
     def _redo(self, m: Tensor, rows: Rows) -> None:

@@ -41,8 +41,16 @@ def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
         groups = torch.zeros_like(places)
         groups[lines] = own_groups
     starts = lines[first]
-    routing = Routing(starts, expert[first], places, groups, lines)
-    return Rows(0, counts, places[starts], rows.priorities[row[first]], None, routing)
+    weights = routed.weights.to(torch.float16)
+    routing = Routing(starts, expert[first], places, groups, lines, weights)
+    factors = torch.zeros_like(rows.places)
+    factors[rows.census] = rows.factors
+    factors = factors[row[first]]
+    census = factors.nonzero()[:, 0]
+    priorities = rows.priorities[row[first]]
+    return Rows(
+        0, counts, places[starts], priorities, None, census, factors[census], routing=routing
+    )
 
 
 def _prefixes_in_columns(rows: Rows, routed: RoutedCoefficients, width: int) -> _Prefixes:

@@ -10,6 +10,11 @@ from ffmem.errors import ScanError
 PerSentence = Literal["max", "all"]
 Dedupe = Literal["none", "sentence", "prefix"]
 UNIT = 2.0**-24  # what one step of a cell's `totals` is worth
+# A histogram's bin b holds coefficients above 2**(LOWEST + b), up to twice that; the first bin also
+# all that are smaller, the last all that are larger.
+BINS, LOWEST = 32, -16
+ALL = 256  # the first sentences of a corpus, whose coefficients are all counted in bins
+RAREST = 64  # later it is one sentence of so many at the least
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,14 @@ class Cells:
         before = sum(parts.experts for layer, parts in self.mixtures.items() if layer < cell.layer)
         return before + int(cell.part[1:])
 
+    def mixture_row(self, cell: Address) -> int | None:
+        """A cell's row in arrays of layers with experts only; None in another layer."""
+        if cell.layer not in self.mixtures:
+            return None
+        before = [layer for layer in self.mixtures if layer < cell.layer]
+        cells = len(self.signs) * sum(self.memories[layer] for layer in before)
+        return cells + self.row(cell) - self.rows_of(cell.layer).start
+
     def resolve(self, address: Address) -> tuple[Address, ...]:
         """The address itself, or both signs of a gated memory named without one."""
         if address.layer not in self.memories:

@@ -104,11 +104,13 @@ def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
         "coefficients": layer.triggers.coefficients,
         "places": layer.triggers.places,
         "groups": layer.triggers.groups,
+        "router": layer.triggers.weights,
         "fires": layer.tallies.fires,
         "totals": layer.tallies.totals,
         "largest": layer.tallies.largest,
         "routed": layer.tallies.routed,
         "weights": layer.tallies.weights,
+        "histogram": layer.tallies.histogram,
         "sample.coefficients": layer.sample.coefficients,
         "sample.places": layer.sample.places,
         "sample.priorities": layer.sample.priorities,
@@ -171,7 +173,12 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
         return tensors[f"{number}.{name}"]
 
     return LayerState(
-        Triggers(part("coefficients"), part("places"), tensors.get(f"{number}.groups")),
+        Triggers(
+            part("coefficients"),
+            part("places"),
+            tensors.get(f"{number}.groups"),
+            tensors.get(f"{number}.router"),
+        ),
         Tallies(
             part("fires"),
             part("totals"),
@@ -179,6 +186,7 @@ def _layer(tensors: dict[str, Tensor], number: int, counts: tuple[int, int]) -> 
             *counts,
             routed=tensors.get(f"{number}.routed"),
             weights=tensors.get(f"{number}.weights"),
+            histogram=tensors.get(f"{number}.histogram"),
         ),
         Sample(part("sample.coefficients"), part("sample.places"), part("sample.priorities")),
     )

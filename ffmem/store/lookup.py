@@ -182,9 +182,16 @@ class MemoryIndex:
 
     @lru_cache(maxsize=16)  # noqa: B019 - one lookup lives as long as its process
     def statistic(self, name: str) -> NDArray[Any]:
-        """One number for every cell: fires, mean, largest, probability, or one of its weights."""
+        """One number for every cell: fires, mean, largest, probability, or one of its weights.
+
+        Also positive, how often its coefficient is above 0, where that is not what fires it.
+        """
         store = self.store
         match name:
+            case "fires":
+                return store.fires.astype(np.int64)
+            case "positive":
+                return np.asarray(store.array("fires"))
             case "mean":
                 fires, totals = store.array("fires"), store.array("totals")
                 return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)
@@ -201,7 +208,7 @@ class MemoryIndex:
 
     def where(self, conditions: Sequence[Condition]) -> NDArray[np.bool_]:
         """The cells for which every condition on statistics and weights holds."""
-        known = (*STATISTICS, *NUMBERS, *WORDS)
+        known = (*STATISTICS, "positive", *NUMBERS, *WORDS)
         for condition in conditions:
             if condition.column not in known:
                 raise ConditionError(

@@ -92,7 +92,17 @@ class MemoryPage:
         share = counts.fires / max(counts.prefixes, 1)
         return (
             f"fires on {counts.fires:,} of {counts.prefixes:,} prefixes ({share:.2%}), "
-            f"mean {counts.mean:.3f}, largest {counts.largest:.3f}{self._routing}"
+            f"mean {counts.mean:.3f}, largest {counts.largest:.3f}{self._threshold}{self._routing}"
+        )
+
+    @property
+    def _threshold(self) -> str:
+        counts = self.counts
+        if counts.threshold is None or counts.positive is None:
+            return ""
+        share = counts.positive / max(counts.prefixes, 1)
+        return (
+            f"; to fire is a coefficient above {counts.threshold:.3g}, above 0 it is on {share:.2%}"
         )
 
     @property

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences, flat_indices
 from ffmem.errors import StoreError
+from ffmem.scan.histograms import COLUMNS
 from ffmem.store.digests import first_wrong
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     }
     return {
         **slots,
+        **optional_shapes(store),
         "fires": ((cells,), "<i8"),
         "totals": ((cells,), "<i8"),
         "largest": ((cells,), "<f4"),
@@ -98,6 +100,24 @@ def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
         "sentence_text_starts": ((sentences + 1,), "<i8"),
         "sentence_text": (store.array("sentence_text").shape[:1], "|u1"),
     }
+
+
+def optional_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The same of arrays that scans of earlier versions do not have."""
+    cells = store.cells.count
+    mixed = len(store.cells.signs) * sum(store.memories[layer] for layer in store.cells.mixtures)
+    shapes = {
+        "histogram": ((cells, COLUMNS), integer_type(store, "histogram")),
+        "firing": ((cells,), integer_type(store, "firing")),
+        "thresholds": ((len(store.memories),), "<f4"),
+        "trigger_weights": ((mixed, store.manifest.key.settings["top"]), "<f2"),
+    }
+    return {name: shape for name, shape in shapes.items() if store.has(name)}
+
+
+def integer_type(store: ScanStore, name: str) -> str:
+    """Counts are written in four bytes where they fit, and else in eight."""
+    return "<u8" if store.has(name) and store.array(name).dtype.itemsize == 8 else "<u4"
 
 
 def check_coefficients(coefficients: NDArray[np.float32], in_order: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from ffmem.address import Address
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.errors import StoreError
+from ffmem.errors import AddressError, StoreError
 from ffmem.locations import fetch_folder, is_remote, location
-from ffmem.scan.settings import UNIT
+from ffmem.scan.histograms import Histogram, cell_histogram
+from ffmem.scan.settings import ALL, UNIT
 from ffmem.store.cells import Cells, sign_factor
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, read_manifest
@@ -34,21 +35,27 @@ READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 m
 
 @dataclass(frozen=True)
 class ExpertCounts:
-    """How often the router chose a memory's expert over the whole corpus."""
+    """How often the router chose an expert over the whole corpus, and what its memories did."""
 
     routed: int  # prefixes
     mean_weight: float  # over them
+    fire_rate: float = 0.0  # of those prefixes, the share on which one of its memories fires: mean
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How often and how strongly a memory fired over the whole corpus."""
+    """How often and how strongly a memory fired over the whole corpus.
+
+    Where the layer has a threshold of firing, also that, and how often the coefficient is above 0.
+    """
 
     fires: int
     prefixes: int
-    mean: float  # over the prefixes that fired
+    mean: float  # over the prefixes with a coefficient above 0
     largest: float
     expert: ExpertCounts | None = None  # in a mixture of experts
+    threshold: float | None = None
+    positive: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,15 @@ class ScanStore:
     def triggers(self, cell: Address, kind: Kind = "trigger") -> Triggers:
         """A cell's triggers, strongest first; with `kind="sample"` its random sample."""
         row = self.cells.row(cell)
-        return Triggers(self.slots(slice(row, row + 1), kind))
+        slots = self.slots(slice(row, row + 1), kind)
+        return Triggers(slots, self.router_weights(cell) if kind == "trigger" else None)
+
+    def router_weights(self, cell: Address) -> NDArray[np.float16] | None:
+        """The router's weight at each trigger of a cell of an expert; None where it has none."""
+        row = self.cells.mixture_row(cell) if self.has("trigger_weights") else None
+        if row is None or self.cells.expert_row(cell) is None:
+            return None
+        return np.asarray(self.array("trigger_weights")[row])
 
     def mean_coefficients(self, memories: Sequence[Address]) -> list[float]:
         """The mean coefficient of whole memories over all prefixes.
@@ -140,25 +155,77 @@ class ScanStore:
             for memory in memories
         ]
 
+    def has(self, name: str) -> bool:
+        """Whether the scan left an array that not every scan has."""
+        return self.folder.name(self.folder.array(name)) in self.manifest.files
+
+    def histogram(self, cell: Address) -> Histogram | None:
+        """How a cell's coefficients are spread; None for a scan of an earlier version."""
+        if not self.has("histogram"):
+            return None
+        if len(self.cells.resolve(cell)) > 1:
+            raise AddressError(f"{cell} is two cells; write {cell}+ or {cell}-")
+        row = self.cells.row(cell)
+        every = self.manifest.counts["sentences"] <= ALL
+        with contradictions(self, "tally"):
+            return cell_histogram(
+                self.array("histogram")[row].astype(np.int64),
+                int(self.array("fires")[row]),
+                self.triggers(cell).coefficients,
+                every,
+            )
+
+    @property
+    def fires(self) -> NDArray[Any]:
+        """How often each cell fires, by `threshold`: the one count that people are shown.
+
+        The array `fires` is how often its coefficient is above 0, which is the same with ReLU and
+        in scans of earlier versions.
+        """
+        return self.array("firing" if self.has("firing") else "fires")
+
+    def threshold(self, layer: int) -> float:
+        """The coefficient above which a layer's cells fire: 0 where it is its sign alone."""
+        if not self.has("thresholds"):
+            return 0.0
+        return float(self.array("thresholds")[list(self.memories).index(layer)])
+
     def expert_counts(self, cell: Address) -> ExpertCounts | None:
         """The counts of a cell's expert; None in a dense layer and in a shared expert."""
         row = self.cells.expert_row(cell)
         if row is None:
             return None
         routed, total = (int(self.array(f"expert_{name}")[row]) for name in ("routed", "weights"))
-        return ExpertCounts(routed, total * UNIT / routed if routed else 0.0)
+        if not routed:
+            return ExpertCounts(0, 0.0)
+        size, first = self.cells.parts(cell.layer).size, replace(cell, index=0)
+        rows = [self.cells.row(replace(first, sign=sign)) for sign in self.cells.signs]
+        fires = sum(int(self.fires[row : row + size].sum()) for row in rows)
+        return ExpertCounts(routed, total * UNIT / routed, fires / (size * routed))
+
+    def experts(self, layer: int) -> tuple[ExpertCounts, ...]:
+        """The counts of every expert of a layer, none in a dense layer."""
+        cells = (
+            Address(layer, 0, self.cells.signs[0], f"E{number}")
+            for number in range(self.cells.parts(layer).experts)
+        )
+        return tuple(filter(None, map(self.expert_counts, cells)))
 
     def counts(self, cell: Address) -> Counts:
         """A cell's counts over the corpus."""
         row = self.cells.row(cell)
-        fires, total = int(self.array("fires")[row]), int(self.array("totals")[row])
+        positive, total = int(self.array("fires")[row]), int(self.array("totals")[row])
+        bar = self.threshold(cell.layer) or None
         found = Counts(
-            fires=fires,
+            fires=int(self.fires[row]),
             prefixes=self.manifest.counts["prefixes"],
-            mean=total * UNIT / fires if fires else 0.0,
+            mean=total * UNIT / positive if positive else 0.0,
             largest=float(self.array("largest")[row]),
             expert=self.expert_counts(cell),
+            threshold=bar,
+            positive=positive if bar else None,
         )
         with contradictions(self, "tally"):
-            check_counts(fires, found.largest, found.prefixes)
+            check_counts(positive, found.largest, found.prefixes)
+            check_counts(found.fires, found.largest, positive)
         return found

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.places import EMPTY, sentence_and_position
+from ffmem.scan.histograms import firing, first_firing_bin, narrow, threshold, windows
 from ffmem.store.digests import Files, write_with_digest
 from ffmem.store.folder import StudyFolder
 
@@ -45,6 +46,35 @@ def write_state(folder: StudyFolder, state: ScanState) -> Files:
         mixtures = [tensor.cpu().numpy() for tensor in experts if tensor is not None]
         if mixtures:
             files |= write_array(folder, f"expert_{name}", np.concatenate(mixtures))
+    weights = [layer.triggers.weights for layer in layers if layer.tallies.routed is not None]
+    there = [one.cpu().numpy() for one in weights if one is not None]
+    if there and len(there) == len(weights):  # an earlier version may have begun the scan
+        files |= write_array(folder, "trigger_weights", np.concatenate(there))
+    return files
+
+
+def write_histograms(
+    folder: StudyFolder, state: ScanState, activations: Mapping[int, str], signed: bool
+) -> Files:
+    """Histograms of all cells, the thresholds of layers, and how often cells fire by them.
+
+    Nothing if an earlier version began the scan. How often cells fire is written only where it is
+    not the count of coefficients above zero.
+    """
+    layers = [(state[number], activations[number]) for number in sorted(state)]
+    parts, bars, counts = [], [], []
+    for layer, activation in layers:
+        tallies = layer.tallies
+        if tallies.histogram is None:
+            return {}
+        first_bin = first_firing_bin(tallies, len(tallies.fires) // (1 + signed), activation)
+        bars.append(threshold(first_bin))
+        counts.append(firing(tallies, layer.triggers, first_bin))
+        parts.append(windows(tallies.histogram.cpu().numpy(), tallies.largest.cpu().numpy()))
+    files = write_array(folder, "histogram", narrow(np.concatenate(parts)))
+    files |= write_array(folder, "thresholds", np.array(bars, np.float32))
+    if any(bars):
+        files |= write_array(folder, "firing", narrow(np.concatenate(counts)))
     return files
 
 

@@ -81,7 +81,10 @@ class Slots:
 
 @dataclass(frozen=True)
 class Trigger:
-    """A prefix that fires a memory: `before` + `last` is what was read, `next` what followed."""
+    """A prefix that fires a memory: `before` + `last` is what was read, `next` what followed.
+
+    In a mixture of experts `weight` is the router's for the memory's expert there.
+    """
 
     coefficient: float
     sentence: int
@@ -90,13 +93,18 @@ class Trigger:
     last: str
     next: str
     rest: str
+    weight: float | None = None
 
 
 class Triggers(Sequence[Trigger]):
-    """One cell's triggers or sample, in source text; only those that are looked at are read."""
+    """One cell's triggers or sample, in source text; only those that are looked at are read.
 
-    def __init__(self, slots: Slots) -> None:
-        self.slots = slots
+    `weights` are the router's, where they are known.
+    """
+
+    def __init__(self, slots: Slots, weights: NDArray[np.float16] | None = None) -> None:
+        self.slots = slots  # only those that are filled, which come first
+        self.weights = None if weights is None else weights[: len(slots.coefficient)]
         with self._damage():
             check_coefficients(slots.coefficient, in_order=slots.kind == "trigger")
 
@@ -141,9 +149,10 @@ class Triggers(Sequence[Trigger]):
             rows = kept.rows(slots.number[which])
             check_places(kept, rows, positions)
             columns = (rows, positions, slots.coefficient[which], slots.number[which])
+            weights = [None] * len(rows) if self.weights is None else self.weights[which].tolist()
             return [
-                Trigger(coefficient, number, position, *kept.around(row, position))
-                for row, position, coefficient, number in zip(
-                    *(column.tolist() for column in columns), strict=True
+                Trigger(coefficient, number, position, *kept.around(row, position), weight=weight)
+                for row, position, coefficient, number, weight in zip(
+                    *(column.tolist() for column in columns), weights, strict=True
                 )
             ]

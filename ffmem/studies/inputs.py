@@ -19,7 +19,7 @@ from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.analyses.weights import WeightTable, weight_table
 from ffmem.corpus.sentences import Sentences, tokenise
 from ffmem.corpus.shards import shards
-from ffmem.corpus.sources import Source, documents
+from ffmem.corpus.sources import Source, digest, documents
 from ffmem.errors import StoreError
 from ffmem.execution.run import ScanPlan, run_scan, sentence_settings
 from ffmem.models.fingerprint import weights_digest
@@ -74,6 +74,11 @@ class StudyInputs:
     def generator(self) -> torch.Generator:
         """Fresh for every question, so that none depends on which were asked before."""
         return torch.Generator().manual_seed(self.seed)
+
+    @cached_property
+    def text_digest(self) -> str:
+        """A digest of the validation text, or in words that it is the scanned text itself."""
+        return "the scanned corpus" if self.valid is None else digest(self.valid)
 
     @cached_property
     def values(self) -> tuple[LayerValueRankings, ...]:

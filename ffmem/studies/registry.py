@@ -19,7 +19,6 @@ from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.suppression import Suppression, suppression
 from ffmem.analyses.values import Values, summarise
 from ffmem.analyses.weights import Weights, summarise_weights
-from ffmem.corpus.sources import digest
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordContexts
@@ -294,10 +293,7 @@ def parse_names(text: str | None) -> tuple[str, ...]:
 def result_key(name: str, subject: StudyInputs) -> dict[str, Any]:
     """All that decides the result of an analysis: equal means the result is not computed again."""
     row = ANALYSES[name]
-    text = {}
-    if row.reads_text:
-        named = subject.valid
-        text = {"valid": "the scanned corpus" if named is None else digest(named)}
+    text = {"valid": subject.text_digest} if row.reads_text else {}
     return {
         "scan": subject.store.manifest.key.digest,
         "seed": subject.seed,

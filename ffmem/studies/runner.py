@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import torch
@@ -162,13 +163,15 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
 def value_arrays(subject: StudyInputs) -> dict[str, Any]:
     """The numbers of every cell's value."""
     parts = subject.values
+    tokens = {
+        "top": [part.top for part in parts],
+        "ranks": [part.ranks for part in parts],
+        "next": [part.triggers.next for part in parts],
+    }
     return {
-        "layer": np.concatenate([np.full(len(part.top), part.layer) for part in parts]),
-        **{
-            name: torch.cat([getattr(part, name) for part in parts]).numpy()
-            for name in ("top", "probability", "ranks")
-        },
-        "next": torch.cat([part.triggers.next for part in parts]).numpy(),
+        "layer": np.concatenate([np.full(len(part.top), part.layer, np.int32) for part in parts]),
+        "probability": torch.cat([part.probability for part in parts]).numpy(),
+        **{name: torch.cat([t.int() for t in found]).numpy() for name, found in tokens.items()},
     }
 
 
@@ -192,10 +195,15 @@ def sample_arrays(subject: StudyInputs) -> dict[str, Any]:
 
 
 def write_npz(path: Path, arrays: dict[str, Any]) -> None:
-    """Compressed arrays, whole or not at all."""
+    """Compressed arrays, whole or not at all.
+
+    Lightly: numpy's own way takes seven times as long for files that are hardly smaller.
+    """
 
     def save(part: Path) -> None:
-        with part.open("wb") as file:
-            np.savez_compressed(file, **arrays)
+        with ZipFile(part, "w", ZIP_DEFLATED, compresslevel=1) as file:
+            for name, array in arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
     write_and_note(path, save)

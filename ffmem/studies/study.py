@@ -97,18 +97,12 @@ class Study:
         return self._results[name]
 
     @cached_property
-    def _charts_by_analysis(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: charts for name in self.names if (charts := charts_of(name, self.result(name)))
-        }
-
-    @property
     def charts(self) -> dict[str, Any]:
         """Every figure of every analysis, as Altair charts by name."""
         return {
             figure: chart
-            for charts in self._charts_by_analysis.values()
-            for figure, chart in charts.items()
+            for name in self.names
+            for figure, chart in charts_of(name, self.result(name)).items()
         }
 
     def chart(self, figure: str) -> Any:
@@ -120,9 +114,9 @@ class Study:
 
     def draw(self, names: Sequence[str] | None = None) -> None:
         """Write the figures of some analyses, or of all, as pages, pictures and tables."""
-        for name, charts in self._charts_by_analysis.items():
+        for name in self.names:
             if names is None or name in names:
-                save_charts(self.folder, charts)
+                save_charts(self.folder, charts_of(name, self.result(name)))
 
     def frame(self, figure: str) -> pandas.DataFrame:
         """The numbers behind one figure as a data frame."""
@@ -148,23 +142,25 @@ class Study:
     def memories(self, tokens: int = 5) -> pandas.DataFrame:
         """All memories as a data frame, a row each; in a gated model a row for each sign.
 
-        Columns: address, layer, index, sign, fires (prefixes that fire it), mean (of its positive
-        coefficients), largest, and top_tokens: the first tokens that its value promotes.
+        Columns: address, layer, index, sign, fires (prefixes that fire it), positive (prefixes with
+        a coefficient above 0), mean (of those), largest, and top_tokens: the first tokens that its
+        value promotes.
         """
         pandas = import_pandas()
         store, words = self.store, self.search.words
         pushes = all_pushes(store, "promoted")
         order = pushes.rows.argsort()
         cells = store.cells.addresses(pushes.rows[order])
-        fires = store.array("fires").astype("int64")
+        positive = store.array("fires").astype("int64")
         return pandas.DataFrame(
             {
                 "address": [str(cell) for cell in cells],
                 "layer": [cell.layer for cell in cells],
                 "index": [cell.index for cell in cells],
                 "sign": [cell.sign for cell in cells],
-                "fires": fires,
-                "mean": store.array("totals") * UNIT / fires.clip(min=1),
+                "fires": store.fires.astype("int64"),
+                "positive": positive,
+                "mean": store.array("totals") * UNIT / positive.clip(min=1),
                 "largest": store.array("largest"),
                 "top_tokens": [
                     [words[token] for token in row[:tokens]]

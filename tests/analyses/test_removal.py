@@ -170,6 +170,19 @@ def test_a_key_that_is_one_tokens_direction_loses_all_without_the_last_token(
     assert seen.changes[:-1] == pytest.approx([0, 0, 0], abs=0.01)
 
 
+def test_a_layer_whose_keys_are_all_dead_has_no_numbers(
+    relu: LanguageModel, tmp_path: Path
+) -> None:
+    hf = copy.deepcopy(relu.model)
+    with torch.no_grad():
+        hf.model.decoder.layers[0].fc1.bias.fill_(-1e4)
+    model = wrap(hf, tiny_tokenizer(), "a silent layer")
+    store = scanned_lines(model, tmp_path / "scan", ["ab q is here", "then aq is there"])
+    first, *others = removal(model, store, keys=8, top=4).layers
+    assert (first.triggers, first.dead) == (0, 8)
+    assert any(layer.triggers for layer in others)
+
+
 def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: ScanStore) -> None:
     result = removal(relu, relu_store, keys=3, top=3)
     drawn = removal_chart(result).to_dict()["data"]["values"]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import (
@@ -16,6 +19,7 @@ from ffmem.analyses.inputs.value_rankings import (
     other_keys_tokens,
     rank_values,
     ranks_by_counting,
+    wanted_ranks,
 )
 from ffmem.analyses.values import Values, exclusions, summarise
 from ffmem.figures.values import mass_chart
@@ -140,12 +144,14 @@ def test_the_unknown_token_is_counted(scanned_toy: Scanned) -> None:
     assert counts["values with the unknown token on top"] == promoted
 
 
-def test_ranks_count_ties_in_order_of_the_ids() -> None:
+@pytest.mark.parametrize("ranks", [wanted_ranks, ranks_by_counting])
+def test_ranks_count_ties_in_order_of_the_ids(ranks: Callable[[Tensor, Tensor], Tensor]) -> None:
     draw = torch.Generator().manual_seed(0)
     scores = torch.randint(-3, 4, (20, 30), generator=draw).float()
     scores[0] = torch.tensor([-0.0, 0.0] * 15)
+    scores[10:] = torch.randn(10, 30, generator=draw)  # no ties
     wanted = torch.randint(-1, 30, (20, 12), generator=draw)
-    found = ranks_by_counting(scores, wanted)
+    found = ranks(scores, wanted)
     for row in range(20):
         order = scores[row].argsort(descending=True, stable=True).tolist()
         expected = [order.index(int(token)) if token >= 0 else -1 for token in wanted[row]]

@@ -232,6 +232,8 @@ def test_a_values_logits_add_up_whatever_the_head(kind: str) -> None:
     model = load(f"tiny:{kind}", device="cpu")
     seen = unembedding(model)
     one, other = torch.randn(2, model.hidden_size, generator=torch.Generator().manual_seed(0))
-    every = seen.directions + seen.mean[:, None]
+    every = torch.cat([part for _, part in seen.tiles(7)], dim=1) + seen.mean[:, None]
+    assert (len(seen.bands) > 1) == (kind == "fairseq_lm")
+    assert all(each.untyped_storage().nbytes() < every.nbytes for _, each in seen.bands[1:])
     expected = logits(model, one + other, "piece", additive(PAPER))
     torch.testing.assert_close(one @ every + other @ every, expected, rtol=1e-4, atol=1e-5)

@@ -72,6 +72,8 @@ CASES = [
     *([*SCAN, "--max-sentences", number] for number in ("0", "-1", DIGITS)),
     *([*SCAN, "--budget", number] for number in ("0", "-1")),
     *([*SCAN, "--workers", "0"], [*SCAN, "--ray", "--gpus-per-worker", "nan"]),
+    *([*SCAN, "--devices", text] for text in ("", "cuda:999", "cpu,", DIGITS)),
+    *(["cache", word, "nothing"] for word in ("list", "clear")),
     *(["inspect", "tiny:opt", "--device", name] for name in ("meta", "", "cuda:999", "mtia")),
     *([*PROMPT, "--set", edit] for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=3e38", "L1.5=nan")),
     *([*PROMPT, "--set", f"L1.{DIGITS}=1"], [*PROMPT, "--top", "0"], [*PROMPT, "--top", "-1"]),

@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["report", "FOLDER/nowhere"], 2),
         (["verify", "FOLDER"], 0),
         (["models"], 0),
+        (["cache", "list"], 0),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
 from ffmem.execution.ledger import Ledger
 from ffmem.execution.run import (
@@ -243,3 +244,45 @@ def test_what_is_already_there_is_opened_or_refused(
         run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "one")
     with pytest.raises(ScanError, match="standard input"):
         run_scan_by(LocalExecutor, MODEL, plan_for(llama, Path("-")), tmp_path / "stdin")
+
+
+@pytest.mark.parametrize("most", [None, 301])
+def test_batches_of_several_shards_are_those_of_one_process(
+    llama: LanguageModel, corpus: Path, tmp_path: Path, most: int | None
+) -> None:
+    """As on a GPU, where large batches are made of up to eight shards."""
+    plan = plan_for(llama, corpus, budget=3 * 8192, max_sentences=most)
+    run_scan(llama, plan, tmp_path / "expected")
+    asked: list[int] = []
+
+    def stop(progress: object, _share: object) -> None:
+        asked.append(progress.shards)  # type: ignore[attr-defined]
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "out", stop)
+    assert asked == [1, 3]  # one shard, then two, then three at a time
+    run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "out")
+    same_store(tmp_path / "expected", tmp_path / "out")
+
+
+def test_a_process_on_each_device_makes_the_store_of_one(
+    ray_cluster: str, corpus: Path, tmp_path: Path
+) -> None:
+    """With the CPU as two devices; through the command line."""
+    words = ["scan", "tiny:llama", str(corpus), "--splitter", "line", "--budget", str(2 * 8192)]
+    assert cli.run([*words, "-o", str(tmp_path / "one"), "--devices", "cpu"]) == 0
+    assert cli.run([*words, "-o", str(tmp_path / "two"), "--devices", "cpu,cpu"]) == 0
+    same_store(tmp_path / "one", tmp_path / "two")
+
+
+def test_each_worker_has_a_device_of_its_own() -> None:
+    choice = ModelChoice("tiny:llama", devices=("cuda:0", "cuda:1"))
+    assert [choice.on_worker(number).device for number in range(4)] == [
+        "cuda:0",
+        "cuda:1",
+        "cuda:0",
+        "cuda:1",
+    ]
+    assert MODEL.on_worker(1) == MODEL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ffmem.models.wrapping import wrap
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
+from tests.cli.test_commands import run
 from tests.execution.small_scans import plan_for, sentences
 
 
@@ -45,6 +47,11 @@ def store(
 
 def plain_loop(model: LanguageModel, line: str) -> Tensor:
     """The routed coefficients of the last layer [column, memory]: no code of the package's."""
+    return plain_routing(model, line)[0]
+
+
+def plain_routing(model: LanguageModel, line: str) -> tuple[Tensor, Tensor]:
+    """The same, and the router's weights [column, expert], 0 where one is not chosen."""
     experts: Any = experts_in(model.model)[-1]
     calls: list[tuple[Tensor, ...]] = []
 
@@ -57,13 +64,14 @@ def plain_loop(model: LanguageModel, line: str) -> Tensor:
     handle.remove()
     hidden, index, weights = calls[0]
     count, _, size = experts.down_proj.shape
-    found = torch.zeros(len(hidden), count * size)
+    found, chosen = torch.zeros(len(hidden), count * size), torch.zeros(len(hidden), count)
     for place in range(len(hidden)):
         for expert, weight in zip(index[place].tolist(), weights[place].tolist(), strict=True):
             gate, up = (experts.gate_up_proj[expert].detach() @ hidden[place]).chunk(2)
             own = slice(expert * size, (expert + 1) * size)
+            chosen[place, expert] = weight
             found[place, own] = weight * nn.functional.silu(gate) * up
-    return found
+    return found, chosen
 
 
 def test_triggers_and_counts_are_those_of_a_full_sort_over_a_plain_loop(
@@ -90,7 +98,54 @@ def test_triggers_and_counts_are_those_of_a_full_sort_over_a_plain_loop(
         own = [float(every[t.sentence][t.position - 1, cell]) for t in found]
         assert own == pytest.approx(expected[: len(own)], rel=1e-4, abs=1e-5)
         assert len({t.sentence for t in found}) == len(found)
-        assert abs(store.counts(address).fires - int(fires[cell])) <= 1  # one may round to 0
+        positive = store.counts(address).positive
+        assert positive is not None
+        assert abs(positive - int(fires[cell])) <= 1  # one may round to 0
+
+
+def test_router_weights_and_counts_of_experts_are_those_of_a_plain_loop(
+    model: LanguageModel, corpus: Path, store: ScanStore
+) -> None:
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    every = [tuple(one[1:-1] for one in plain_routing(model, line)) for line in lines]
+    for expert, counts in enumerate(store.experts(3)):
+        own = slice(expert * 16, (expert + 1) * 16)
+        weights = torch.cat([weight[:, expert] for _, weight in every])
+        m = torch.cat([coefficients[:, own] for coefficients, _ in every])
+        assert counts.routed == int((weights > 0).sum())
+        assert counts.mean_weight == pytest.approx(float(weights[weights > 0].mean()), rel=1e-4)
+        strong = (m[weights > 0].abs() > store.threshold(3)).float().mean()
+        assert counts.fire_rate == pytest.approx(float(strong), abs=2 / max(counts.routed, 1))
+        for cell in (Address(3, 5, sign, f"E{expert}") for sign in ("+", "-")):
+            found = store.triggers(cell)
+            assert len(found) > 2
+            for trigger in found:
+                weight = every[trigger.sentence][1][trigger.position - 1, expert]
+                assert trigger.weight == pytest.approx(float(weight), rel=2e-3)
+    assert store.experts(1) == ()
+    for address in ("L1.5+", "L3.S.2+"):
+        assert all(one.weight is None for one in store.triggers(Address.parse(address)))
+
+
+def test_show_has_a_column_of_router_weights(
+    store: ScanStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(store.folder.root)
+    weight = store.triggers(Address.parse("L3.E1.5+"))[0].weight
+    assert weight is not None
+    code, out, _ = run(capsys, "show", root, "L3.E1.5+")
+    assert code == 0
+    assert f"weight {weight:.3f} " in out
+    code, out, _ = run(capsys, "show", root, "L3.E1.5+", "--json")
+    (page,) = json.loads(out)
+    assert page["triggers"][0]["weight"] == weight
+    expert = page["counts"]["expert"]
+    assert (expert["routed"], expert["fire_rate"]) == (
+        store.experts(3)[1].routed,
+        store.experts(3)[1].fire_rate,
+    )
+    code, out, _ = run(capsys, "show", root, "L1.5+")
+    assert "weight" not in out
 
 
 def test_shared_experts_and_dense_layers_are_those_of_a_full_sort(

@@ -3,6 +3,9 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
+
+import vl_convert
 
 from ffmem.analyses.composition import Composition, LayerActivity
 from ffmem.figures import style
@@ -65,3 +68,29 @@ def test_gates_are_not_called_coefficients() -> None:
     assert "coefficient above zero" in words[False]
     assert "gate is on" in words[True]
     assert "coefficient" not in words[True]
+
+
+def test_the_page_of_a_figure_draws_it_offline(tmp_path: Path, browser: Any) -> None:
+    """Also one whose rows hold the end of a script."""
+    rows = [{"layer": 1, "share": 0.25, "word": "</script><script>window.bad = 1</script>"}]
+    chart = style.base(rows).mark_bar().encode(x=style.layer_axis(), y="share:Q", tooltip="word:N")
+    save(style.with_size(chart), tmp_path, "one")
+    tab = browser.new_page()
+    tab.set_default_timeout(120_000)
+    tab.route("http*://**", lambda route: route.abort())
+    tab.goto((tmp_path / "one.html").as_uri())
+    tab.wait_for_selector("#figure canvas, #figure svg")
+    assert tab.evaluate("window.bad") is None
+    assert tab.title() == "one"
+    tab.close()
+
+
+def test_a_png_is_on_white_and_of_the_size_of_the_chart(tmp_path: Path) -> None:
+    chart = style.with_size(style.base(ROWS).mark_bar().encode(x=style.layer_axis(), y="share:Q"))
+    save(chart, tmp_path, "one")
+    ours, own = (
+        (tmp_path / "one.png").read_bytes(),
+        vl_convert.vegalite_to_png({**chart.to_dict(), "background": "white"}, scale=2),
+    )
+    assert ours[16:24] == own[16:24]  # width and height
+    assert ours == own

@@ -60,6 +60,8 @@ def test_the_file_it_saves_converts_and_computes_the_same(text: Path, tmp_path: 
     model = ffmem.load(str(convert(folder, tmp_path / "converted")), device="cpu")
     assert model.vocab_size == len(read_words(folder / "dict.txt"))
     assert model.vocab_size % 8 == 0
+    written = (folder / "valid.txt").read_text() + (folder / "train.txt").read_text()
+    assert written.splitlines() == LINES
     assert model.model.config.output_bands[0] == [12, 16]
     kept = torch.load(folder / "state.pt", weights_only=True)["model"]
     for name, tensor in model.model.state_dict().items():

@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 import torch
 from torch import nn
@@ -6,12 +8,14 @@ from ffmem.memories import projection
 from ffmem.memories.projection import (
     Lens,
     logits,
+    strongest,
+    sums_of_exponentials,
     token_probabilities,
     token_ranks,
     top_tokens,
 )
 from ffmem.memories.recording import record
-from ffmem.memories.value_vectors import value_tokens, value_vectors
+from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -183,3 +187,51 @@ def test_folded_pieces_of_a_sixteen_bit_model_are_not_rounded() -> None:
     embedding = model.head.embedding[: model.vocab_size].double()
     exact = model.head.norm.fold(pieces).double() @ embedding.T  # type: ignore[union-attr]
     torch.testing.assert_close(logits(model, pieces, "piece").double(), exact, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [5, 64, 1000, 3 * 64 * 7, 64 * 40 + 1])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("values", [3, 50, None])
+def test_the_strongest_are_those_of_a_whole_sort_with_ties_by_id(
+    count: int, sign: Literal[1, -1], values: int | None
+) -> None:
+    """Few values make ties within groups, between them, and at the last place."""
+    draw = torch.Generator().manual_seed(count)
+    scores = torch.randn(6, count, generator=draw)
+    if values is not None:
+        scores = torch.randint(-values, values, (6, count), generator=draw) / 4
+    scores[0] = 0.0
+    scores[0, ::2] = -0.0  # the same number
+    found, tokens = strongest(scores, 7, sign)
+    for row, best_scores, ids in zip(scores.tolist(), found.tolist(), tokens.tolist(), strict=True):
+        order = sorted(range(count), key=lambda token: (-sign * row[token], token))[:7]
+        assert ids == order
+        assert best_scores == [sign * row[token] for token in order]
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])
+def test_sums_of_exponentials_are_those_of_either_sign(
+    size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection, "HOT_BYTES", 2 * 300 * 4)  # a few rows at a time
+    scores = torch.randn(7, 300, generator=torch.Generator().manual_seed(0)) * size
+    high, low = scores.amax(1), scores.amin(1)
+    up, down = sums_of_exponentials(scores, high, low)
+    torch.testing.assert_close(up.log().double() + high, scores.double().logsumexp(1))
+    torch.testing.assert_close(down.log().double() - low, (-scores).double().logsumexp(1))
+
+
+def test_the_ends_of_a_ranking_are_those_of_a_whole_sort(toy: LanguageModel) -> None:
+    layer = toy.layers[1]
+    ends = value_ends(toy, layer, 4)
+    scores = projection.logits(toy, value_vectors(layer), "piece")
+    for sign, found, tokens, sure in (
+        (1, ends.promoted_logits, ends.promoted, ends.probability),
+        (-1, ends.suppressed_logits, ends.suppressed, ends.suppressed_probability),
+    ):
+        expected = (sign * scores).sort(dim=1, descending=True, stable=True)
+        torch.testing.assert_close(found, sign * expected.values[:, :4])
+        same = tokens == expected.indices[:, :4]
+        near = (scores.gather(1, tokens) - found).abs() < 1e-4  # rounding may part a tie
+        assert (same | near).all()
+        torch.testing.assert_close(sure, (sign * scores).softmax(dim=1).amax(dim=1))

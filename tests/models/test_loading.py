@@ -154,16 +154,33 @@ def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     for model in (one, two):
         assert weights_digest(model.model) == weights_digest(packed)
         assert tokenizer_digest(model.tokenizer) == tokenizer_digest(tokenizer)
-    os.utime(file, ns=(1, 1))  # another file in its place
+    os.utime(file, ns=(1, 1))  # the same content in another file: read, but not unpacked
     load(str(file))
-    assert sources[3:] == ["file", "folder"]
+    assert sources[3:] == ["folder"]
+    write_llama_gguf(file, seed=1)
+    load(str(file))
+    assert sources[4:] == ["file", "folder"]
 
 
-def write_llama_gguf(file: Path) -> list[torch.Tensor]:
+def test_an_unpacked_gguf_file_that_is_damaged_is_unpacked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "toy.gguf"
+    write_llama_gguf(file)
+    expected = weights_digest(load(str(file)).model)
+    (weights,) = (tmp_path / "cache" / "gguf").glob("*/model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1000:] = bytes(1000)
+    weights.write_bytes(content)
+    assert weights_digest(load(str(file)).model) == expected
+
+
+def write_llama_gguf(file: Path, seed: int = 0) -> list[torch.Tensor]:
     """A two-layer Llama in GGUF's own names; returns its value matrices."""
     import gguf
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     width, memories, words = 32, 64, 300
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_block_count(2)

@@ -169,6 +169,13 @@ def test_four_outcomes(
     assert (found.word, found.reason) == (word, reason)
 
 
+def test_a_twin_that_fails_the_bar_does_not_show_that_training_is_not_needed() -> None:
+    mine = finding(effect(0.65, 0.69, bar=0.5))
+    fails, passes = (finding(effect(low, low + 0.04, bar=0.5)) for low in (0.38, 0.6))
+    assert decide(mine, fails, 1.0) == ("undecided", f"{NOT_TWICE}, where it does not hold")
+    assert decide(mine, passes, 1.0) == ("also without training", NOT_TWICE)
+
+
 def test_every_effect_must_pass_its_bar_and_have_enough_behind_it() -> None:
     good, twin = effect(2, 3), finding(effect(0, 0.1))
     assert decide(finding(good, effect(-2, -1)), twin, 0.0)[0] == "does not hold"

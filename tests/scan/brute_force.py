@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ffmem.scan.hashing import EMPTY, NO_PRIORITY, priorities
+from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
 from ffmem.scan.layer_scan import LayerState
-from ffmem.scan.settings import ScanSettings
+from ffmem.scan.settings import BINS, LOWEST, ScanSettings
 from ffmem.scan.state.sample import Sample
 from ffmem.scan.state.tallies import UNIT, Tallies
 from ffmem.scan.state.triggers import Triggers
@@ -49,6 +49,22 @@ def readings(
         tokens = torch.randint(0, 2, (n,), generator=generator).tolist()
         m = torch.randint(-3, 5, (n + 1, memories), generator=generator) / 4
         made.append(Reading(number, tokens, m))
+    return made
+
+
+def far_readings(generator: torch.Generator, count: int, memories: int) -> list[Reading]:
+    """Sentences from all over a large corpus, with coefficients of every size and both signs.
+
+    All of the first half of the sentences are in the census, of the others few. Sums of a batch are
+    whole steps of UNIT, in any order of adding, because a memory has one size.
+    """
+    made = []
+    sizes = 2.0 ** torch.randint(-20, 19, (memories,), generator=generator)
+    numbers = torch.cat([torch.arange(count // 2), torch.arange(1000, 90_000, 180_000 // count)])
+    for number in numbers.tolist():
+        n = int(torch.randint(1, 7, (), generator=generator))
+        m = sizes * torch.randint(-3, 5, (n + 1, memories), generator=generator)
+        made.append(Reading(number, [1] * n, m))
     return made
 
 
@@ -103,8 +119,19 @@ def brute_force(sentences: list[Reading], settings: ScanSettings, bos: int) -> L
         torch.tensor([max((e[0] for e in found), default=0.0) for found in firing]),
         sum(len(sentence) for sentence in entries[0]),
         sum(len(sentence) > 0 for sentence in entries[0]),
+        histogram=torch.tensor([_histogram(found) for found in firing]),
     )
     return LayerState(state.triggers, tallies, state.sample)
+
+
+def _histogram(found: list[Entry]) -> list[int]:
+    """How many coefficients are in each bin, those of the census for the sentences left out too."""
+    counts = [0] * BINS
+    for coefficient, place, _ in found:
+        inner_edges = [2.0 ** (LOWEST + number) for number in range(1, BINS)]
+        number = sum(coefficient > edge for edge in inner_edges)
+        counts[number] += int(census_factors(torch.tensor(place // 65_536)))
+    return counts
 
 
 def _entries(
@@ -160,6 +187,9 @@ def assert_same(found: LayerState, expected: LayerState) -> None:
     assert torch.equal(found.tallies.fires, expected.tallies.fires)
     assert torch.equal(found.tallies.totals, expected.tallies.totals)
     assert torch.equal(found.tallies.largest, expected.tallies.largest)
+    assert found.tallies.histogram is not None
+    assert expected.tallies.histogram is not None
+    assert torch.equal(found.tallies.histogram, expected.tallies.histogram)
     assert found.tallies.prefixes == expected.tallies.prefixes
     assert found.tallies.sentences == expected.tallies.sentences
     unfilled = found.triggers.places == EMPTY

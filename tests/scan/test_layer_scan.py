@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffmem.errors import ScanError
-from ffmem.scan.hashing import EMPTY
+from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass as sweep
-from ffmem.scan.settings import ScanSettings
+from ffmem.scan.settings import ALL, RAREST, ScanSettings
 from tests.scan.brute_force import (
     Reading,
     assert_same,
     batched,
     brute_force,
+    far_readings,
     readings,
     with_content,
 )
@@ -247,3 +250,49 @@ def test_a_state_of_another_size_is_refused() -> None:
 def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(ScanError, match=next(iter(wrong))):
         ScanSettings(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("way", ["compiled", "plain", "half"])
+def test_histograms_count_the_census_over_all_sizes_of_coefficients(
+    signed: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = ScanSettings(top=3, sample=2, signed=signed, include_final=True)
+    sentences = far_readings(torch.Generator().manual_seed(5), 200, MEMORIES)
+    if way == "plain":
+        monkeypatch.setattr(sweep, "compiled_loop", lambda: None)
+        monkeypatch.setattr(sweep, "BINNED", 7 * MEMORIES)
+    layer = LayerScan(MEMORIES, chosen)
+    for piece in split(sentences, 30, True):
+        layer.take_in(*batched(piece, 1, 1, torch.bfloat16 if way == "half" else torch.float32))
+    found, expected = layer.state().tallies, brute_force(sentences, chosen, 1).tallies
+    assert found.histogram is not None
+    assert expected.histogram is not None
+    assert torch.equal(found.histogram, expected.histogram)
+    assert (expected.histogram.sum(0) > 0).sum() > 10  # bins of many sizes
+
+
+def test_a_state_that_an_earlier_version_began_goes_on_without_histograms() -> None:
+    chosen = ScanSettings(top=3, sample=2)
+    sentences = readings(torch.Generator().manual_seed(1), 30, MEMORIES)
+    first = seen(LayerScan(MEMORIES, chosen), [sentences[:10]], bos=1)
+    older = replace(first, tallies=replace(first.tallies, histogram=None))
+    layer = LayerScan(MEMORIES, chosen)
+    layer.resume(older)
+    found = seen(layer, [sentences[10:]], bos=1)
+    assert found.tallies.histogram is None
+    assert older.merge(first).tallies.histogram is None
+    whole = brute_force(sentences, chosen, 1).tallies
+    assert torch.equal(found.tallies.fires, whole.fires)
+
+
+def test_the_census_stands_for_all_sentences_and_for_no_seed() -> None:
+    numbers = torch.arange(300_000)
+    factors = census_factors(numbers)
+    assert (factors[:ALL] == 1).all()
+    for start in (ALL * 2**doubling for doubling in range(10)):
+        part = factors[start : 2 * start]
+        assert set(part.tolist()) == {0, min(2 * start // ALL, RAREST)}
+        assert int(part.sum()) == pytest.approx(len(part), rel=0.3)
+    others = priorities(numbers, 0)[factors > 0].double() / NO_PRIORITY
+    assert float(others.mean()) == pytest.approx(0.5, abs=0.02)

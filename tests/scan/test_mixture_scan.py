@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ffmem.models.moe.experts import RoutedCoefficients
+from ffmem.scan.hashing import EMPTY
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass as sweep
 from ffmem.scan.settings import ScanSettings
@@ -40,12 +41,29 @@ def route(sentences: list[Reading], chosen: int, generator: torch.Generator) -> 
     return made
 
 
+def router_weight(place: Tensor, expert: Tensor) -> Tensor:
+    """A weight for every place and expert, of few digits so that half precision holds it."""
+    return ((place * 7 + place // 65_536 * 5 + expert * 3) % 16 + 1) / 16
+
+
+def check_weights(found: LayerState) -> None:
+    """Every trigger of an expert has the router's weight at its place, all others have none."""
+    places, weights = found.triggers.places, found.triggers.weights
+    assert weights is not None
+    memory = torch.arange(len(places)) % (len(places) // (1 + (len(places) > EXPERTS * SIZE + 1)))
+    expected = router_weight(places, (memory // SIZE)[:, None])
+    routed = (memory < EXPERTS * SIZE)[:, None] & (places != EMPTY)
+    assert torch.equal(weights.float(), expected.where(routed, 0.0))
+
+
 def take_in(layer: LayerScan, m: Tensor, batch: FakeBatch, shared: int) -> None:
     """Feed a dense table of coefficients as a mixture: lines of those that are not all 0."""
     table = m[..., : EXPERTS * SIZE].unflatten(-1, (EXPERTS, SIZE)).flatten(0, 1)
     expert, place = table.any(-1).T.nonzero(as_tuple=True)
     lines = table[place, expert]
-    routed = RoutedCoefficients(lines, torch.ones(len(lines)), lines, expert, place)
+    width = batch.tokens.shape[1]
+    number = batch.sentences[place // width] * 65_536 + place % width + 1 - batch.bos
+    routed = RoutedCoefficients(lines, router_weight(number, expert), lines, expert, place)
     layer.take_in_mixture(routed, [m[..., EXPERTS * SIZE :]] if shared else [], batch)
 
 
@@ -88,6 +106,8 @@ def test_experts_keep_what_brute_force_keeps_of_a_table_with_zeros(
             patch.setattr(sweep, "compiled_loop", lambda: None)
         found = scan(sentences, chosen, shape, pieces, shared)
     assert_same(found, brute_force(sentences, chosen, shape[0]))
+    if found.tallies.prefixes:
+        check_weights(found)
 
 
 def test_states_of_two_halves_merge_into_that_of_the_whole() -> None:
@@ -104,6 +124,16 @@ def test_states_of_two_halves_merge_into_that_of_the_whole() -> None:
     for piece in split(sentences[25:], 5, True):
         take_in(layer, *batched(piece, 1, 2), 1)
     assert_same(layer.state(), whole)
+    for state in (both, whole, layer.state()):
+        check_weights(state)
+    empty = LayerState.empty(EXPERTS * SIZE + 1, chosen)
+    check_weights(empty.merge(whole))
+    older = replace(one, triggers=replace(one.triggers, weights=None))
+    assert older.merge(other).triggers.weights is None
+    layer.resume(older)
+    take_in(layer, *batched(sentences[25:], 1, 2), 1)
+    assert layer.state().triggers.weights is None
+    assert torch.equal(layer.state().triggers.places, whole.triggers.places)
     assert torch.equal(layer.state().tallies.routed, whole.tallies.routed)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,14 @@ import torch
 from ffmem.errors import ScanError
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
-from tests.scan.brute_force import Reading, assert_same, batched, brute_force, readings
+from tests.scan.brute_force import (
+    Reading,
+    assert_same,
+    batched,
+    brute_force,
+    far_readings,
+    readings,
+)
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -83,3 +90,22 @@ def test_the_kernel_stops_at_coefficients_that_are_not_finite(bad: float) -> Non
     scanned(layer, [good], 1)
     with pytest.raises(ScanError, match="bfloat16 or float32"):
         scanned(layer, [Reading(1, [1, 2, 3], m)], 1)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_counts_the_census_in_bins_as_the_plain_pass_does(
+    signed: bool, dtype: torch.dtype
+) -> None:
+    chosen = ScanSettings(top=3, sample=2, signed=signed)
+    sentences = far_readings(torch.Generator().manual_seed(5), 200, 140)
+    by_kernel = LayerScan(140, chosen, DEVICE)
+    plain = LayerScan(140, chosen, DEVICE, use_kernel=False)
+    assert by_kernel.uses_kernel
+    assert not plain.uses_kernel
+    found = scanned(by_kernel, sentences, 30, dtype).tallies.histogram
+    expected = scanned(plain, sentences, 30, dtype).tallies.histogram
+    assert found is not None
+    assert expected is not None
+    assert torch.equal(found, expected)
+    assert torch.equal(found, brute_force(sentences, chosen, 1).tallies.histogram)

@@ -369,7 +369,7 @@ def test_a_scan_behind_a_url_is_verified_there(
     memory = fsspec.filesystem("memory")
     try:
         code, out, _ = run(capsys, "verify", there)
-        assert (code, out[:7]) == (0, "all 18 ")
+        assert (code, out[:7]) == (0, "all 20 ")
         path = "/damage/scan/arrays/trigger_positions.npy"
         content = bytearray(memory.cat_file(path))
         content[-1] ^= 4
@@ -379,6 +379,6 @@ def test_a_scan_behind_a_url_is_verified_there(
         assert code == 2
         assert "arrays/trigger_positions.npy is not as it was written" in out
         assert "vocabulary.parquet is missing" in out
-        assert "2 damaged, of 18 files" in out
+        assert "2 damaged, of 20 files" in out
     finally:
         memory.rm("/damage", recursive=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ffmem.cli.main import main
+from ffmem.corpus.sources import Source, digest
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES, parse_names
 from ffmem.studies.study import open_study
@@ -41,8 +42,15 @@ def folder(
 def test_every_analysis_leaves_numbers_and_figures(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    valid = str(folder.parent / "valid.txt")
+    valid, texts = str(folder.parent / "valid.txt"), []
+
+    def count(source: Source) -> str:
+        texts.append(source.path)
+        return digest(source)
+
+    monkeypatch.setattr("ffmem.studies.inputs.digest", count)
     run(capsys, monkeypatch, "analyse", str(folder), "--valid", valid, "--sample", "12")
+    assert texts == [valid]  # read once for all analyses
     for name in ANALYSES:
         found = json.loads((folder / "analyses" / f"{name}.json").read_text())
         assert found["name"] == name
@@ -52,7 +60,9 @@ def test_every_analysis_leaves_numbers_and_figures(
         assert {"values-agreement", "refinement-winners", "causal-divergence"} <= names
     arrays = np.load(folder / "analyses" / "sample.npz")
     assert arrays["output"].shape == (12, 3)
-    assert np.load(folder / "analyses" / "values.npz")["ranks"].shape == (2 * 64 * 3, 4)
+    values = np.load(folder / "analyses" / "values.npz")
+    assert values["ranks"].shape == (2 * 64 * 3, 4)
+    assert {values[name].dtype.name for name in ("layer", "top", "ranks", "next")} == {"int32"}
 
 
 def test_an_untrained_model_is_a_word_away(

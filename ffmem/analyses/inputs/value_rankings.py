@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.trigger_tokens import TriggerTokens, trigger_tokens
-from ffmem.memories.projection import PAPER, Lens, best, in_chunks
+from ffmem.memories.projection import PAPER, Lens, best, in_chunks, in_order
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -112,7 +113,7 @@ def _project(
         total = scores.logsumexp(dim=1)
         certain = (scores.gather(1, top[:, None])[:, 0] - total).exp()
         targets = wanted[part].to(scores.device)
-        ranks = ranks_by_counting(scores, targets)
+        ranks = wanted_ranks(scores, targets)
         masses = (
             mass_on(scores, total, tokens)
             for tokens in (targets[:, :-1], foreign[part].to(scores.device))
@@ -134,15 +135,33 @@ def mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
     return mass.masked_fill((ordered < 0).all(dim=1), torch.nan)
 
 
-def ranks_by_counting(scores: Tensor, wanted: Tensor) -> Tensor:
+def wanted_ranks(scores: Tensor, wanted: Tensor) -> Tensor:
     """Ranks [row, target] of wanted tokens under scores [row, token]; -1 for a target below zero.
 
+    Equal scores stand in order of their ids. On a CPU numpy sorts numbers alone in less time than
+    the matrix product takes; only rows in which a wanted score ties need the ids.
+    """
+    if scores.device.type != "cpu":
+        return ranks_by_counting(scores, wanted)
+    ordered = torch.from_numpy(np.sort(scores.numpy(), axis=1))
+    own = scores.gather(1, wanted.clamp(min=0))
+    above = scores.shape[1] - torch.searchsorted(ordered, own, right=True)
+    others = scores.shape[1] - torch.searchsorted(ordered, own) - above > 1
+    ranks = above.masked_fill_(wanted < 0, -1)
+    tied = (others & (wanted >= 0)).any(dim=1).nonzero().flatten()
+    if len(tied):
+        ranks[tied] = ranks_by_counting(scores[tied], wanted[tied])
+    return ranks
+
+
+def ranks_by_counting(scores: Tensor, wanted: Tensor) -> Tensor:
+    """The same without a sort of the scores.
+
     Each score is counted in the gap between two wanted scores where it falls, so that the work
-    hardly grows with the number of targets and nothing is sorted but the targets. Equal scores
-    stand in order of their ids.
+    hardly grows with the number of targets and nothing is sorted but the targets.
     """
     rows, gaps = len(scores), wanted.shape[1] + 1
-    keys = _sortable(scores)
+    keys = in_order(scores)
     ordered, order = keys.gather(1, wanted.clamp(min=0)).sort(dim=1)
     gap = torch.searchsorted(ordered, keys)  # how many wanted scores lie below each score
     gap += torch.arange(rows, device=gap.device)[:, None] * gaps
@@ -150,11 +169,3 @@ def ranks_by_counting(scores: Tensor, wanted: Tensor) -> Tensor:
     above = counts.flip(1).cumsum(1).flip(1)[:, 1:]
     ranks = torch.empty_like(wanted).scatter_(1, order, above)
     return ranks.masked_fill_(wanted < 0, -1)
-
-
-def _sortable(scores: Tensor) -> Tensor:
-    """Whole numbers in the order of float32 scores; of equal scores the lower id is greater."""
-    bits = (scores + 0.0).view(torch.int32)  # adding zero makes -0 the same as 0
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    ids = torch.arange(scores.shape[1], device=scores.device)
-    return (ordered << 32) - ids

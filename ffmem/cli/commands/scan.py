@@ -17,10 +17,10 @@ from ffmem.cli.options import (
     SEED,
     SOME,
     ModelOptions,
-    cluster_of,
     cluster_options,
     load_model,
     model_options,
+    placement,
 )
 from ffmem.cli.progress import duration_text
 from ffmem.errors import shorten
@@ -127,13 +127,11 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     Examples:
         ffmem scan demo demo --max-sentences 2000 -o out/scan
         ffmem scan smollm2 chats.jsonl --chat -o out/chats
+        ffmem scan MODEL corpus.txt -o out/scan --devices all
         ffmem scan MODEL s3://bucket/text -o s3://bucket/scan --ray --workers 8
     """
-    model_choice: ModelOptions = {
-        name: options.pop(name)
-        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
-    }
-    cluster, began = cluster_of(options), time.monotonic()
+    began = time.monotonic()
+    model_choice, cluster = placement(model, options)
     if cluster is None:
         store = scan_here(model, model_choice, corpus, out, options)
     else:
@@ -210,7 +208,7 @@ def layers_of(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
 def scan_there(
     cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
 ) -> ScanStore:
-    """Scan on Ray; the model is loaded by the workers and not here."""
+    """Scan by several processes; the model is loaded by them and not here."""
     from ffmem.execution import run as pipeline
 
     chosen = pipeline.ModelChoice(model, **choice)

@@ -52,9 +52,9 @@ def search(  # noqa: PLR0913 - one parameter an option
     r"""Find memories of the scan in FOLDER by a token, or by their numbers.
 
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
-    in it. --where and --sort know what a scan counts (fires, mean, largest, probability) and, after
-    `ffmem analyse FOLDER --only weights`, every column of the weights. --save writes the addresses
-    to a file for `--set @FILE`.
+    in it. --where and --sort know what a scan counts (fires, positive, mean, largest, probability)
+    and, after `ffmem analyse FOLDER --only weights`, every column of the weights. --save writes the
+    addresses to a file for `--set @FILE`.
 
     \b
     Examples:

@@ -45,7 +45,8 @@ class ShownPage:
             "promoted": [asdict(push) for push in self.page.promoted],
             "suppressed": [asdict(push) for push in self.page.suppressed],
             "triggers": [
-                asdict(one) | ({"saliency": self.saliency[place]} if place in self.saliency else {})
+                {k: v for k, v in asdict(one).items() if v is not None}
+                | ({"saliency": self.saliency[place]} if place in self.saliency else {})
                 for place, one in enumerate(self.triggers)
             ],
         }
@@ -177,7 +178,8 @@ def print_page(shown: ShownPage, count: int) -> None:
         console.print("  nothing in the corpus fires it")
     places = {id(trigger): place for place, trigger in enumerate(shown.triggers)}
     for trigger, times in fold_equal(shown.triggers, count):
-        head = f"{trigger.coefficient:10.3f} {times_text(times):<5}"
+        weight = "" if trigger.weight is None else f"weight {trigger.weight:.3f} "
+        head = f"{trigger.coefficient:10.3f} {weight}{times_text(times):<5}"
         saliency = shown.saliency.get(places[id(trigger)])
         print_hanging(console, head, trigger_line(trigger, saliency))
 

@@ -20,16 +20,16 @@ from ffmem.cli.options import (
     LOCATION,
     SEED,
     SOME,
-    ModelOptions,
-    cluster_of,
     cluster_options,
     load_model,
     model_options,
+    placement,
 )
 
 if TYPE_CHECKING:
     from ffmem.corpus.sources import Source
     from ffmem.models.language_model import LanguageModel
+    from ffmem.scaleout.executor import Cluster
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.inputs import StudyInputs
     from ffmem.workflows import StudyPlan
@@ -97,13 +97,10 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     began = time.monotonic()
     if corpus is None and model != "demo":
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
-    choice: ModelOptions = {
-        name: options.pop(name)
-        for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
-    }
+    choice, cluster = placement(model, options, copies=2)  # here, and in a process that scans
     language_model = load_model(model, choice)
     again = _again(options.pop("again"))
-    plan = _plan(language_model, "demo" if corpus is None else corpus, options)
+    plan = _plan(language_model, "demo" if corpus is None else corpus, cluster, options)
     warn_of_wrapping(plan.scan)
     folder = out or Path("out") / Path(model).name
     console = terminal()
@@ -143,14 +140,16 @@ def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInp
     return StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
 
 
-def _plan(model: LanguageModel, corpus: str, options: dict[str, Any]) -> StudyPlan:
+def _plan(
+    model: LanguageModel, corpus: str, cluster: Cluster | None, options: dict[str, Any]
+) -> StudyPlan:
     from ffmem.studies.inputs import SIZES
     from ffmem.studies.registry import parse_names
     from ffmem.workflows import StudyPlan
 
     valid, size = options.pop("valid"), options.pop("size")
     only, seed = parse_names(options.pop("only")), options.pop("seed")
-    cluster, twin = cluster_of(options), options.pop("twin")
+    twin = options.pop("twin")
     if twin and corpus == "-":
         click.echo("no untrained twin, so no claim can hold: standard input is read only once")
         twin = False

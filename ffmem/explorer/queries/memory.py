@@ -72,6 +72,8 @@ class MemoryView:
     previous: str | None
     next: str | None
     opposite: str | None  # the other sign of a gated memory
+    threshold: float | None = None  # the coefficient above which it fires, where that is not 0
+    positive: int | None = None  # how often its coefficient is above 0, where that is more often
 
 
 def cell_of(explored: StudyContext, address: str) -> Address:
@@ -104,6 +106,8 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         previous=neighbour(explored, cell, -1),
         next=neighbour(explored, cell, +1),
         opposite=None if page.opposite is None else str(page.opposite),
+        threshold=counts.threshold,
+        positive=counts.positive,
     )
 
 

@@ -81,7 +81,7 @@ def layer_line(explored: StudyContext, number: int) -> LayerLine:
         explored.store.manifest.counts["prefixes"],
     )
     memories = explored.store.memories[number]
-    share = np.asarray(explored.store.array("fires")[rows]) / max(prefixes, 1)
+    share = np.asarray(explored.store.fires[rows]) / max(prefixes, 1)
     by_memory = share.reshape(-1, memories).mean(axis=0)
     size = -(-memories // BLOCKS)
     padded = np.full((-(-memories // size), size), -1.0)
@@ -90,7 +90,7 @@ def layer_line(explored: StudyContext, number: int) -> LayerLine:
     return LayerLine(
         layer=number,
         memories=memories,
-        dead=int((share == 0).sum()),
+        dead=int((explored.store.array("fires")[rows] == 0).sum()),
         fires=float(share.mean()),
         largest=float(np.median(explored.store.array("largest")[rows])),
         probability=float(np.median(explored.lookup.statistic("probability")[rows])),

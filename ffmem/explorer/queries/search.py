@@ -185,7 +185,7 @@ def candidates(explored: StudyContext, question: Question) -> Matches:
         case "pattern":
             return with_pattern(explored, question.text)
         case "dead":
-            rows = np.flatnonzero(lookup.statistic("fires") == 0)
+            rows = np.flatnonzero(lookup.statistic("positive") == 0)
             return Matches.of(rows, np.zeros(len(rows)))
         case _:
             return Matches.nothing()

@@ -14,8 +14,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ffmem.scan.settings import BINS, LOWEST
+
 ZERO = np.float32(0)
 ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
+EXPONENT, FIRST_BIN, LAST_BIN = np.int32(23), np.int32(127 + LOWEST), np.int32(BINS - 1)
+SIGN_BIT, WIDTH = np.int32(-(2**31)), np.uint32(BINS)
+NEAR = 64  # memories whose bins stay in the cache together
 
 
 def compile_loop(function: Callable[..., None]) -> Callable[..., None]:
@@ -111,3 +116,43 @@ def numba_pass(
             _one(m[line], sign, np.int32(line - first), best, at, sum_, count)
             line += 1
         _mark(best, below[expert], priorities[row], drawn[expert], passes[row])
+
+
+@compile_loop
+def _add(line: Any, flip: Any, factor: Any, bins: Any) -> None:
+    """One prefix of some memories. No branch, which would be taken at random; 0 is added instead.
+
+    Indices are unsigned, or each would be looked at for being negative.
+    """
+    for j in range(len(line)):
+        b = line[j] ^ flip
+        number = min(max(((b - ONE) >> EXPONENT) - FIRST_BIN, np.int32(0)), LAST_BIN)
+        bins[np.uint64(np.uint32(j) * WIDTH + np.uint32(number))] += factor if b > 0 else 0
+
+
+@compile_loop
+def count_bins(
+    bits: NDArray[np.int32],
+    sign: int,
+    starts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    factors: NDArray[np.int64],
+    experts: NDArray[np.int64],
+    histogram: NDArray[np.int64],
+    memories: tuple[int, int],
+) -> None:
+    """Add each row's factor to the bin of every coefficient above zero, [expert, memory, bin].
+
+    Only for the memories from the first up to the last, which is not among them.
+
+    `bits` [lines, memories] are those of the coefficients: above zero they order as the floats do,
+    and one step down an upper edge of a bin falls into it (see `torch_pass.bin_numbers`).
+    """
+    flip = SIGN_BIT if sign < 0 else np.int32(0)
+    begin, end = memories
+    for row in range(len(counts)):
+        into, factor = histogram[experts[row]], factors[row]
+        for near in range(begin, end, NEAR):
+            bins = into[near : min(near + NEAR, end)].reshape(-1)
+            for line in range(starts[row], starts[row] + counts[row]):
+                _add(bits[line, near : min(near + NEAR, end)], flip, factor, bins)

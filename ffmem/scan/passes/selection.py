@@ -155,8 +155,12 @@ def _with_places(
     groups = None if rows.groups is None else rows.groups[row, steps]
     if rows.routing is not None and rows.routing.groups is not None:
         groups = elements_at(rows.routing.groups, elements_at(rows.routing.starts, row) + steps)
+    weights = None
+    if rows.routing is not None:
+        lines = elements_at(rows.routing.starts, row) + steps
+        weights = elements_at(rows.routing.weights, lines)
     cells = (_cells(swept, row, memory) + swept.offset).to(torch.int32)
-    return Candidates(cells, coefficients, _places(rows, row, steps), groups)
+    return Candidates(cells, coefficients, _places(rows, row, steps), groups, weights)
 
 
 def _places(rows: Rows, row: Tensor, steps: Tensor) -> Tensor:

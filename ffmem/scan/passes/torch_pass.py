@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
+from ffmem.scan.settings import BINS, LOWEST
 from ffmem.scan.state.thresholds import Thresholds
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28
+BINNED = 2**22  # coefficients put into bins at once without the compiled loop
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,54 @@ class CpuPass:
         fires = own @ (piece > 0).float()  # whole numbers below 2**24: exact
         return LayerPass(maxima, fires.flatten().long(), (own @ piece).flatten().double())
 
+    def count_bins(self, m: Tensor, rows: Rows, sign: int, histogram: Tensor) -> None:
+        """Add the census's coefficients of one sign to a histogram [cells, BINS], in place."""
+        if not len(rows.census):
+            return
+        starts, counts = rows.starts(m.shape[1])[rows.census], rows.counts[rows.census]
+        experts = torch.zeros_like(starts)
+        if rows.routing is not None:
+            experts = rows.routing.experts[rows.census]
+        each = (starts, counts, rows.factors, experts)
+        if self._walk is not None and m.dtype == torch.float32:
+            self._count_compiled(m, sign, each, histogram)
+            return
+        row = torch.arange(len(counts), device=self.device).repeat_interleave(counts)
+        first = counts.cumsum(0) - counts
+        lines = (starts - first)[row] + torch.arange(len(row), device=self.device)
+        flat, source = histogram.view(-1), m.reshape(-1, self.memories)
+        for some in torch.arange(len(row), device=self.device).split(
+            max(1, BINNED // self.memories)
+        ):
+            piece = (sign * source[lines[some]].float()).contiguous()
+            cell = (experts * self.memories)[row[some], None] + torch.arange(
+                self.memories, device=self.device
+            )
+            slot = cell * BINS + bin_numbers(piece)
+            factor = torch.where(piece > 0, rows.factors[row[some], None], 0)
+            flat.index_add_(0, slot.flatten(), factor.flatten())
+
+    def _count_compiled(
+        self, m: Tensor, sign: int, each: tuple[Tensor, ...], histogram: Tensor
+    ) -> None:
+        """The same by the compiled loop, some memories for each thread."""
+        from ffmem.scan.passes.numba_pass import count_bins
+
+        assert self._pool is not None
+        bits = m.contiguous().numpy().reshape(-1, self.memories).view(np.int32)
+        into = histogram.numpy().reshape(-1, self.memories, BINS)
+        about = [column.numpy() for column in each]
+        threads = torch.get_num_threads()
+        edges = [self.memories * thread // threads for thread in range(threads + 1)]
+
+        def count(thread: int) -> None:
+            count_bins(bits, sign, *about, into, (edges[thread], edges[thread + 1]))
+
+        others = [self._pool.submit(count, thread) for thread in range(1, threads)]
+        count(0)
+        for other in others:
+            other.result()
+
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""
         found = torch.zeros(len(rows), self.memories, device=self.device)
@@ -177,6 +227,15 @@ class _LoopOutput:
 
     def first(self, rows: int) -> _LoopOutput:
         return _LoopOutput(self.maxima[:rows], self.steps[:rows], self.passes[:rows])
+
+
+def bin_numbers(coefficients: Tensor) -> Tensor:
+    """The bin of each float32 coefficient; anything for those that are not above zero.
+
+    Floats above zero order as their bits do, and the upper bits are the exponent; one step down
+    first, so that a bin holds its upper edge and not its lower one.
+    """
+    return ((coefficients.view(torch.int32) - 1 >> 23) - (127 + LOWEST)).clamp_(0, BINS - 1).long()
 
 
 def compiled_loop() -> Callable[..., None] | None:

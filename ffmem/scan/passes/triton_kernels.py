@@ -185,3 +185,35 @@ def find_places(  # type: ignore[no-untyped-def]
         if GROUPED:
             group = tl.load(groups + row * groups_width + at, mask=wanted, other=0)
             tl.store(out_groups + slot, group, mask=wanted)
+
+
+@triton.jit
+def _add_to_bins(  # type: ignore[no-untyped-def]
+    value, cell, factor, histogram, BINS: tl.constexpr, FIRST_BIN: tl.constexpr
+):  # fmt: skip
+    """Add a factor to the bin of every value above zero (see `torch_pass.bin_numbers`)."""
+    bits = value.to(tl.int32, bitcast=True)
+    number = ((bits - 1) >> 23) - FIRST_BIN
+    number = tl.minimum(tl.maximum(number, 0), BINS - 1)
+    tl.atomic_add(histogram + cell * BINS + number, factor, mask=value > 0, sem="relaxed")
+
+
+@triton.jit
+def add_bins(  # type: ignore[no-untyped-def]
+    m, row_stride, stride, memories, first,
+    counts, census, factors, histogram,
+    SIGNED: tl.constexpr, BINS: tl.constexpr, FIRST_BIN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Count the coefficients of a block of memories in one row of the census, bin by bin."""
+    cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = cell < memories
+    row = tl.load(census + tl.program_id(1))
+    factor = tl.load(factors + tl.program_id(1)) + tl.zeros([BLOCK], tl.int64)
+    columns = tl.load(counts + row).to(tl.int32)
+    ahead = m + row * row_stride + first * stride
+    for _step in range(columns):
+        value = _column(ahead, cell, inside)
+        _add_to_bins(value, cell, factor, histogram, BINS, FIRST_BIN)
+        if SIGNED:
+            _add_to_bins(-value, cell + memories, factor, histogram, BINS, FIRST_BIN)
+        ahead += stride

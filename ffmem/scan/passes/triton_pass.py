@@ -12,8 +12,8 @@ from torch import Tensor
 from ffmem.errors import ScanError
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.passes.triton_kernels import find_places, pass_over
-from ffmem.scan.settings import ScanSettings
+from ffmem.scan.passes.triton_kernels import add_bins, find_places, pass_over
+from ffmem.scan.settings import BINS, LOWEST, ScanSettings
 from ffmem.scan.state.candidates import Candidates
 from ffmem.scan.state.thresholds import Thresholds
 
@@ -115,6 +115,20 @@ class TritonPass:
             self._event.record()
         self._latest = TritonLaunch(self, m, rows, redo)
         return self._latest
+
+    def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
+        """Start adding the census's coefficients to a histogram [cells, BINS], in place."""
+        if not len(rows.census):
+            return
+        if m.stride(2) != 1:
+            m = m.contiguous()
+        grid = (triton.cdiv(self.memories, BLOCK), len(rows.census))
+        add_bins[grid](
+            m, m.stride(0), m.stride(1), self.memories, rows.first,
+            rows.counts, rows.census, rows.factors, histogram,
+            SIGNED=self.settings.signed, BINS=BINS, FIRST_BIN=127 + LOWEST,
+            BLOCK=BLOCK, num_warps=WARPS,
+        )  # fmt: skip
 
     def settle(self) -> None:
         """Wait for this layer's own latest launch, if nobody has yet."""

@@ -15,39 +15,49 @@ from ffmem.scan.hashing import EMPTY
 class Candidates:
     """What may enter a state: one entry per index, each field [n].
 
-    `cells` is int32, `coefficients` float32 above zero, `places` and `groups` int64.
+    `cells` is int32, `coefficients` float32 above zero, `places` and `groups` int64. In a layer
+    with experts `weights` are the router's (float16), 0 in a shared expert.
     """
 
     cells: Tensor
     coefficients: Tensor
     places: Tensor
     groups: Tensor | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return self.cells.shape[0]
 
     @property
     def fields(self) -> list[Tensor]:
-        """The tensors, groups last if there are any."""
-        fields = [self.cells, self.coefficients, self.places]
-        return fields if self.groups is None else [*fields, self.groups]
+        """The tensors, groups and then weights last if there are any."""
+        fields = (self.cells, self.coefficients, self.places, self.groups, self.weights)
+        return [field for field in fields if field is not None]
+
+    def of(self, fields: list[Tensor]) -> Candidates:
+        """Others with the same kinds of fields."""
+        cells, coefficients, places, *more = fields
+        groups = None if self.groups is None else more.pop(0)
+        return Candidates(
+            cells, coefficients, places, groups, None if self.weights is None else more.pop(0)
+        )
 
     def at(self, indices: Tensor) -> Candidates:
         """Those at the given indices, or where a mask is true."""
-        return Candidates(*(field[indices] for field in self.fields))
+        return self.of([field[indices] for field in self.fields])
 
     @classmethod
     def join(cls, parts: list[Candidates]) -> Candidates:
         """All parts as one; there must be at least one."""
         columns = zip(*(part.fields for part in parts), strict=True)
-        return cls(*(torch.cat(column) for column in columns))
+        return parts[0].of([torch.cat(column) for column in columns])
 
 
 @dataclass(frozen=True)
 class Table:
     """Candidates side by side, one row for each of some cells: [n, columns], and which cells: [n].
 
-    Free slots are blank: coefficient 0, place EMPTY, group 0.
+    Free slots are blank: coefficient 0, place EMPTY, group 0, weight 0.
     """
 
     cells: Tensor
@@ -67,7 +77,7 @@ def tables(found: Candidates, cells: int, width: int = 128) -> list[Table]:
         columns = torch.arange(passed, min(passed + width, most), device=order.device)
         free = columns >= counts[rows, None]
         picked = order.take((starts[rows, None] + columns).masked_fill_(free, 0))
-        blanks = zip(found.fields[1:], (0.0, EMPTY, 0), strict=False)
+        blanks = zip(found.fields[1:], (0.0, EMPTY, 0, 0), strict=False)
         fields = [field.take(picked).masked_fill_(free, blank) for field, blank in blanks]
         made.append(Table(rows, fields))
     return made

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ffmem.scan.settings import BINS
 from ffmem.scan.settings import UNIT as UNIT
 
 
@@ -21,6 +22,9 @@ class Tallies:
     associative to the bit. Coefficients that sum to 2**39 or more overflow `totals`. In a mixture,
     per expert: `routed`, the prefixes for which it was chosen (int64), and `weights`, the sum of
     the router's weights there in steps of UNIT (int64); None before anything is read.
+    `histogram` [cells, BINS] (int64) counts the coefficients above zero of the sentences in the
+    census (`census_factors`), each as often as its sentence stands for others; None in a state
+    that an earlier version began.
     """
 
     fires: Tensor
@@ -30,15 +34,19 @@ class Tallies:
     sentences: int
     routed: Tensor | None = None
     weights: Tensor | None = None
+    histogram: Tensor | None = None
 
     @classmethod
     def empty(cls, cells: int, device: torch.device | str = "cpu") -> Tallies:
         """Nothing read yet."""
         zeros = torch.zeros(cells, dtype=torch.int64, device=device)
-        return cls(zeros, zeros.clone(), torch.zeros(cells, device=device), 0, 0)
+        histogram = torch.zeros(cells, BINS, dtype=torch.int64, device=device)
+        largest = torch.zeros(cells, device=device)
+        return cls(zeros, zeros.clone(), largest, 0, 0, histogram=histogram)
 
     def merge(self, other: Tallies) -> Tallies:
         """What reading both sides' prefixes gives."""
+        whole = self.histogram is not None and other.histogram is not None
         return Tallies(
             self.fires + other.fires,
             self.totals + other.totals,
@@ -47,6 +55,7 @@ class Tallies:
             self.sentences + other.sentences,
             _sum(self.routed, other.routed),
             _sum(self.weights, other.weights),
+            _sum(self.histogram, other.histogram) if whole else None,
         )
 
     @property
@@ -57,8 +66,9 @@ class Tallies:
     def to(self, device: torch.device | str) -> Tallies:
         """The same tallies on another device."""
         fires, totals, largest = (t.to(device) for t in (self.fires, self.totals, self.largest))
-        experts = (None if t is None else t.to(device) for t in (self.routed, self.weights))
-        return Tallies(fires, totals, largest, self.prefixes, self.sentences, *experts)
+        optional = (self.routed, self.weights, self.histogram)
+        there = (None if t is None else t.to(device) for t in optional)
+        return Tallies(fires, totals, largest, self.prefixes, self.sentences, *there)
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:

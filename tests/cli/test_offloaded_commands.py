@@ -1,0 +1,125 @@
+"""Every command that runs a model, on one whose layers are on disk and come to a device to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ffmem.cli import main as cli
+from ffmem.models import loading
+from ffmem.models.loading import load
+from ffmem.store.folder import StudyFolder
+from tests.analyses.conftest import lines
+from tests.spread import Split, device_map
+
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.filterwarnings("ignore:The following device_map keys")
+
+SPLIT = Split("cpu", ("disk", "cpu", "disk"), "cpu", "disk")
+NUMBERS = {"rel": 1e-3, "abs": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved toy, a text, and a scan of it by the model as a whole."""
+    root = tmp_path_factory.mktemp("offloaded")
+    toy = load("tiny:llama")
+    toy.model.save_pretrained(root / "model")
+    assert toy.tokenizer is not None
+    toy.tokenizer.save_pretrained(root / "model")
+    (root / "corpus.txt").write_text("\n".join(lines(150, 1)) + "\n")
+    words = ["scan", str(root / "model"), str(root / "corpus.txt"), "--splitter", "line"]
+    assert cli.run([*words, "-o", str(root / "scan"), "--device", "cpu"]) == 0
+    return root
+
+
+@pytest.fixture
+def offloaded(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """`--device all` as on a machine with too little room; gives where weights were put."""
+    places = device_map(load("tiny:llama"), SPLIT)
+    through, found = loading.through_transformers, list[set[str]]()
+
+    def place(name: str, source: str, options: dict[str, Any], dtype: Any) -> Any:
+        if "device_map" in options:
+            options = {**options, "device_map": places, "offload_folder": str(tmp_path / "disk")}
+        model, tokenizer = through(name, source, options, dtype)
+        found.append({one.device.type for one in model.parameters()})
+        return model, tokenizer
+
+    monkeypatch.setattr(loading, "through_transformers", place)
+    return found
+
+
+def assert_near(one: Any, other: Any) -> None:
+    """The same answer but for rounding."""
+    match one:
+        case dict():
+            assert one.keys() == other.keys()
+            for name in one:
+                assert_near(one[name], other[name])
+        case list():
+            assert len(one) == len(other)
+            for pair in zip(one, other, strict=True):
+                assert_near(*pair)
+        case float():
+            assert other == pytest.approx(one, **NUMBERS)
+        case _:
+            assert one == other
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["prompt", "MODEL", "the river runs", "--set", "L1.3=2", "--json"],
+        ["weights", "MODEL", "--no-figures", "--json"],
+        ["effect", "MODEL", "CORPUS", "--set", "L2.3=0", "--generate", "the river", "--json"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_says_the_same_of_an_offloaded_model(
+    words: list[str],
+    folder: Path,
+    offloaded: list[set[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {"MODEL": str(folder / "model"), "CORPUS": str(folder / "corpus.txt")}
+    said = []
+    for device in ("cpu", "all"):
+        assert cli.run([*(names.get(word, word) for word in words), "--device", device]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert offloaded == [{"cpu"}, {"cpu", "meta"}]
+    assert_near(*said)
+
+
+@pytest.mark.parametrize(
+    ("words", "results"),
+    [
+        (["analyse", "SCAN", "--sample", "20", "--size", "small", "--no-figures"], None),
+        (["removal", "SCAN", "--keys", "2"], ["removal"]),
+        (["patterns", "SCAN", "--keys", "2", "--embedding", "states"], ["patterns"]),
+    ],
+    ids=lambda value: value[0] if value else "",
+)
+def test_a_command_leaves_results_of_an_offloaded_model(
+    words: list[str], results: list[str] | None, folder: Path, offloaded: list[set[str]]
+) -> None:
+    scan = StudyFolder(folder / "scan")
+    given = [str(scan.root) if word == "SCAN" else word for word in words]
+    assert cli.run([*given, "--device", "all"]) == 0
+    assert offloaded == [{"cpu", "meta"}]
+    for name in results or ["values", "weights", "composition", "causal", "last-layer"]:
+        assert scan.result(name).exists()
+
+
+def test_annotators_are_scored_with_the_states_of_an_offloaded_model(
+    folder: Path, offloaded: list[set[str]]
+) -> None:
+    scan, how = str(folder / "scan"), ["--embedding", "states", "--device", "all"]
+    assert cli.run(["annotate", "sheets", scan, str(folder / "sheets"), "--keys", "1"]) == 0
+    assert cli.run(["annotate", "rules", scan, *how]) == 0
+    assert cli.run(["annotate", "score", scan, *how]) == 0
+    assert offloaded == [{"cpu", "meta"}] * 2
+    assert StudyFolder(folder / "scan").result("annotators").exists()

@@ -1,0 +1,211 @@
+"""Write the tables and pictures of docs/reference/paper-study.md from its numbers, without a GPU.
+
+    python -m tools.paper_study_page
+
+The numbers are those of a study's `numbers.json`, with the untrained twin's results and the curve
+of the training, and without the texts. The words of the page are written by hand; each table
+stands between a pair of comments that name it.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.verdicts import Unit, Verdict, interval_text, judge_claims, tally
+from ffmem.store.result_files import restore
+from ffmem.studies.registry import ANALYSES
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "reference" / "paper-study.md"
+NUMBERS = DOCS / "reference" / "data" / "paper-study.json.xz"
+PICTURES = (  # the analysis that draws it, and its name
+    ("patterns", "patterns"),
+    ("removal", "removal"),
+    ("values", "values-agreement"),
+    ("values", "values-ranks"),
+    ("values", "values-probability"),
+    ("composition", "composition-active"),
+    ("composition", "composition-zero-agreement"),
+    ("refinement", "refinement-settled"),
+    ("refinement", "refinement-probability"),
+    ("refinement", "refinement-winners"),
+)
+Numbers = dict[str, Any]
+
+
+def read_numbers() -> Numbers:
+    """All that was measured."""
+    found: Numbers = json.loads(lzma.decompress(NUMBERS.read_bytes()))
+    return found
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    lines = [list(heads), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def claims(numbers: Numbers) -> str:
+    """Every claim with the paper's number, ours, that of the untrained twin, and the verdict.
+
+    The twin's number is of the same effect as the one in the column before it.
+    """
+    mine, twin = (
+        {name: restore(ANALYSES[name].result, found) for name, found in numbers[part].items()}
+        for part in ("results", "untrained twin")
+    )
+    verdicts = judge_claims(CLAIMS, mine, twin)
+
+    def row(one: Verdict) -> list[str]:
+        if one.finding is None:
+            return [one.says, one.paper, "–", "–", "–", one.word]
+        first = one.finding.effects[0]
+        unit: Unit = "number" if one.unit == "rank" else one.unit
+        return [
+            one.says,
+            one.paper,
+            interval_text(one.finding.number, one.unit),
+            f"{first.name}: {interval_text(first.found, unit, False)}",
+            interval_text(one.twin, unit, False),
+            f"**{one.word}**" + (f" ({one.reason})" if one.reason else ""),
+        ]
+
+    heads = ("claim", "the paper", "here", "judged by", "untrained", "verdict")
+    return f"**{tally(verdicts).text}.**\n\n{table(heads, map(row, verdicts))}"
+
+
+def percent(one: Numbers | float, places: int = 1) -> str:
+    """A share without its interval."""
+    value = one["estimate"] if isinstance(one, dict) else one
+    return f"{100 * value:.{places}f}"
+
+
+def layers(numbers: Numbers) -> str:
+    """Figures 3 to 5, 7 and 8 by layer, with those of the untrained twin."""
+    mine, twin = numbers["results"], numbers["untrained twin"]
+
+    def row(at: int) -> list[str]:
+        removed = mine["removal"]["layers"][at]
+        agreement, other = (part["values"]["agreement"][at] for part in (mine, twin))
+        activity, still = (part["composition"]["activity"][at] for part in (mine, twin))
+        zero, less = (part["composition"]["zero_agreement"][at] for part in (mine, twin))
+        return [
+            str(at + 1),
+            *(f"{removed[kind]['mean']['estimate']:.0f}" for kind in ("first", "random", "last")),
+            f"{percent(agreement['filled'])} of {agreement['filled']['n']:,}",
+            percent(agreement["shuffled"], 2),
+            percent(other["filled"], 2),
+            f"{mine['values']['ranks'][at]['quantiles'][2]:,.0f}",
+            *(f"{100 * one['mean_active'] / one['memories']:.1f}" for one in (activity, still)),
+            *(percent(one["all"]) for one in (zero, less)),
+            percent(zero["active"]),
+        ]
+
+    heads = (
+        "layer",
+        "first",
+        "random",
+        "last token removed, %",
+        "agreement, % of live keys",
+        "shuffled",
+        "untrained",
+        "median rank",
+        "active, %",
+        "untrained",
+        "zero agreement, %",
+        "untrained",
+        "among active memories",
+    )
+    return table(heads, map(row, range(16)))
+
+
+def refinement(numbers: Numbers) -> str:
+    """Figures 9 to 11 by layer, with those of the untrained twin."""
+    mine, twin = (
+        part["refinement"]["conventions"][0]["steps"]
+        for part in (numbers["results"], numbers["untrained twin"])
+    )
+    kinds = ("residual", "agreement", "composition", "ffn")
+
+    def row(one: Numbers, other: Numbers) -> list[str]:
+        return [
+            str(one["layer"]),
+            *(percent(part["settled"]) for part in (one, other)),
+            *(percent(part["mean_probability"]) for part in (one, other)),
+            *(percent(one[kind]) for kind in kinds),
+            percent(other["residual"]),
+        ]
+
+    heads = ("layer", "settled, %", "untrained", "probability, %", "untrained", *kinds, "untrained")
+    return table((*heads[:-1], "residual, untrained"), map(row, mine, twin))
+
+
+def training(numbers: Numbers) -> str:
+    """The curve."""
+    rows = (
+        [
+            f"{one['tokens'] / 1e6:.0f}",
+            f"{one['seconds']:.0f}",
+            f"{one['training loss']:.2f}",
+            f"{one['validation perplexity']:.1f}",
+        ]
+        for one in numbers["training"]["curve"]
+    )
+    return table(("million words", "seconds", "training loss", "held-out perplexity"), rows)
+
+
+def times(numbers: Numbers) -> str:
+    """Seconds of each step, for the model and for its twin."""
+    mine, twin = numbers["seconds"], numbers["seconds of the twin"]
+    scans = (f"{numbers[name]['seconds']:.0f}" for name in ("scan", "scan of the twin"))
+    rows = [[name, f"{seconds:.1f}", f"{twin[name]:.1f}" if name in twin else "–"]
+            for name, seconds in mine.items()]  # fmt: skip
+    return table(("step", "seconds", "untrained twin"), [["scan", *scans], *rows])
+
+
+TABLES = {
+    "claims": claims,
+    "layers": layers,
+    "refinement": refinement,
+    "training": training,
+    "times": times,
+}
+
+
+def page(text: str, numbers: Numbers) -> str:
+    """The page with every table as the numbers have it."""
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise SystemExit(f"{PAGE} has no place for the table {name}")
+        text = f"{before}{begin}{make(numbers)}\n{end}{after}"
+    return text
+
+
+def draw(numbers: Numbers) -> None:
+    """Write the pictures."""
+    from ffmem.figures.saving import save_picture
+    from ffmem.studies.study import charts_of
+
+    for analysis, name in PICTURES:
+        result = restore(ANALYSES[analysis].result, numbers["results"][analysis])
+        save_picture(charts_of(analysis, result)[name], DOCS / "pictures" / f"paper-{name}.svg")
+
+
+def main() -> None:
+    """Write page and pictures."""
+    numbers = read_numbers()
+    PAGE.write_text(page(PAGE.read_text("utf-8"), numbers), "utf-8")
+    draw(numbers)
+
+
+if __name__ == "__main__":
+    main()
