@@ -34,6 +34,7 @@ class RandomBatch:
     lengths: Tensor
     sentences: Tensor
     bos: int = 1
+    content: Tensor | None = None
 
     @property
     def read(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, TextsInMemory, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
@@ -30,7 +31,7 @@ from ffmem.studies.runner import Watch as AnalysisWatch
 from ffmem.studies.study import Study, open_study
 
 REPORT, TWIN = "report", "untrained twin"
-Texts = str | Path | Iterable[str] | Source  # a str is a path, never the text itself
+Texts = str | Path | Iterable[Any] | Source  # a str is a path, never the text itself
 
 
 def run_scan(  # noqa: PLR0913 - a keyword for each setting
@@ -45,6 +46,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     layers: Sequence[int] | None = None,
     experts: Sequence[int] | None = None,
     column: str = "text",
+    chat: bool = False,
     seed: int = 0,
     device: str = "auto",
 ) -> Study:
@@ -54,16 +56,17 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
     read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
     says how documents become sentences: rule, line, none, or paragraph for
-    text of a fixed width. `layers` count from 1 and the `experts` of every mixture layer from 0;
-    None means all, and shared experts are always among them.
+    text of a fixed width. With `chat` a document is a conversation, a list of messages such as
+    {"role": "user", "content": "..."}, read in the tokenizer's chat template, whose own tokens are
+    not triggers. `layers` count from 1 and the `experts` of every mixture layer from 0; None means
+    all, and shared experts are always among them.
     `device` is for a model given by its name. The same call opens a scan that is finished and goes
     on with one that was stopped; a folder with another scan is refused. Texts that were given
     themselves are not stored, so analyses of such a scan need a validation text of their own.
     """
     subject = load(model, device=device) if isinstance(model, str) else model
-    source = source_of(texts, column)
     plan = ScanPlan(
-        source=replace(source, paragraphs=True) if splitter == PARAGRAPH else source,
+        source=_source(texts, column, splitter, chat),
         settings=ScanSettings(top=top, sample=sample, signed=subject.gated, seed=seed),
         sentences=SentenceSettings(splitter),
         layers=layers,
@@ -71,6 +74,14 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
         max_sentences=max_sentences,
     )
     return Study(run.run_scan(subject, plan, location(out)))
+
+
+def _source(
+    texts: Texts, column: str = "text", splitter: str = DEFAULT, chat: bool = False
+) -> Source:
+    source = source_of(texts, MESSAGES if chat and column == "text" else column)
+    paragraphs = source.paragraphs or splitter == PARAGRAPH
+    return replace(source, paragraphs=paragraphs, chat=source.chat or chat)
 
 
 def run_study(  # noqa: PLR0913 - a keyword for each setting
@@ -97,8 +108,9 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     if size not in SIZES:
         raise FfmemError(f"there is no size {size!r}; choose among {', '.join(SIZES)}")
     names = parse_names(None if only is None else ",".join(only))
-    source = source_of(texts, settings.get("column", "text"))
-    text = None if valid is None else source_of(valid)
+    how = {name: settings[name] for name in ("column", "splitter", "chat") if name in settings}
+    source = _source(texts, **how)
+    text = None if valid is None else _source(valid, chat=source.chat)
     if isinstance(source, TextsInMemory):
         text = text or source  # it cannot be read from the store
     device = settings.pop("device", "auto")
@@ -171,10 +183,11 @@ def analyse_and_report(
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:
+        began = time.monotonic()
         watch(AnalysisEvent(REPORT, "begun"))
         found.draw()
         write_report(found)
-        events.append(AnalysisEvent(REPORT, "made"))
+        events.append(AnalysisEvent(REPORT, "made", time.monotonic() - began))
     watch(events[-1])
     return found, events
 

@@ -4,14 +4,17 @@ python -m tools.first_hour [--wheel FILE] [--installed]
 
 Installs the wheel (built from this tree unless one is named) with what pip finds; --installed takes
 the packages of this Python instead, all but ffmem, so that nothing is fetched. Then: a prompt, an
-own text, one memory, an own list of strings, the report, the explorer. Everything runs in a folder
-that holds nothing else, and PYTHONPATH is not set, so no step can use the source tree.
+own text, one memory, an own list of strings, the report, the explorer; then what goes wrong: a path
+that is not there, a damaged file, Ctrl-C. Everything runs in a folder that holds nothing else, and
+PYTHONPATH is not set, so no step can use the source tree.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -68,20 +72,77 @@ COMMANDS = {
 }
 
 
-def say(command: list[str], folder: Path) -> str:
-    """Run a command in a folder; all that it says."""
-    surroundings = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+MISTAKES = {  # each is answered by one sentence and the exit code 2
+    "wrong model": Command(("prompt", "no/such-model-here", "hi"), "no/such-model-here"),
+    "wrong path": Command(("scan", "demo", "not-there.txt", "-o", "out/none"), "not-there.txt"),
+    "wrong folder": Command(("show", "out/nothing", "L1.1"), "out/nothing"),
+    "wrong address": Command(("show", "out/mine", "L99.1"), "99"),
+    "damaged study": Command(("show", "out/broken", "L12.691"), "out/broken"),
+    "damaged text": Command(("scan", "demo", "broken.txt", "-o", "out/none"), "UTF-8"),
+}
+LONG_SCAN = ("scan", "demo", "demo", "--max-sentences", "3000", "-o", "out/long")
+WAIT = 120.0  # seconds that a scan may take to begin
+
+
+def surroundings() -> dict[str, str]:
+    """The variables of a terminal of 120 columns, without those that lead to the source tree."""
+    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return own | {"COLUMNS": "120"}
+
+
+def say(command: list[str], folder: Path, code: int = 0) -> str:
+    """Run a command in a folder, which must end with an exit code; all that it says."""
     done = subprocess.run(
         command,
         cwd=folder,
-        env=surroundings | {"COLUMNS": "120"},
+        env=surroundings(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode:
+    if done.returncode != code:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
     return done.stdout
+
+
+def damage(folder: Path) -> None:
+    """A copy of the study with half a file, and a text with a byte that is not UTF-8."""
+    shutil.copytree(folder / "out/mine", folder / "out/broken")
+    file = folder / "out/broken/values.parquet"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    (folder / "broken.txt").write_bytes(TEXT.encode() + b"caf\xe9\n")
+
+
+def err(python: str, folder: Path, mistake: Command) -> None:
+    """Make a mistake; the answer must be one sentence that names what is wrong."""
+    said = say([python, "-m", "ffmem", *mistake.words], folder, code=2).strip()
+    expect(said, mistake.answer)
+    if "Traceback" in said or said.count("\n"):
+        raise RuntimeError(f"this is not one sentence:\n{said[:2000]}")
+    if (folder / "out/none").exists():
+        raise RuntimeError(f"ffmem {' '.join(mistake.words)} left a folder behind")
+
+
+def interrupt(python: str, folder: Path) -> None:
+    """Ctrl-C in a scan; the same command then goes on and ends."""
+    command = [python, "-m", "ffmem", *LONG_SCAN]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as scan:
+        until = time.monotonic() + WAIT
+        while not (folder / "out/long").exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        scan.send_signal(signal.SIGINT)
+        said, _ = scan.communicate()
+    if scan.returncode != 130:
+        raise RuntimeError(f"Ctrl-C ended with {scan.returncode}:\n{said[-2000:]}")
+    expect(said, "the same command goes on from here")
+    expect(say(command, folder), "3,000 sentences")
 
 
 def expect(text: str, answer: str) -> None:
@@ -134,6 +195,9 @@ def steps(python: str, folder: Path, wheel: Path, installed: bool) -> dict[str, 
         **{name: command(one) for name, one in COMMANDS.items()},
         "own strings": lambda: expect(say([python, "-c", STRINGS], folder), "discovered[ that]"),
         "explore": lambda: browse(python, folder),
+        "damage": lambda: damage(folder),
+        **{name: partial(err, python, folder, one) for name, one in MISTAKES.items()},
+        "Ctrl-C": lambda: interrupt(python, folder),
     }
 
 

@@ -33,6 +33,7 @@ from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
 
 STOPPED = 130  # the exit code that shells know: ended by Ctrl-C
+RESUMABLE = (["scan"], ["study"], ["analyse"])  # commands that keep what they have done
 NOBODY_READS = 1  # as click has it: the reader of a pipe has left, as `head` does
 
 
@@ -106,7 +107,8 @@ def main() -> None:
     except OSError as error:
         fail(sentence(error))
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        goes_on = "; the same command goes on from here" if sys.argv[1:2] in RESUMABLE else ""
+        click.echo(f"stopped{goes_on}", err=True)
         sys.exit(STOPPED)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -50,9 +51,10 @@ def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
             rest = f"about {duration_text(left)} left" if left > 0 else ""
             return Text(f"{task.fields['note']} {rest}".strip(), style="dim")
 
-    columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<12}"))
-    with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console) as lines:
-        told = _EventLines(lines, estimate, plain=not console.is_terminal)
+    plain = not console.is_terminal
+    columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<14}"))
+    with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console, disable=plain) as lines:
+        told = _EventLines(lines, estimate, plain)
         with listen(told.end_of_scan):
             yield Watches(told.batch, told.analysis)
 
@@ -63,6 +65,7 @@ class _EventLines:
     def __init__(self, lines: Lines, estimate: Estimate, plain: bool) -> None:
         self.lines, self.estimate, self.plain = lines, estimate, plain
         self.tasks: dict[str, TaskID] = {}
+        self.began = time.monotonic()
 
     def begin(self, name: str) -> TaskID:
         """The line of an analysis, new or old."""
@@ -85,8 +88,10 @@ class _EventLines:
 
     def analysis(self, event: AnalysisEvent) -> None:
         """An analysis begins or ends; by then the scan has ended."""
-        if "scan" in self.tasks:
-            self.lines.update(self.tasks["scan"], completed=1.0)
+        if "scan" in self.tasks and not self.lines.tasks[self.tasks["scan"]].finished:
+            self.lines.update(self.tasks["scan"], completed=1.0, note="")
+            if self.plain:
+                print_stage("scan", time.monotonic() - self.began)
         task = self.begin(event.analysis)
         if event.state == "begun":
             return
@@ -126,11 +131,16 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
 def print_event(event: AnalysisEvent) -> None:
     """One line when an analysis ends; a failure goes to standard error with what to do."""
     if event.state == "made":
-        click.echo(f"{event.analysis:<12} {event.seconds:7.1f} s{place_note(event)}")
+        print_stage(event.analysis, event.seconds, place_note(event))
     elif event.state == "kept":
-        click.echo(f"{event.analysis:<12}    kept{place_note(event)}")
+        click.echo(f"{event.analysis:<14}    kept{place_note(event)}")
     elif event.state == "failed":
         click.echo(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
+
+
+def print_stage(name: str, seconds: float, note: str = "") -> None:
+    """One line for what has ended, with the time that it took."""
+    click.echo(f"{name:<14} {seconds:7.1f} s{note}")
 
 
 def place_note(event: AnalysisEvent) -> str:

@@ -29,6 +29,9 @@ class Batch:
     lengths: Tensor  # [row], real tokens, the BOS not counted
     sentences: Tensor  # [row], sentence numbers
     bos: int
+    content: Tensor | None = (
+        None  # [row, width - bos], tokens that a prefix may end with; None: all
+    )
 
     def halves(self) -> tuple["Batch", "Batch"]:
         """The same sentences in two batches, for when all of them do not fit in memory."""
@@ -47,6 +50,7 @@ class Batch:
             self.lengths[first:last],
             self.sentences[first:last],
             self.bos,
+            None if self.content is None else self.content[first:last, : width - self.bos],
         )
 
 
@@ -99,9 +103,14 @@ def _batch(sentences: Sentences, rows: np.ndarray[Any, Any], bos: int | None, pa
     tokens[:, leading:][real] = sentences.tokens[flat[real]]
     if bos is not None:
         tokens[:, 0] = bos
+    content = None
+    if sentences.content is not None:
+        content = np.zeros(real.shape, dtype=bool)
+        content[real] = sentences.content[flat[real]]
     return Batch(
         torch.from_numpy(tokens),
         torch.from_numpy(lengths),
         torch.from_numpy(sentences.numbers[rows]),
         leading,
+        None if content is None else torch.from_numpy(content),
     )

@@ -2,12 +2,14 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ffmem.corpus.compression import COMPRESSED, Meter, open_file
+from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.errors import CorpusError
 from ffmem.locations import is_remote
 
@@ -26,23 +28,46 @@ def has_columns(path: Path) -> bool:
     return format_of(path) in (".parquet", *JSON_LINES, *DELIMITERS)
 
 
+@dataclass(frozen=True)
+class RowFormat:
+    """How rows become documents: the column, what to do with wrong text, and what it holds."""
+
+    column: str = "text"
+    errors: str = "strict"
+    chat: bool = False  # lists of messages
+
+    def document(self, row: Mapping[str, Any], where: str) -> str:
+        """A row's document, empty when it is null or blank; refuses a row without the column."""
+        name = column_of(row, self.column) if self.chat else self.column
+        if name not in row:
+            raise missing_column(where, self.column, list(row))
+        if self.chat:
+            return conversation_line(row[name], where)
+        return row_text(row[name], where, name)
+
+
 def file_documents(
-    path: Path, column: str, errors: str, meter: Meter | None = None, paragraphs: bool = False
+    path: Path, rows: RowFormat, meter: Meter | None = None, paragraphs: bool = False
 ) -> Iterator[str]:
     """Every document of a file that is not blank, one at a time.
 
     Of plain text a document is a line, or with `paragraphs` all lines up to an empty one.
     """
     if format_of(path) == ".parquet":
-        yield from _parquet_rows(path, column)
+        yield from _parquet_rows(path, rows)
         if meter is not None:
             meter.read += path.stat().st_size
         return
+    if rows.chat and not has_columns(path):
+        raise CorpusError(
+            f"{path} is plain text, which has no messages; give .jsonl or .parquet with --chat"
+        )
+    errors = rows.errors
     with open_file(path, meter) as file:
         if format_of(path) in DELIMITERS:
-            yield from table_rows(file, path, column, errors)
+            yield from table_rows(file, path, rows)
         elif has_columns(path):
-            yield from json_rows(text_lines(file, str(path), errors), str(path), column, errors)
+            yield from json_rows(text_lines(file, str(path), errors), str(path), rows)
         elif paragraphs:
             yield from joined_lines(text_lines(file, str(path), errors))
         else:
@@ -63,22 +88,21 @@ def joined_lines(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
         yield " ".join(part)
 
 
-def table_rows(file: IO[bytes], path: Path, column: str, errors: str) -> Iterator[str]:
+def table_rows(file: IO[bytes], path: Path, rows: RowFormat) -> Iterator[str]:
     """One column of a CSV or TSV file, whose first row names the columns; blanks are left out."""
-    lines = decode_lines(file, str(path), errors)
+    lines = decode_lines(file, str(path), rows.errors)
     csv.field_size_limit(2**31 - 1)
-    rows = csv.DictReader(lines, delimiter=DELIMITERS[format_of(path)], strict=True)
+    table = csv.DictReader(lines, delimiter=DELIMITERS[format_of(path)], strict=True)
     try:
-        names = list(rows.fieldnames or [])
-        if column not in names:
-            raise missing_column(str(path), column, names)
-        for row in rows:
-            text = row_text(row[column], f"{path} line {rows.line_num}", column)
+        names = list(table.fieldnames or [])
+        rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column
+        for row in table:
+            text = rows.document(row, f"{path} line {table.line_num}")
             if text:
                 yield text
     except csv.Error as error:
         raise CorpusError(
-            f"{path} line {rows.line_num} is not a row of a table ({error}); check its quotes"
+            f"{path} line {table.line_num} is not a row of a table ({error}); check its quotes"
         ) from None
 
 
@@ -108,9 +132,7 @@ def decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
         yield text.removeprefix("\ufeff") if number == 1 else text
 
 
-def json_rows(
-    lines: Iterator[tuple[int, str]], name: str, column: str, errors: str
-) -> Iterator[str]:
+def json_rows(lines: Iterator[tuple[int, str]], name: str, rows: RowFormat) -> Iterator[str]:
     """The text of one column of JSON lines; null and blank texts are left out."""
     for number, line in lines:
         where = f"{name} line {number}"
@@ -121,11 +143,9 @@ def json_rows(
             raise CorpusError(f"{reason}; write one object per line") from error
         if not isinstance(row, dict):
             raise CorpusError(f"{where} is JSON but not an object; write one object per line")
-        if column not in row:
-            raise missing_column(where, column, list(row))
-        text = row_text(row[column], where, column)
+        text = rows.document(row, where)
         if text:
-            yield without_surrogates(text, where, errors)
+            yield without_surrogates(text, where, rows.errors)
 
 
 def missing_column(where: str, column: str, columns: list[str]) -> CorpusError:
@@ -140,7 +160,10 @@ def row_text(value: Any, where: str, column: str) -> str:
         return ""
     if not isinstance(value, str):
         kind = type(value).__name__
-        raise CorpusError(f"{where}: column {column!r} holds {kind}, not text; pass `--column`")
+        remedy = ", or `--chat` where these are messages" if isinstance(value, list) else ""
+        raise CorpusError(
+            f"{where}: column {column!r} holds {kind}, not text; pass `--column`{remedy}"
+        )
     return "" if value.isspace() else value
 
 
@@ -171,7 +194,7 @@ def _from_arrow(path: Path, read: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _parquet_rows(path: Path, column: str) -> Iterator[str]:
+def _parquet_rows(path: Path, rows: RowFormat) -> Iterator[str]:
     """One column of a Parquet file, a thousand rows at a time."""
     try:
         from pyarrow.parquet import ParquetFile
@@ -180,11 +203,12 @@ def _parquet_rows(path: Path, column: str) -> Iterator[str]:
     with ExitStack() as files:
         file = files.enter_context(path.open("rb")) if is_remote(path) else path
         table = files.enter_context(_from_arrow(path, lambda: ParquetFile(file)))
-        if column not in table.schema_arrow.names:
-            raise missing_column(str(path), column, table.schema_arrow.names)
+        names = table.schema_arrow.names
+        rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column
+        column = column_of(names, rows.column) if rows.chat else rows.column
         batches = table.iter_batches(batch_size=1024, columns=[column])
         while (batch := _from_arrow(path, lambda: next(batches, None))) is not None:
             for value in batch.column(0).to_pylist():
-                text = row_text(value, str(path), column)
+                text = rows.document({column: value}, str(path))
                 if text:
                     yield text

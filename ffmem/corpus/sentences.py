@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.corpus.compression import Meter
+from ffmem.corpus.conversations import ChatText, chat_text, is_content, read_conversation
 from ffmem.corpus.places import POSITIONS, ROWS, sentence_number
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import Source, documents
@@ -25,6 +26,7 @@ class SentenceSettings:
     max_tokens: int = 512  # longer sentences are cut into consecutive pieces
     drop_headings: bool = False  # leave out WikiText's `= Title =` lines
     wikitext_detok: bool = False  # undo WikiText's tokenised form first
+    chat: bool = False  # documents are conversations, each of them one sentence
 
     def __post_init__(self) -> None:
         splitter(self.splitter)
@@ -42,7 +44,9 @@ class Sentences:
     `texts[i]`. `token_ends` has for every token the character of that text where it ends: the
     prefix of p tokens is the text up to the end of token p - 1, and what each token adds, joined,
     is the text. A character of several tokens belongs to the one that completes it. `cut` counts
-    the sentences longer than `max_tokens`; each of their pieces is a sentence here.
+    the sentences longer than `max_tokens`; each of their pieces is a sentence here. `content` says
+    of every token whether a prefix may end with it; None means that all may. In a conversation the
+    tokens of the chat template are not content.
     """
 
     numbers: NDArray[np.int64]
@@ -51,6 +55,7 @@ class Sentences:
     starts: NDArray[np.int64]
     token_ends: NDArray[np.int32]
     cut: int
+    content: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         """How many sentences there are."""
@@ -74,6 +79,7 @@ class Sentences:
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.concatenate([part.token_ends for part in parts]),
             sum(part.cut for part in parts),
+            _join_content([part.content for part in parts]),
         )
 
     def first(self, count: int) -> "Sentences":
@@ -88,6 +94,7 @@ class Sentences:
             self.starts[: count + 1],
             self.token_ends[:end],
             self.cut,
+            None if self.content is None else self.content[:end],
         )
 
     def token_ids(self, row: int) -> NDArray[np.int32]:
@@ -110,6 +117,12 @@ class Sentences:
         return self.texts[row][_end(ends, position) : _end(ends, position + 1)]
 
 
+def _join_content(parts: "Sequence[NDArray[np.bool_] | None]") -> NDArray[np.bool_] | None:
+    """The flags of all parts; of one corpus all parts have them, or none has."""
+    flags = [part for part in parts if part is not None]
+    return np.concatenate(flags) if flags else None
+
+
 def _end(ends: NDArray[np.int32], position: int) -> int:
     return int(ends[position - 1]) if position else 0
 
@@ -120,7 +133,11 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
     Runs in the tokenizer's own threads and lets other Python threads run meanwhile. Turns off
     truncation and padding in the tokenizer.
     """
-    texts = sentence_texts(shard.documents, settings)
+    chats = [
+        chat_text(read_conversation(document), tokenizer)
+        for document in (shard.documents if settings.chat else ())
+    ]
+    texts = [chat.text for chat in chats] or sentence_texts(shard.documents, settings)
     tokens, sizes, ends = tokens_and_ends(texts, backend_of(tokenizer))
     kept = [text for text, size in zip(texts, sizes, strict=True) if size]
     found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
@@ -138,6 +155,17 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
         starts=np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int64),
         token_ends=found.token_ends,
         cut=cut,
+        content=_content(chats, sizes, ends) if chats else None,
+    )
+
+
+def _content(
+    chats: list[ChatText], sizes: NDArray[np.int64], ends: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Whether each token is content, for conversations whose tokens are laid end to end."""
+    rows = np.split(ends, np.cumsum(sizes)[:-1])
+    return np.concatenate(
+        [is_content(chat.spans, row) for chat, row in zip(chats, rows, strict=True)]
     )
 
 

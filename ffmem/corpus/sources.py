@@ -17,18 +17,20 @@ from typing import Any, Literal
 
 from ffmem import demo
 from ffmem.corpus.compression import COMPRESSED, Meter
+from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.corpus.file_formats import (
     JSON_LINES,
+    RowFormat,
     file_documents,
     has_columns,
-    missing_column,
-    row_text,
+    json_rows,
     text_lines,
 )
 from ffmem.errors import CorpusError, is_text, refusals, shorten
 from ffmem.locations import is_remote, is_url, location
 
 IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
+NEW = ("paragraphs", "chat")  # what older scans do not say
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _LOOKED_AT, _FEWEST, _WIDEST = 300, 20, 140  # lines, lines, characters of a line
@@ -45,7 +47,8 @@ class Source:
     a named pipe, `-` for standard input, or a dataset id (`owner/name`, with
     a configuration as `owner/name:config`). `column` is for JSON lines, Parquet and datasets,
     `split` for datasets alone. With `paragraphs`, lines of plain text that follow each other are
-    one document: for text with a fixed width.
+    one document: for text with a fixed width. With `chat` the column holds conversations, as lists
+    of messages.
     """
 
     path: str
@@ -53,20 +56,24 @@ class Source:
     split: str | None = None
     errors: Literal["strict", "replace"] = "strict"
     paragraphs: bool = False
+    chat: bool = False
 
     def plain(self) -> dict[str, Any]:
         """What says where the text is, as plain values; a new one only where it is not usual."""
         values = {each.name: getattr(self, each.name) for each in fields(Source)}
-        if not self.paragraphs:
-            del values["paragraphs"]
-        return values
+        return {name: values[name] for name in values if values[name] or name not in NEW}
+
+    @property
+    def rows(self) -> RowFormat:
+        """How the rows of a table become documents."""
+        return RowFormat(self.column, self.errors, self.chat)
 
 
 @dataclass(frozen=True)
 class TextsInMemory(Source):
     """Documents that a program holds: known by their digest, and gone when the program ends."""
 
-    texts: Iterable[str] = field(default=(), repr=False)  # can be read again and again
+    texts: Iterable[Any] = field(default=(), repr=False)  # can be read again and again
 
 
 def source_of(texts: Any, column: str = "text") -> Source:
@@ -80,6 +87,7 @@ def source_of(texts: Any, column: str = "text") -> Source:
         raise CorpusError(
             f"the dataset has the splits {', '.join(columns)}; choose one, as in dataset['train']"
         )
+    column = column if columns is None else column_of(columns, column)
     if columns is not None and column not in columns:
         raise CorpusError(
             f"the dataset has no column {column!r} (there are: {', '.join(columns)}); pass column="
@@ -108,10 +116,7 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     files = _files(source)
     if meter is not None:
         meter.total = sum(path.stat().st_size for _, path in files)
-    rows = (
-        file_documents(path, source.column, source.errors, meter, source.paragraphs)
-        for _, path in files
-    )
+    rows = (file_documents(path, source.rows, meter, source.paragraphs) for _, path in files)
     return _not_empty(source, (document for file in rows for document in file))
 
 
@@ -184,7 +189,9 @@ def _not_empty(source: Source, found: Iterator[str]) -> Iterator[str]:
 
 
 def _texts(source: TextsInMemory) -> Iterator[str]:
-    for number, text in enumerate(source.texts, 1):
+    for number, one in enumerate(source.texts, 1):
+        where = f"text {number} of the corpus"
+        text = conversation_line(one, where) if source.chat else one
         if text is not None and not isinstance(text, str):
             raise CorpusError(
                 f"text {number} of the corpus is of the type {type(text).__name__}; "
@@ -203,8 +210,11 @@ def _standard_input(source: Source) -> Iterator[str]:
     if sys.stdin is None:
         raise CorpusError("standard input is closed; send text into it, or name a file")
     with refusals("standard input cannot be read", CorpusError):
-        for _, line in text_lines(sys.stdin.buffer, "standard input", source.errors):
-            yield line
+        lines = text_lines(sys.stdin.buffer, "standard input", source.errors)
+        if source.chat:
+            yield from json_rows(lines, "standard input", source.rows)
+        else:
+            yield from (line for _, line in lines)
 
 
 def _files(source: Source) -> list[tuple[str, Path]]:
@@ -295,9 +305,7 @@ def _dataset_rows(source: Source, rows: Any) -> Iterator[str]:
             raise _unreachable(source, error) from error
         if row is None:
             return
-        if source.column not in row:
-            raise missing_column(source.path, source.column, list(row))
-        text = row_text(row[source.column], source.path, source.column)
+        text = source.rows.document(row, source.path)
         if text:
             yield text
 

@@ -92,8 +92,8 @@ def command(serve: Callable[[], None]) -> list[str]:
 
 
 def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
-    """Whether other processes can read this: not a stream, nor with a tokenizer in Python."""
-    if is_stream(request.source):
+    """Whether other processes can read this: no stream, no tokenizer or chat template in Python."""
+    if is_stream(request.source) or request.settings.chat:
         return False
     try:
         backend_of(tokenizer).to_str()

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ffmem.corpus.conversations import template_digest
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, digest
 from ffmem.corpus.splitters import splitter_version
@@ -36,9 +37,10 @@ def token_budget(model: LanguageModel, plan: ScanPlan) -> int:
 
 
 def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:
-    """The plan's settings with no sentence longer than the model can read."""
+    """The plan's settings for its text, with no sentence longer than the model can read."""
     room = model.context_length - (0 if model.bos is None else 1)
-    return replace(plan.sentences, max_tokens=min(plan.sentences.max_tokens, room))
+    longest = min(plan.sentences.max_tokens, room)
+    return replace(plan.sentences, max_tokens=longest, chat=plan.source.chat)
 
 
 def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = None) -> ScanKey:
@@ -60,6 +62,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
             **plan.source.plain(),
             "digest": corpus_digest or digest(plan.source),
             **sentence_key(sentence_settings(model, plan)),
+            **chat_key(model, plan),
             "max_sentences": plan.max_sentences,
         },
         settings={
@@ -76,7 +79,16 @@ def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
     Version 1 of a splitter is left out: scans from before versions were recorded have no entry.
     """
     version = splitter_version(settings.splitter)
-    return asdict(settings) | ({} if version == 1 else {"splitter_version": version})
+    values = asdict(settings) | ({} if version == 1 else {"splitter_version": version})
+    del values["chat"]  # the source says it
+    return values
+
+
+def chat_key(model: LanguageModel, plan: ScanPlan) -> dict[str, Any]:
+    """The template that writes the text of conversations; refuses a model without one."""
+    if not plan.source.chat:
+        return {}
+    return {"chat_template": template_digest(model.tokenizer, model.name)}
 
 
 def refuse_other_checkpoint(root: Path, digest: str, key: ScanKey | None, wanted: ScanKey) -> None:

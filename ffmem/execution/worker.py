@@ -189,7 +189,7 @@ def wanted_sentences(parts: list[Sentences], most: int | None) -> list[Sentences
 
 def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Shard], Sentences]:
     """What makes sentences of a shard: for a GPU, a process that does not hold up its feeding."""
-    if model.device.type == "cuda":
+    if model.device.type == "cuda" and not settings.chat:
         with suppress(Exception):  # a tokenizer that cannot be written down stays in this process
             return TokeniserProcess(model.tokenizer, settings).tokenise
     return lambda shard: tokenise(shard, model.tokenizer, settings)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import altair as alt
@@ -22,6 +24,7 @@ TITLE_SIZE = 15  # pixels, of a figure's title; panels have smaller ones
 LETTER, SYMBOL = 7, 36  # pixels: of a letter of a legend, of what stands beside its words
 
 Row = dict[str, Any]
+_ENOUGH = re.compile(r"\(?!isValid\(datum\.(\w+)\) \|\| datum\.\1 >= (\d+)\)?")  # see enough_cases
 _NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens may be such bytes
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"},
     **dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), 0xFFFD),
@@ -51,6 +54,25 @@ def base(rows: Sequence[Row], enough: str | None = None) -> alt.Chart:
 def enough_cases(field: str = "n", least: int = LEAST_SHARE) -> str:
     """The expression that is true of rows with enough cases, and of rows that do not count any."""
     return f"!isValid(datum.{field}) || datum.{field} >= {least}"
+
+
+def draws_nothing(spec: dict[str, Any]) -> bool:
+    """Whether every point of a chart has too few cases, so that only an empty frame is left."""
+    return not any(_points(spec, spec.get("datasets", {}), []))
+
+
+def _points(node: Row, datasets: dict[str, Any], rows: list[Row]) -> Iterator[int]:
+    """How many rows each mark of a chart draws; a line at one number, such as zero, draws none."""
+    if data := node.get("data"):
+        rows = datasets.get(data.get("name"), data.get("values", []))
+    tests = [_ENOUGH.fullmatch(str(one.get("filter"))) for one in node.get("transform", ())]
+    for field, least in [(test[1], int(test[2])) for test in tests if test]:
+        rows = [row for row in rows if row.get(field) is None or row[field] >= least]
+    if "mark" in node:
+        yield len(rows) if len(rows) > 1 or tests else 0
+    parts = [node.get(kind, []) for kind in ("layer", "concat", "hconcat", "vconcat")]
+    for part in (*chain.from_iterable(parts), *filter(None, [node.get("spec")])):
+        yield from _points(part, datasets, rows)
 
 
 def few_cases_note(rows: Sequence[Row], field: str = "n", least: int = LEAST_SHARE) -> str:

@@ -110,17 +110,6 @@ def explain_prompt(
     )
 
 
-def chat_text(model: LanguageModel, text: str) -> str:
-    """What a model reads before it answers a user who says this; without the leading token."""
-    tokenizer = model.tokenizer
-    if tokenizer is None or not tokenizer.chat_template:
-        raise FfmemError(f"{model.name} has no chat template; ask without it")
-    messages = [{"role": "user", "content": text}]
-    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    lead = "" if model.bos is None else model.token_text(model.bos)
-    return str(whole).removeprefix(lead)
-
-
 def continue_text(model: LanguageModel, text: str, position: int, count: int) -> str:
     """What the model writes after the first `position` tokens of `text`, the likeliest each time.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
-from ffmem.figures.style import FigureText
+from ffmem.figures.style import FigureText, draws_nothing
 from ffmem.report.examples import AnnotatedKey, KeyRow, annotated_key, key_rows, value_rows
 from ffmem.report.opening import FIGURES, MemoryExample, Sentence, example_memory, sentences
 from ffmem.report.paper_claims import CLAIMS
@@ -32,6 +32,11 @@ class Figure:
     paper: str
     claims: tuple[str, ...]  # that it shows, by name
     spec: dict[str, Any]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no point has enough cases to be drawn; the caption says so."""
+        return draws_nothing(self.spec)
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,8 @@ class Report:
     @property
     def first_figures(self) -> tuple[Figure, ...]:
         """The few that stand before all claims."""
-        return tuple(figure for figure in self.figures.values() if figure.name in FIGURES)
+        named = (figure for figure in self.figures.values() if figure.name in FIGURES)
+        return tuple(figure for figure in named if not figure.is_empty)
 
     def evidence(self, verdict: Verdict) -> str:
         """Where the page shows what a claim is about: the id of its figure, table or chapter."""

@@ -32,7 +32,9 @@ def write_report(study: Study) -> Path:
 
 def html(report: Report) -> str:
     """The page, with its charts as pictures that its own script makes interactive."""
-    pictures = {name: picture(figure.spec) for name, figure in report.figures.items()}
+    pictures = {
+        name: picture(figure.spec) for name, figure in report.figures.items() if not figure.is_empty
+    }
     return render("report.html.j2", report=report, pictures=pictures, script=page_script())
 
 

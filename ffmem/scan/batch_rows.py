@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -35,12 +35,17 @@ class Batch(Protocol):
     def bos(self) -> int:
         """How many columns stand before the first token: 1 or 0."""
 
+    @property
+    def content(self) -> Tensor | None:
+        """Whether a prefix may end with a token, where not all may: [b, width - bos]."""
+
 
 @dataclass(frozen=True)
 class Routing:
-    """Where the prefixes of rows are that do not stand in columns, but in lines of a mixture.
+    """Where the prefixes of rows are that do not stand in columns, but in lines.
 
-    A row is an expert's share of a sentence: lines from `starts` [row] on, as many as it counts.
+    A row is an expert's share of a sentence, or what is content of a conversation: lines from
+    `starts` [row] on, as many as it counts. All content belongs to one expert.
     """
 
     starts: Tensor  # [row]
@@ -49,6 +54,17 @@ class Routing:
     groups: Tensor | None  # [line]
     admissible: Tensor  # the lines of all rows, in order
     weights: Tensor  # [line], float16: the router's
+
+    def to(self, device: torch.device) -> Routing:
+        """The same on another device, without waiting for the copy."""
+        return Routing(
+            _send(self.starts, device),
+            _send(self.experts, device),
+            _send(self.places, device),
+            None if self.groups is None else _send(self.groups, device),
+            _send(self.admissible, device),
+            _send(self.weights, device),
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,8 @@ class Rows:
     prefix counts as the same with, where there is a dedupe. `census` [n] are the rows whose
     coefficients are counted in bins and `factors` [n] how many sentences each stands for there.
     All on one device. Rows of experts have a `routing` that says where their prefixes are and what
-    they count as the same with.
+    they count as the same with. Where some tokens are not content, `lines` are the columns of all
+    rows that are, counted through, and the routing is that of these alone.
     """
 
     first: int
@@ -71,6 +88,7 @@ class Rows:
     census: Tensor
     factors: Tensor
     routing: Routing | None = None
+    lines: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch, settings: ScanSettings) -> Rows:
@@ -94,7 +112,46 @@ class Rows:
         factors = census_factors(sentences).where(counts > 0, 0)
         census = factors.nonzero()[:, 0]
         first = shortest - 1 + batch.bos
-        return cls(first, counts, places, smallest, groups, census, factors[census])
+        rows = cls(first, counts, places, smallest, groups, census, factors[census])
+        if batch.content is None:
+            return rows
+        return rows.only(torch.as_tensor(batch.content).cpu(), batch.bos, settings)
+
+    def only(self, content: Tensor, bos: int, settings: ScanSettings) -> Rows:
+        """The rows with those of their prefixes that end with content: [b, width - bos]."""
+        width = content.shape[1] + bos
+        step = torch.arange(width) - self.first
+        admissible = (step >= 0) & (step < self.counts[:, None])
+        admissible[:, :bos] = False
+        admissible[:, bos:] &= content
+        row, column = admissible.nonzero(as_tuple=True)
+        counts = admissible.sum(1)
+        places = self.places[row] + step[column]
+        groups = None if self.groups is None else self.groups[row, step[column]]
+        starts = counts.cumsum(0) - counts
+        smallest = self.priorities
+        if settings.per_sentence == "all":
+            each = place_priorities(places, settings)
+            highest = torch.full_like(smallest, torch.iinfo(smallest.dtype).max)
+            smallest = highest.scatter_reduce(0, row, each, "amin")
+        firsts = self.places.clone()
+        firsts[counts > 0] = places[starts[counts > 0]]
+        some = counts[self.census] > 0
+        weights = torch.zeros(len(places), dtype=torch.float16)
+        routing = Routing(
+            starts, torch.zeros_like(starts), places, groups, torch.arange(len(places)), weights
+        )
+        return Rows(
+            0,
+            counts,
+            firsts,
+            smallest,
+            None,
+            self.census[some],
+            self.factors[some],
+            routing,
+            row * width + column,
+        )
 
     def __len__(self) -> int:
         return self.counts.shape[0]
@@ -126,6 +183,10 @@ class Rows:
             return self.routing.starts
         return torch.arange(len(self), device=self.counts.device) * width + self.first
 
+    def select(self, m: Tensor) -> Tensor:
+        """The coefficients [b, width, memories] as rows and routing find them."""
+        return m if self.lines is None else m.flatten(0, 1)[self.lines]
+
     def chunks(self, most: int) -> list[tuple[int, int, int]]:
         """Runs of rows (start, stop, widest) with at most so many columns in all, or one row."""
         chunks: list[tuple[int, int, int]] = []
@@ -142,10 +203,17 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """The same rows on another device, without waiting for the copy."""
-        fields = (self.counts, self.places, self.priorities, self.census, self.factors)
-        counts, places, smallest, census, factors = (_send(field, device) for field in fields)
-        groups = None if self.groups is None else _send(self.groups, device)
-        moved = Rows(self.first, counts, places, smallest, groups, census, factors)
+        moved = replace(
+            self,
+            counts=_send(self.counts, device),
+            places=_send(self.places, device),
+            priorities=_send(self.priorities, device),
+            groups=None if self.groups is None else _send(self.groups, device),
+            census=_send(self.census, device),
+            factors=_send(self.factors, device),
+            routing=None if self.routing is None else self.routing.to(device),
+            lines=None if self.lines is None else _send(self.lines, device),
+        )
         moved.__dict__["columns"] = self.columns  # known already; asking the device would wait
         return moved
 

@@ -15,7 +15,7 @@ from ffmem.models.moe.experts import RoutedCoefficients
 from ffmem.scan.batch_rows import Batch, Rows
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.passes.selection import PassResult, candidates
-from ffmem.scan.routed_rows import routed_rows
+from ffmem.scan.routed_rows import content_lines, routed_rows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.state.candidates import Candidates, tables
 from ffmem.scan.state.sample import Sample
@@ -117,8 +117,8 @@ class LayerScan:
             )
         if not rows.prefixes:
             return
-        m = m.detach().view(len(rows), -1, self.memories)
-        if self._kernel is not None and self._sentences:
+        m = rows.select(m.detach().view(len(rows), -1, self.memories))
+        if self._kernel is not None and self._sentences and rows.lines is None:
             self._see_by_kernel(self._kernel, m, rows)
         else:
             self._see_plainly(m, rows, (0, self.memories, self.memories))
@@ -134,6 +134,7 @@ class LayerScan:
             return
         self._expect_weights()
         width = batch.tokens.shape[1]
+        routed = content_lines(rows, routed, batch.tokens.numel())
         lines = routed_rows(rows, routed, width)
         size = routed.coefficients.shape[1]
         first = self.memories - sum(m.shape[-1] for m in beside)
@@ -142,7 +143,8 @@ class LayerScan:
         self._count_routing(lines, routed, first // size)
         for m in beside:
             size = m.shape[-1]
-            self._see_plainly(m.detach().view(len(rows), -1, size), rows, (first, size, size))
+            own = rows.select(m.detach().view(len(rows), -1, size))
+            self._see_plainly(own, rows, (first, size, size))
             first += size
         self._prefixes += rows.prefixes
         self._sentences += rows.sentences

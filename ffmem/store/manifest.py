@@ -59,7 +59,9 @@ class ScanKey:
     def sentence_settings(self) -> SentenceSettings:
         """How the text was cut into sentences."""
         names = [field.name for field in fields(SentenceSettings)]
-        return SentenceSettings(**{name: self.corpus[name] for name in names})
+        return SentenceSettings(
+            **{name: self.corpus[name] for name in names if name in self.corpus}
+        )
 
     def scan_settings(self) -> ScanSettings:
         """What competed for the triggers of a cell."""

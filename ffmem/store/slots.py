@@ -103,7 +103,8 @@ class Triggers(Sequence[Trigger]):
     """
 
     def __init__(self, slots: Slots, weights: NDArray[np.float16] | None = None) -> None:
-        self.slots, self.weights = slots, weights
+        self.slots = slots  # only those that are filled, which come first
+        self.weights = None if weights is None else weights[: len(slots.coefficient)]
         with self._damage():
             check_coefficients(slots.coefficient, in_order=slots.kind == "trigger")
 

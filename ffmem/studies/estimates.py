@@ -194,7 +194,7 @@ def cost_of(name: str, work: Workload) -> Cost:
     """The cost of the scan, of an analysis or of the report."""
     if name == SCAN:
         return scan_cost(work)
-    return Cost(seconds=15) if name == REPORT else ANALYSES[name].cost(work)
+    return Cost(seconds=28) if name == REPORT else ANALYSES[name].cost(work)
 
 
 def chosen_layers(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:

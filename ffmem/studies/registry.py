@@ -191,7 +191,7 @@ ANALYSES: dict[str, Analysis] = {
             s.seed,
         ),
         "keys",
-        lambda w: Cost(0, 0, 15 + 0.3 * w.layers * w.sizes.pattern_keys),
+        lambda w: Cost(0, 0, 10 + 0.05 * w.layers * w.sizes.pattern_keys),
         ("pattern_keys",),
         _patterns_figures,
     ),
@@ -200,7 +200,7 @@ ANALYSES: dict[str, Analysis] = {
         lambda s: removal(s.model, s.store, s.sizes.removal_keys, s.sizes.removal_triggers, s.seed),
         "keys",
         lambda w: Cost(
-            3 * w.layers * w.prefix * w.sizes.removal_keys * w.sizes.removal_triggers, 0, 2
+            1.8 * w.layers * w.prefix * w.sizes.removal_keys * w.sizes.removal_triggers, 0, 2
         ),
         ("removal_keys", "removal_triggers"),
         _removal_figures,
@@ -209,7 +209,7 @@ ANALYSES: dict[str, Analysis] = {
         Values,
         lambda s: summarise(s.model, s.store, s.values, s.generator),
         "values",
-        lambda w: Cost(0, 3 * w.memories, 2),
+        lambda w: Cost(0, 5 * w.memories * w.signs, 2),
         figures=_values_figures,
         arrays=("values",),
     ),
@@ -221,7 +221,7 @@ ANALYSES: dict[str, Analysis] = {
         "values",
         lambda w: Cost(
             5 * w.layers * w.prefix * w.sizes.lens_memories + 1500 * w.prefix,
-            4 * w.memories + 1000 * w.layers,
+            6 * w.memories * w.signs + 1000 * w.layers,
             2,
         ),
         ("sample", "lens_memories"),
@@ -274,7 +274,7 @@ ANALYSES: dict[str, Analysis] = {
         Membership,
         lambda s: membership(s.model, s.store, s.sample, s.generator, s.valid is not None),
         "keys",
-        lambda w: Cost(600 * w.prefix, 0, 2),
+        lambda w: Cost(1600 * w.prefix, 0, 2),
         ("sample",),
         _membership_figures,
     ),
@@ -284,7 +284,7 @@ ANALYSES: dict[str, Analysis] = {
             s.model, s.store, s.sample, s.generator, CausalSize(memories=s.sizes.causal_memories)
         ),
         "causal",
-        lambda w: Cost(40 * w.layers * w.prefix * w.sizes.causal_memories, 0, 5),
+        lambda w: Cost(100 * w.layers * w.prefix * w.sizes.causal_memories, 0, 5),
         ("sample", "causal_memories"),
         _causal_figures,
     ),

@@ -5,14 +5,21 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+import torch
 from rich.console import Console
 
+from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
-from ffmem.cli.progress import print_plan
+from ffmem.cli import main as command_line
+from ffmem.cli.commands.prompt import steps_table
+from ffmem.cli.progress import board, print_plan
 from ffmem.cli.terminal import MARKS, print_hanging, print_verdicts, terminal, token_words
+from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
+from ffmem.store.checkpoint import Progress
 from ffmem.studies.estimates import CorpusSize, Estimate
+from ffmem.studies.runner import AnalysisEvent
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +90,67 @@ def test_steps_tell_how_far_a_loop_is() -> None:
     assert heard == [("letters", 0.0), ("letters", 0.25), ("letters", 0.5), ("letters", 0.75)]
     assert list(steps("ab", "letters")) == ["a", "b"]  # and nobody is told
     assert len(heard) == 4
+
+
+def events_on(console: Console) -> None:
+    """A scan that ranks values last, and one analysis."""
+    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0}, 2**30)
+    with board(console, estimate) as watches:
+        watches.scan(Progress(tokens=10, seconds=1.0), 1.0)
+        for _ in steps(range(8), "ranking values"):
+            pass
+        watches.analyses(AnalysisEvent("values", "begun"))
+        watches.analyses(AnalysisEvent("values", "made", 2.5))
+
+
+def test_a_file_gets_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    events_on(terminal())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["scan", "values"]
+    assert lines[1].split()[1:] == ["2.5", "s"]
+
+
+def test_a_scan_that_has_ended_does_not_say_what_it_did_last() -> None:
+    text = StringIO()
+    events_on(Console(file=text, width=80, force_terminal=True))
+    last = [line for line in text.getvalue().splitlines() if "✓ scan" in line][-1]
+    assert "ranking" not in last
+
+
+@pytest.mark.parametrize(("command", "goes_on"), [("study", True), ("show", False)])
+def test_ctrl_c_says_whether_the_command_goes_on_from_here(
+    command: str,
+    goes_on: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(_words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "run", interrupt)
+    monkeypatch.setattr("sys.argv", ["ffmem", command, "demo"])
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    assert ended.value.code == 130
+    said = capsys.readouterr().err
+    assert said.startswith("stopped")
+    assert ("goes on from here" in said) == goes_on
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_table_of_layers_cuts_no_token_of_a_memory(width: int) -> None:
+    """Also beside long addresses, long coefficients and long tokens in every other column."""
+    tokens = (" anywhere", "ization", " practitioner", " Dominican", "s", " x")
+    memory = StrongMemory(Address(30, 11_676, "-"), -133.48, 1.0, tokens)
+    step = Step(
+        30, " residualtoken", " layertoken", " outputtoken", "composition", 10_240, (memory,)
+    )
+    view = PromptExplanation(3, "a b c", (step,), torch.ones(1), ())
+    text = StringIO()
+    console = Console(file=text, width=width)
+    console.print(steps_table(console, "as it is", view))
+    (line,) = [line for line in text.getvalue().splitlines() if "L30.11676-" in line]
+    assert len(line) <= width
+    said = line.split("-133.48 ")[1].split()
+    assert said
+    assert said == [token.replace(" ", "·") for token in tokens[: len(said)]]

@@ -10,11 +10,13 @@ from collections import defaultdict
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+import ffmem.report
 from ffmem.analyses.statistics import wilson
+from ffmem.figures import style
 from ffmem.patterns.record import Pattern
 from ffmem.report.build import SECTIONS, build, figure_texts, judge
 from ffmem.report.comparison import compare, write_comparison
@@ -23,6 +25,7 @@ from ffmem.report.opening import FIGURES
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
 from ffmem.report.report_writer import html, render, script_source
+from ffmem.report.verdicts import Outcome
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
 
@@ -243,3 +246,32 @@ def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(toy_stu
         text = render(template, report=report, pictures=defaultdict(str), script="")
         assert "about: a, b, c" in text
         assert "1, 2" in text
+
+
+def test_every_outcome_has_a_look_of_its_own() -> None:
+    style = (Path(ffmem.report.__file__).parent / "templates" / "look.css").read_text()
+    looks = [
+        re.findall(rf"^\.verdict\.{outcome.replace(' ', '-')} {{(.*)}}", style, re.MULTILINE)
+        for outcome in get_args(Outcome)
+    ]
+    assert all(len(look) == 1 for look in looks)
+    assert len({look[0] for look in looks}) == len(looks)
+
+
+def test_a_figure_without_enough_cases_is_words_and_no_empty_frame(toy_study: Study) -> None:
+    report = build(toy_study)
+    page = html(report)
+    for name, figure in report.figures.items():
+        assert (f'data-chart="{name}"' in page) != figure.is_empty, name
+    first = report.sections[0].figures[0]
+    rows = [{"layer": 1, "n": 3, "share": 0.5}, {"layer": 2, "n": 29, "share": 0.5}]
+    for least, empty in ((30, True), (29, False)):
+        bars = style.base(rows, style.enough_cases(least=least)).mark_bar()
+        line = style.base([{"zero": 0}]).mark_rule()
+        spec = (bars.encode(x="layer:O", y="share:Q") + line.encode(y="zero:Q")).to_dict()
+        few = replace(first, spec=spec)
+        assert few.is_empty == empty
+        part = replace(report.sections[0], figures=(few,))
+        page = html(replace(report, sections=(part, *report.sections[1:])))
+        assert ("Not drawn: no point has enough cases" in page) >= empty
+        assert (f'data-chart="{first.name}"' in page) != empty

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,18 +22,21 @@ class FakeBatch:
     lengths: Tensor
     sentences: Tensor
     bos: int
+    content: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Reading:
     """A sentence: its number, tokens, and the coefficients after each: [n + 1, memories].
 
-    Row p of `m` belongs to the prefix of p tokens, so row 0 is what BOS alone gives.
+    Row p of `m` belongs to the prefix of p tokens, so row 0 is what BOS alone gives. `content` says
+    with which tokens a prefix may end, where not all will do.
     """
 
     number: int
     tokens: list[int]
     m: Tensor
+    content: list[bool] | None = None
 
 
 def readings(
@@ -77,7 +80,22 @@ def batched(
         m[row, : n + bos] = sentence.m[1 - bos :].to(dtype)
         tokens[row, bos : n + bos] = torch.tensor(sentence.tokens)
     lengths = torch.tensor([len(s.tokens) for s in sentences])
-    return m, FakeBatch(tokens, lengths, torch.tensor([s.number for s in sentences]), bos)
+    numbers = torch.tensor([s.number for s in sentences])
+    if sentences[0].content is None:
+        return m, FakeBatch(tokens, lengths, numbers, bos)
+    content = torch.zeros(len(sentences), width - bos, dtype=torch.bool)
+    for row, sentence in enumerate(sentences):
+        content[row, : len(sentence.tokens)] = torch.tensor(sentence.content)
+    return m, FakeBatch(tokens, lengths, numbers, bos, content)
+
+
+def with_content(sentences: list[Reading], generator: torch.Generator) -> list[Reading]:
+    """The same with some tokens that are not content; in a few sentences none is."""
+    marks = [torch.rand(len(s.tokens), generator=generator) < 0.6 for s in sentences]
+    return [
+        replace(sentence, content=mark.tolist())
+        for sentence, mark in zip(sentences, marks, strict=True)
+    ]
 
 
 Entry = tuple[float, int, object]  # coefficient, place, group
@@ -127,7 +145,8 @@ def _admissible(
 ) -> Iterator[Entry]:
     n = len(s.tokens)
     for p in range(0 if bos else 1, n + 1):
-        if p >= settings.min_prefix and (p < n or settings.include_final):
+        own = s.content is None or (p > 0 and s.content[p - 1])
+        if own and p >= settings.min_prefix and (p < n or settings.include_final):
             group = tuple(s.tokens if settings.dedupe == "sentence" else s.tokens[:p])
             yield sign * float(s.m[p, memory]), s.number * 65_536 + p, group
 

@@ -22,6 +22,7 @@ from tests.scan.brute_force import (
     brute_force,
     far_readings,
     readings,
+    with_content,
 )
 
 MEMORIES = 5
@@ -58,13 +59,22 @@ def seen(layer: LayerScan, batches: list[list[Reading]], bos: int, padding: int 
     size=st.integers(1, 12),
     shape=st.tuples(st.integers(0, 1), st.integers(0, 2)),
     order=st.sampled_from(["by length", "as they come", "by length, folded often"]),
-    compiled=st.booleans(),
+    how=st.tuples(st.booleans(), st.booleans()),
 )
 def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_gives(
-    chosen: ScanSettings, seed: int, size: int, shape: tuple[int, int], order: str, compiled: bool
+    chosen: ScanSettings,
+    seed: int,
+    size: int,
+    shape: tuple[int, int],
+    order: str,
+    how: tuple[bool, bool],
 ) -> None:
     bos, padding = shape
-    sentences = readings(torch.Generator().manual_seed(seed), 30, MEMORIES)
+    compiled, in_template = how
+    generator = torch.Generator().manual_seed(seed)
+    sentences = readings(generator, 30, MEMORIES)
+    if in_template:
+        sentences = with_content(sentences, generator)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
             patch.setattr(sweep, "compiled_loop", lambda: None)

@@ -15,7 +15,15 @@ from ffmem.scan.hashing import EMPTY
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.passes import torch_pass as sweep
 from ffmem.scan.settings import ScanSettings
-from tests.scan.brute_force import FakeBatch, Reading, assert_same, batched, brute_force, readings
+from tests.scan.brute_force import (
+    FakeBatch,
+    Reading,
+    assert_same,
+    batched,
+    brute_force,
+    readings,
+    with_content,
+)
 from tests.scan.test_layer_scan import scan_settings, split
 
 EXPERTS, SIZE = 4, 3
@@ -77,7 +85,7 @@ def scan(
     pieces=st.integers(1, 12),
     shape=st.tuples(st.integers(0, 1), st.integers(0, 2)),
     routing=st.tuples(st.integers(0, EXPERTS), st.integers(0, 1)),
-    compiled=st.booleans(),
+    how=st.tuples(st.booleans(), st.booleans()),
 )
 def test_experts_keep_what_brute_force_keeps_of_a_table_with_zeros(
     chosen: ScanSettings,
@@ -85,11 +93,14 @@ def test_experts_keep_what_brute_force_keeps_of_a_table_with_zeros(
     pieces: int,
     shape: tuple[int, int],
     routing: tuple[int, int],
-    compiled: bool,
+    how: tuple[bool, bool],
 ) -> None:
     experts, shared = routing
+    compiled, in_template = how
     generator = torch.Generator().manual_seed(seed)
     sentences = route(readings(generator, 20, EXPERTS * SIZE + shared), experts, generator)
+    if in_template:
+        sentences = with_content(sentences, generator)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
             patch.setattr(sweep, "compiled_loop", lambda: None)

@@ -98,23 +98,43 @@ class _Candidates:
     rows: list[_Row]
 
 
+@dataclass(frozen=True)
+class _Admissible:
+    """The positions that may be drawn: sentence i has `sizes[i]` of them, from `starts[i]` on."""
+
+    positions: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+def _admissible(sentences: Sentences) -> _Admissible:
+    """All positions from 1 on; of a conversation those that end with content."""
+    places = np.arange(len(sentences.tokens))
+    positions = places - np.repeat(sentences.starts[:-1], sentences.lengths) + 1
+    if sentences.content is None:
+        return _Admissible(positions, sentences.starts[:-1], sentences.lengths)
+    before = np.concatenate([[0], np.cumsum(sentences.content)])[sentences.starts]
+    return _Admissible(positions[sentences.content], before[:-1], np.diff(before))
+
+
 def _draw_from(sentences: Sentences, seed: int, count: int) -> _Candidates:
     """The sentences of one shard that may stay; nothing is made of the others."""
-    fit = np.flatnonzero(sentences.lengths >= 1)
+    admissible = _admissible(sentences)
+    fit = np.flatnonzero(admissible.sizes)
     ranks = priorities(torch.from_numpy(sentences.numbers[fit]), seed).numpy()
     fit = fit[np.lexsort((sentences.numbers[fit], ranks))[:count]]
     numbers = torch.from_numpy(sentences.numbers[fit])
-    spread = torch.from_numpy(sentences.lengths[fit])
-    positions = 1 + priorities(numbers, seed + 1).long() % spread
+    steps = priorities(numbers, seed + 1).long().numpy() % admissible.sizes[fit]
+    positions = admissible.positions[admissible.starts[fit] + steps]
     rows = [
         _Row(
             int(number),
-            int(position),
+            position,
             sentences.token_ids(row),
             sentences.texts[row],
-            len(sentences.prefix(row, int(position))),
+            len(sentences.prefix(row, position)),
         )
-        for number, position, row in zip(numbers, positions, fit.tolist(), strict=True)
+        for number, position, row in zip(numbers, positions.tolist(), fit.tolist(), strict=True)
     ]
     return _Candidates(numbers.numpy(), priorities(numbers, seed).numpy(), rows)
 

@@ -39,7 +39,7 @@ def inspect(model: str, as_json: bool, **options: Unpack[ModelOptions]) -> None:
 
 
 MEANING = {
-    "memories": "sum of coefficient x value + bias = the layer's output",
+    "memories": "sum of coefficient x value + bias = layer's output",
     "activation": "activation of the keys' scores = coefficients",
     "residual": "r + y = o",
     "head": "the last o through the head = the model's logits",
@@ -65,7 +65,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "architecture": f"{model.architecture} (known by {model.known_by})",
         "layers": len(layers),
         "width": model.hidden_size,
-        "memories a layer": " or ".join(f"{size:,}" for size in sizes),
+        "memories per layer": " or ".join(f"{size:,}" for size in sizes),
         "memories in all": f"{model.memories:,}",
         **experts_of(model),
         "activation": " or ".join(sorted({layer.activation for layer in layers})),

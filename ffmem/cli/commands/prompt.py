@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LISTED = 10  # next tokens in the JSON; a terminal shows half of them
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
 PROMOTED = 8  # tokens of a value, where they fit
+BEFORE_MEMORIES = 52  # characters of the other columns of the table of layers
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,15 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         ffmem prompt demo "It was later discovered" --set L12.691=0
         ffmem prompt tiny:opt "the river runs to the sea" --layers
     """
+    from ffmem.corpus.conversations import question_text
     from ffmem.memories.edits import edited
     from ffmem.memories.memory_sets import expand_edits
-    from ffmem.memories.prompt_explanation import chat_text, explain_prompt
+    from ffmem.memories.prompt_explanation import explain_prompt
     from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
-    text = chat_text(language_model, text) if chat else text
+    if chat:
+        text = question_text(text, language_model.tokenizer, language_model.name)
     strongest = top or A_LAYER
     plain = explain_prompt(language_model, text, position, strongest)
     changed = None
@@ -304,9 +307,10 @@ def steps_table(console: Console, title: str, view: PromptExplanation) -> Table:
         tokens = (step.residual, step.feedforward, step.output)
         cells = [cut_end(visible_token(token), 8) for token in tokens]
         row = [str(step.layer), *cells, MAKERS[step.winner], str(step.active)]
+        heads = [f"{m.address} {m.coefficient:+.2f} " for m in step.strongest]
         lines = [
-            f"{m.address} {m.coefficient:+.2f} {token_words(m.tokens, console.width - 64)}"
-            for m in step.strongest
+            head + token_words(m.tokens, console.width - BEFORE_MEMORIES - len(head))
+            for head, m in zip(heads, step.strongest, strict=True)
         ]
         table.add_row(*map(Text, [*row, lines[0] if lines else ""]))
         for line in lines[1:]:

@@ -63,6 +63,12 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--max-tokens", type=SOME, default=512, show_default=True, help="Longest sentence."
         ),
         click.option("--max-sentences", type=SOME, help="Read only the first N sentences."),
+        click.option(
+            "--chat",
+            is_flag=True,
+            help="Rows hold conversations (a list of messages): read them in the model's chat "
+            "template, whose own tokens are no triggers.",
+        ),
         click.option("--drop-headings", is_flag=True, help="Leave out `= Title =` lines."),
         click.option("--wikitext-detok", is_flag=True, help="Undo WikiText's tokenised form."),
     ):
@@ -117,9 +123,12 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     input, or demo (demo:valid), the embedded text. Files and folders may lie behind a URL (s3://,
     gs://). A scan that was stopped goes on where it was when the same command is run again.
 
+    With --chat each row holds a conversation, in the column messages or conversations.
+
     \b
     Examples:
         ffmem scan demo demo --max-sentences 2000 -o out/scan
+        ffmem scan smollm2 chats.jsonl --chat -o out/chats
         ffmem scan MODEL corpus.txt -o out/scan --devices all
         ffmem scan MODEL s3://bucket/text -o s3://bucket/scan --ray --workers 8
     """
@@ -232,6 +241,7 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
     max_sentences: int | None,
     drop_headings: bool,
     wikitext_detok: bool,
+    chat: bool,
     layers: str | None,
     experts: str | None,
     budget: int | None,
@@ -239,14 +249,23 @@ def plan_of(  # noqa: PLR0913 - one parameter an option
 ) -> ScanPlan:
     """The plan that a command's options describe; without a model its layers count as plain."""
     from ffmem import demo
+    from ffmem.corpus.conversations import MESSAGES, template_digest
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
     from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
     from ffmem.execution.run import ScanPlan
     from ffmem.scan.settings import ScanSettings
 
+    if chat and (splitter or drop_headings or wikitext_detok):
+        raise click.UsageError(
+            "--splitter, --drop-headings and --wikitext-detok are for plain text; leave them out "
+            "with --chat"
+        )
+    if chat and model is not None:
+        template_digest(model.tokenizer, model.name)  # refuses a model without a template
+    column = MESSAGES if chat and column == "text" else column
     return ScanPlan(
-        source=Source(demo.corpus(corpus), column, split, errors, splitter == PARAGRAPH),
+        source=Source(demo.corpus(corpus), column, split, errors, splitter == PARAGRAPH, chat),
         settings=ScanSettings(signed=model is not None and model.gated, **settings),
         sentences=SentenceSettings(splitter or DEFAULT, max_tokens, drop_headings, wikitext_detok),
         layers=None if layers is None else layer_numbers(layers),

@@ -30,6 +30,7 @@ from ffmem.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from ffmem.corpus.sources import Source
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.executor import Cluster
     from ffmem.store.scan_store import ScanStore
@@ -152,8 +153,6 @@ def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInp
 def _plan(
     model: LanguageModel, corpus: str, cluster: Cluster | None, options: dict[str, Any]
 ) -> StudyPlan:
-    from ffmem import demo
-    from ffmem.corpus.sources import Source
     from ffmem.studies.inputs import SIZES
     from ffmem.studies.registry import parse_names
     from ffmem.workflows import StudyPlan
@@ -171,12 +170,21 @@ def _plan(
     return StudyPlan(
         scan=plan_of(model, corpus, seed=seed, **options),
         sizes=SIZES[size],
-        valid=None if valid is None else Source(demo.corpus(valid)),
+        valid=None if valid is None else _valid(valid, options["chat"]),
         only=only,
         seed=seed,
         cluster=cluster,
         twin=twin,
     )
+
+
+def _valid(path: str, chat: bool) -> Source:
+    """The validation text: plain, or conversations like the scanned text."""
+    from ffmem import demo
+    from ffmem.corpus.conversations import MESSAGES
+    from ffmem.corpus.sources import Source
+
+    return Source(demo.corpus(path), MESSAGES if chat else "text", chat=chat)
 
 
 def _again(text: str | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 
 from ffmem.address import Address
+from ffmem.corpus.conversations import question_text
 from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError, shorten
 from ffmem.explorer.context import StudyContext
@@ -19,7 +20,6 @@ from ffmem.memories.prompt_explanation import (
     PromptExplanation,
     Step,
     Winner,
-    chat_text,
     continue_text,
     explain_prompt,
 )
@@ -158,7 +158,8 @@ class PromptAnswer:
 def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswer:
     """Look at a prompt as the model is, and, where there are edits, with them."""
     if question.chat:
-        question = replace(question, text=chat_text(model, question.text), chat=False)
+        text = question_text(question.text, model.tokenizer, model.name)
+        question = replace(question, text=text, chat=False)
     pieces, edits = token_texts(model, question.text), parse_edits(question.edits, lead_of(model))
     plain = explain_prompt(model, question.text, question.position, STRONGEST)
     token = target_token(model, question, plain)
