@@ -15,7 +15,7 @@ from ffmem.analyses.controls import untrained_model
 from ffmem.analyses.last_layer import nearness
 from ffmem.analyses.lenses import lenses_of
 from ffmem.execution.shard_reader import shard_batches
-from ffmem.explorer.queries.live_memory import nearest, silencing_view
+from ffmem.explorer.queries.live_memory import effect_view, nearest
 from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
@@ -241,7 +241,11 @@ def assert_same_study(kind: str, found: LanguageModel, folder: Path) -> None:
         before.plain.explanation.total,
         abs=1e-3,  # type: ignore[union-attr]
     )
-    assert silencing_view(found, other.store, cell, [1, 2]) is not None
+    views = [
+        effect_view(model, study.store, cell, ([1, 2], 3))
+        for model, study in ((expected, one), (found, other))
+    ]
+    assert [view is None for view in views] == [False, False]
 
 
 def same(one: Tensor, other: Tensor, atol: float = NEAR["atol"]) -> None:
