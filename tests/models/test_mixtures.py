@@ -163,6 +163,30 @@ def test_a_sum_that_is_not_that_of_the_experts_is_refused() -> None:
         wrap(inner)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_sixteen_bits_that_route_otherwise_later_are_not_an_error(seed: int) -> None:
+    """The reading rounds otherwise than the model's own loop, and routers near a tie show it."""
+    from transformers import OlmoeConfig, OlmoeForCausalLM
+
+    config = OlmoeConfig(
+        vocab_size=100,
+        hidden_size=64,
+        intermediate_size=32,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        num_experts=32,
+        num_experts_per_tok=4,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+        pad_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(seed)
+    model = OlmoeForCausalLM(config).to(torch.bfloat16).eval()
+    assert wrap(model, name="deep").identity.memories < 0.02
+
+
 def test_values_of_some_memories_are_rows_of_all(look: Look) -> None:
     for kind in ("qwen2_moe", "gpt_oss"):
         layer = look(kind).layers[0]
