@@ -343,6 +343,8 @@ def test_tokens_that_are_control_characters_can_be_drawn(tmp_path: Path) -> None
         suppressed=(),
         triggers=(),  # type: ignore[arg-type]
         sample=(),  # type: ignore[arg-type]
+        probability=0.5,
+        vocabulary=2,
     )
     chart = memory_chart(page)
     for ending in ("svg", "png"):

@@ -348,6 +348,7 @@ def test_stripes_say_their_numbers_and_lead_on_by_keyboard(browser: Any, address
     assert stripes.get_attribute("aria-valuetext") in words
     page.keyboard.press("Enter")
     page.locator("h1", has_text=re.compile(rf"^{re.escape(words.split()[0])}$")).wait_for()
+    page.wait_for_load_state("load")  # keys are heard from then on
     page.keyboard.press("/")
     page.keyboard.type("l2.7")
     page.keyboard.press("Enter")
