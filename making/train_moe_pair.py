@@ -103,10 +103,12 @@ def choose_experts_function(model: Any, blocks: Tensor) -> None:
                 if blocks.is_cuda:
                     torch.cuda.synchronize()
                 times[name] = time.monotonic() - began
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             times.pop(name, None)
             print(f"experts by {name} do not run here: {str(error).splitlines()[0]}", flush=True)
         model.zero_grad(set_to_none=True)
+    if not times:
+        raise SystemExit("no way to run the experts works here; see the reasons above")
     best = min(times, key=lambda name: times[name])
     model.set_experts_implementation(best)
     print(f"experts by {best}: {times}", flush=True)

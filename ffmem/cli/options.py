@@ -75,6 +75,23 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --endpoint and --key-from, where a language model is asked, to a command."""
+    for option in (
+        click.option(
+            "--key-from",
+            default="OPENAI_API_KEY",
+            show_default=True,
+            help="Environment variable that holds the endpoint's key; never stored.",
+        ),
+        click.option(
+            "--endpoint", help="URL of any OpenAI-compatible server, e.g. http://localhost:8000/v1."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --devices, --ray and what workers on Ray get to a command."""
     for option in (

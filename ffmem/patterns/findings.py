@@ -72,19 +72,19 @@ class PatternFinder:
     def by_rule(self, key: Address) -> KeyFinding:
         """The patterns that the rules find among a key's strongest triggers."""
         annotator, _ = self._tools
-        shown = self._shown(key)
+        shown = self._first_prefixes(key)
         found = annotator.rules(key, shown) if len(shown) >= MIN_TRIGGERS else []
         return self._finding(key, NAME, shown, found)
 
     def by_other(self, key: Address, patterns: Sequence[Pattern], name: str) -> KeyFinding:
         """Patterns that somebody else gave for a key, scored with the same yardstick."""
         annotator, _ = self._tools
-        shown, others = self._shown(key), reference_prefixes(self.store, self.seed)
+        shown, others = self._first_prefixes(key), reference_prefixes(self.store, self.seed)
         return self._finding(
             key, name, shown, rules_from_examples(annotator, patterns, shown, others)
         )
 
-    def _shown(self, key: Address) -> list[Prefix]:
+    def _first_prefixes(self, key: Address) -> list[Prefix]:
         return [prefix for prefix, _ in trigger_prefixes(self.store, key)][:TRIGGERS_SHOWN]
 
     def _finding(

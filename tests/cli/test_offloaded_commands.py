@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def offloaded(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+def weight_places(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """`--device all` as on a machine with too little room; gives where weights were put."""
     places = device_map(load("tiny:llama"), SPLIT)
     through, found = loading.through_transformers, list[set[str]]()
@@ -82,7 +82,7 @@ def assert_near(one: Any, other: Any) -> None:
 def test_a_command_says_the_same_of_an_offloaded_model(
     words: list[str],
     folder: Path,
-    offloaded: list[set[str]],
+    weight_places: list[set[str]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     names = {"MODEL": str(folder / "model"), "CORPUS": str(folder / "corpus.txt")}
@@ -90,7 +90,7 @@ def test_a_command_says_the_same_of_an_offloaded_model(
     for device in ("cpu", "all"):
         assert cli.run([*(names.get(word, word) for word in words), "--device", device]) == 0
         said.append(json.loads(capsys.readouterr().out))
-    assert offloaded == [{"cpu"}, {"cpu", "meta"}]
+    assert weight_places == [{"cpu"}, {"cpu", "meta"}]
     assert_near(*said)
 
 
@@ -104,22 +104,22 @@ def test_a_command_says_the_same_of_an_offloaded_model(
     ids=lambda value: value[0] if value else "",
 )
 def test_a_command_leaves_results_of_an_offloaded_model(
-    words: list[str], results: list[str] | None, folder: Path, offloaded: list[set[str]]
+    words: list[str], results: list[str] | None, folder: Path, weight_places: list[set[str]]
 ) -> None:
     scan = StudyFolder(folder / "scan")
     given = [str(scan.root) if word == "SCAN" else word for word in words]
     assert cli.run([*given, "--device", "all"]) == 0
-    assert offloaded == [{"cpu", "meta"}]
+    assert weight_places == [{"cpu", "meta"}]
     for name in results or ["values", "weights", "composition", "causal", "last-layer"]:
         assert scan.result(name).exists()
 
 
 def test_annotators_are_scored_with_the_states_of_an_offloaded_model(
-    folder: Path, offloaded: list[set[str]]
+    folder: Path, weight_places: list[set[str]]
 ) -> None:
     scan, how = str(folder / "scan"), ["--embedding", "states", "--device", "all"]
     assert cli.run(["annotate", "sheets", scan, str(folder / "sheets"), "--keys", "1"]) == 0
     assert cli.run(["annotate", "rules", scan, *how]) == 0
     assert cli.run(["annotate", "score", scan, *how]) == 0
-    assert offloaded == [{"cpu", "meta"}] * 2
+    assert weight_places == [{"cpu", "meta"}] * 2
     assert StudyFolder(folder / "scan").result("annotators").exists()

@@ -16,7 +16,7 @@ from tests.explorer.conftest import HOSTILE
 
 
 @pytest.fixture
-def labelled(explored: StudyContext, tmp_path: Path) -> Iterator[TestClient]:
+def client(explored: StudyContext, tmp_path: Path) -> Iterator[TestClient]:
     """The study with a database of its own, which is not there yet."""
     context = replace(explored, database=str(tmp_path / "labels.sqlite"))
     with TestClient(create_app(context), base_url="http://127.0.0.1:8600") as client:
@@ -24,57 +24,57 @@ def labelled(explored: StudyContext, tmp_path: Path) -> Iterator[TestClient]:
     context.annotations.close()
 
 
-def test_a_label_and_a_note_are_kept_and_shown_as_text(labelled: TestClient) -> None:
-    cell = labelled.get("/api/memories/L2.7").json()["address"]
+def test_a_label_and_a_note_are_kept_and_shown_as_text(client: TestClient) -> None:
+    cell = client.get("/api/memories/L2.7").json()["address"]
     path = f"/api/memories/{cell}/label"
     nothing = {"label": "", "note": "", "lists": [], "known_lists": []}
-    assert labelled.get(path).json() == nothing
+    assert client.get(path).json() == nothing
     given = {"label": HOSTILE, "note": f"two\nlines of {HOSTILE}"}
-    assert labelled.put(path, json=given).json() == nothing | given
-    page = labelled.get("/lists").text
+    assert client.put(path, json=given).json() == nothing | given
+    page = client.get("/lists").text
     assert "<script>alert" not in page
     assert "&lt;script&gt;" in page
-    table = labelled.get("/labels.csv").text
+    table = client.get("/labels.csv").text
     assert cell in table
-    labelled.put(path, json={"label": "=1+1"})
-    assert "'=1+1" in labelled.get("/labels.csv").text  # no spreadsheet runs it
-    assert labelled.put(path, json={"label": "a\nb"}).status_code == 422
-    assert labelled.put(path, json={"label": "x" * 201}).status_code == 422
-    assert labelled.put("/api/memories/L9.1/label", json={}).status_code == 404
+    client.put(path, json={"label": "=1+1"})
+    assert "'=1+1" in client.get("/labels.csv").text  # no spreadsheet runs it
+    assert client.put(path, json={"label": "a\nb"}).status_code == 422
+    assert client.put(path, json={"label": "x" * 201}).status_code == 422
+    assert client.put("/api/memories/L9.1/label", json={}).status_code == 404
 
 
 def test_a_list_is_the_set_of_the_command_line(
-    labelled: TestClient, explored: StudyContext, tmp_path: Path
+    client: TestClient, explored: StudyContext, tmp_path: Path
 ) -> None:
     cells = [str(cell) for cell in explored.store.cells.addresses([3, 70, 71])]
     text = "# mine\n" + "\n".join(cells[:2]) + f"\n{cells[2]}  # the last\n"
-    added = labelled.post("/api/lists/my places", json={"text": text})
+    added = client.post("/api/lists/my places", json={"text": text})
     assert added.json() == {"changed": 3}
-    found = labelled.get("/api/lists/my places").json()
+    found = client.get("/api/lists/my places").json()
     assert [one["address"] for one in found["memories"]] == cells
     assert found["memories"][0]["promotes"]
     file = tmp_path / "set.txt"
-    file.write_text(labelled.get("/lists/my places/memories.txt").text)
+    file.write_text(client.get("/lists/my places/memories.txt").text)
     assert [str(one) for one in read_set(file)] == cells
-    assert cells[0] in labelled.get("/lists/my places").text
-    assert cells[0] in labelled.get("/lists/my places/memories.csv").text
-    assert labelled.delete(f"/api/lists/my places/{cells[0]}").json() == {"changed": 1}
-    assert labelled.delete(f"/api/lists/my places/{cells[0]}").json() == {"changed": 0}
-    starred = labelled.put(f"/api/lists/starred/{cells[0]}")
+    assert cells[0] in client.get("/lists/my places").text
+    assert cells[0] in client.get("/lists/my places/memories.csv").text
+    assert client.delete(f"/api/lists/my places/{cells[0]}").json() == {"changed": 1}
+    assert client.delete(f"/api/lists/my places/{cells[0]}").json() == {"changed": 0}
+    starred = client.put(f"/api/lists/starred/{cells[0]}")
     assert starred.json() == {"changed": 1}
-    label = labelled.get(f"/api/memories/{cells[0]}/label").json()
+    label = client.get(f"/api/memories/{cells[0]}/label").json()
     assert (label["lists"], label["known_lists"]) == (["starred"], ["starred", "my places"])
-    assert labelled.get("/lists/nothing").status_code == 404
-    assert labelled.get("/lists/nothing/memories.txt").status_code == 404
+    assert client.get("/lists/nothing").status_code == 404
+    assert client.get("/lists/nothing/memories.txt").status_code == 404
 
 
 def test_a_gated_memory_named_whole_is_both_of_its_cells_and_whole_again(
-    labelled: TestClient, explored: StudyContext
+    client: TestClient, explored: StudyContext
 ) -> None:
-    labelled.post("/api/lists/whole", json={"text": "L2.7"})
-    found = [one["address"] for one in labelled.get("/api/lists/whole").json()["memories"]]
+    client.post("/api/lists/whole", json={"text": "L2.7"})
+    found = [one["address"] for one in client.get("/api/lists/whole").json()["memories"]]
     assert len(found) == len(explored.store.cells.signs)
-    lines = labelled.get("/lists/whole/memories.txt").text.splitlines()
+    lines = client.get("/lists/whole/memories.txt").text.splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["L2.7"]
 
 
@@ -86,19 +86,19 @@ def test_a_gated_memory_named_whole_is_both_of_its_cells_and_whole_again(
         ("L99.1", "no layer 99"),
     ],
 )
-def test_a_wrong_set_is_refused_whole(labelled: TestClient, text: str, says: str) -> None:
-    answer = labelled.post("/api/lists/wrong", json={"text": text})
+def test_a_wrong_set_is_refused_whole(client: TestClient, text: str, says: str) -> None:
+    answer = client.post("/api/lists/wrong", json={"text": text})
     assert answer.status_code == 404
     assert says in answer.json()["detail"]
-    assert labelled.get("/api/lists").json()["lists"] == []
+    assert client.get("/api/lists").json()["lists"] == []
 
 
-def test_a_memory_can_be_downloaded(labelled: TestClient, explored: StudyContext) -> None:
+def test_a_memory_can_be_downloaded(client: TestClient, explored: StudyContext) -> None:
     cell = explored.store.cells.address(3)
-    table = labelled.get(f"/memory/{cell}/triggers.csv")
+    table = client.get(f"/memory/{cell}/triggers.csv")
     assert table.headers["content-type"].startswith("text/csv")
     assert len(table.text.splitlines()) >= 1 + len(explored.store.triggers(cell))
-    picture = labelled.get(f"/memory/{cell}/picture.svg")
+    picture = client.get(f"/memory/{cell}/picture.svg")
     assert picture.headers["content-type"] == "image/svg+xml"
     assert picture.text.startswith("<svg")
     assert f"Memory {cell}" in picture.text

@@ -56,7 +56,7 @@ def sentences() -> list[tuple[str, tuple[str, str]]]:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
+def concept_store(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
     """Cells of four concepts; the triggers of each hold three words of its concept only."""
     folder = StudyFolder(tmp_path_factory.mktemp("planted") / "scan")
     texts, draw = sentences(), random.Random(7)
@@ -131,8 +131,8 @@ def average_precision(found: Matches, relevant: Collection[int]) -> float:
     return total / len(relevant)
 
 
-def test_meaning_finds_a_planted_concept_that_words_miss(planted: ScanStore) -> None:
-    index, related = MemoryIndex.open(planted), open_related_words(planted)
+def test_meaning_finds_a_concept_store_concept_that_words_miss(concept_store: ScanStore) -> None:
+    index, related = MemoryIndex.open(concept_store), open_related_words(concept_store)
     by_meaning, by_words = [], []
     for place, words in enumerate(CONCEPTS.values()):
         relevant = range(place * CELLS, (place + 1) * CELLS)
@@ -145,51 +145,51 @@ def test_meaning_finds_a_planted_concept_that_words_miss(planted: ScanStore) -> 
     assert np.mean(by_meaning) > np.mean(by_words) + 0.3
 
 
-def test_the_words_themselves_weigh_most_and_small_words_nothing(planted: ScanStore) -> None:
-    weights, asked = open_related_words(planted).weights("the Harbour")
+def test_the_words_themselves_weigh_most_and_small_words_nothing(concept_store: ScanStore) -> None:
+    weights, asked = open_related_words(concept_store).weights("the Harbour")
     assert (weights["harbour"], asked) == (1.0, 1)
     assert "the" not in weights
     assert max(weight for word, weight in weights.items() if word != "harbour") < 1
     assert set(weights) <= set(CONCEPTS["sea"])
-    assert open_related_words(planted).weights("the") == ({"the": 1.0}, 1)
-    assert open_related_words(planted).weights("zebra") == ({"zebra": 1.0}, 1)
+    assert open_related_words(concept_store).weights("the") == ({"the": 1.0}, 1)
+    assert open_related_words(concept_store).weights("zebra") == ({"zebra": 1.0}, 1)
 
 
-def test_vectors_are_kept_and_damaged_ones_made_again(planted: ScanStore) -> None:
-    first = open_related_words(planted)
-    again = read_vectors(planted)
+def test_vectors_are_kept_and_damaged_ones_made_again(concept_store: ScanStore) -> None:
+    first = open_related_words(concept_store)
+    again = read_vectors(concept_store)
     assert again is not None
     assert again.words == first.words
-    assert np.allclose(again.vectors, count_vectors(planted).vectors, atol=1e-4)
-    path = planted.folder.related_words
+    assert np.allclose(again.vectors, count_vectors(concept_store).vectors, atol=1e-4)
+    path = concept_store.folder.related_words
     path.write_bytes(path.read_bytes()[:100])
-    assert read_vectors(planted) is None
-    assert open_related_words(planted).words == first.words
+    assert read_vectors(concept_store) is None
+    assert open_related_words(concept_store).words == first.words
 
 
-def test_the_matching_trigger_is_the_one_with_most_of_the_words(planted: ScanStore) -> None:
-    index = MemoryIndex.open(planted)
+def test_the_matching_trigger_is_the_one_with_most_of_the_words(concept_store: ScanStore) -> None:
+    index = MemoryIndex.open(concept_store)
     found = index.with_words("harbour sailor")
     assert found.total
     for row, rank in zip(
         found.rows, index.best_triggers(found.rows, {"harbour": 1, "sailor": 1}), strict=True
     ):
-        triggers = planted.triggers(planted.cells.address(int(row)))
+        triggers = concept_store.triggers(concept_store.cells.address(int(row)))
         texts = [one.before + one.last for one in triggers]
         both = [n for n, text in enumerate(texts) if {"harbour", "sailor"} <= set(text.split())]
         assert rank == both[0]
 
 
-def test_the_command_finds_what_the_explorer_finds(planted: ScanStore) -> None:
+def test_the_command_finds_what_the_explorer_finds(concept_store: ScanStore) -> None:
     from fastapi.testclient import TestClient
 
     from ffmem.explorer.app import create_app
     from ffmem.explorer.context import open_context
 
-    explored = open_context(planted.folder.root)
+    explored = open_context(concept_store.folder.root)
     with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as client:
         for option, by in (("--words", "words"), ("--meaning", "meaning")):
-            command = ["search", str(planted.folder.root), option, "harbour", "--json"]
+            command = ["search", str(concept_store.folder.root), option, "harbour", "--json"]
             printed = CliRunner().invoke(ffmem, command)
             assert printed.exit_code == 0, printed.output
             mine = json.loads(printed.stdout)
@@ -200,7 +200,7 @@ def test_the_command_finds_what_the_explorer_finds(planted: ScanStore) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_searched_too(
-    planted: ScanStore, monkeypatch: pytest.MonkeyPatch
+    concept_store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ffmem.errors import StoreError
     from ffmem.patterns import related_words
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_searched_too(
     def refuse(path: Path, write: object) -> None:
         raise StoreError("no room")
 
-    planted.folder.related_words.unlink(missing_ok=True)
+    concept_store.folder.related_words.unlink(missing_ok=True)
     monkeypatch.setattr(related_words, "write_whole", refuse)
-    assert open_related_words(planted).words
-    assert not planted.folder.related_words.exists()
+    assert open_related_words(concept_store).words
+    assert not concept_store.folder.related_words.exists()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.options import LOCATION, Whole, names_damage
+from ffmem.cli.options import LOCATION, Whole, endpoint_options, names_damage
 from ffmem.errors import FfmemError
 
 if TYPE_CHECKING:
@@ -46,15 +46,7 @@ LONGEST_REPLY = 1000  # tokens
     help="A language model that explains memories on their pages: its name at the endpoint, or "
     "without an endpoint a model on this machine.",
 )
-@click.option(
-    "--endpoint", help="URL of any OpenAI-compatible server, e.g. http://localhost:8000/v1."
-)
-@click.option(
-    "--key-from",
-    default="OPENAI_API_KEY",
-    show_default=True,
-    help="Environment variable that holds the endpoint's key; never stored.",
-)
+@endpoint_options
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @names_damage
 def explore(  # noqa: PLR0913 - one parameter an option

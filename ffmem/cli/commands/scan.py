@@ -67,7 +67,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--chat",
             is_flag=True,
             help="Rows hold conversations (a list of messages): read them in the model's chat "
-            "template, whose own tokens are no triggers.",
+            "template, whose own tokens are not triggers.",
         ),
         click.option("--drop-headings", is_flag=True, help="Leave out `= Title =` lines."),
         click.option("--wikitext-detok", is_flag=True, help="Undo WikiText's tokenised form."),

@@ -133,7 +133,7 @@ class CpuPass:
             experts = rows.routing.experts[rows.census]
         each = (starts, counts, rows.factors, experts)
         if self._walk is not None and m.dtype == torch.float32:
-            self._count_compiled(m, sign, each, histogram)
+            self._count_with_numba(m, sign, each, histogram)
             return
         row = torch.arange(len(counts), device=self.device).repeat_interleave(counts)
         first = counts.cumsum(0) - counts
@@ -150,7 +150,7 @@ class CpuPass:
             factor = torch.where(piece > 0, rows.factors[row[some], None], 0)
             flat.index_add_(0, slot.flatten(), factor.flatten())
 
-    def _count_compiled(
+    def _count_with_numba(
         self, m: Tensor, sign: int, each: tuple[Tensor, ...], histogram: Tensor
     ) -> None:
         """The same by the compiled loop, some memories for each thread."""

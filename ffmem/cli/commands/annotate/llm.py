@@ -17,6 +17,7 @@ from ffmem.cli.options import (
     SOME,
     ModelOptions,
     database_option,
+    endpoint_options,
     model_options,
     open_database,
 )
@@ -55,15 +56,7 @@ class PriceType(click.ParamType[Any]):
     help="The model that annotates: its name at the endpoint, or without an endpoint a model on "
     "this machine, named as for `ffmem scan`.",
 )
-@click.option(
-    "--endpoint", help="URL of any OpenAI-compatible server, e.g. http://localhost:8000/v1."
-)
-@click.option(
-    "--key-from",
-    default="OPENAI_API_KEY",
-    show_default=True,
-    help="Environment variable that holds the endpoint's key; never stored.",
-)
+@endpoint_options
 @click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
 @click.option(
     "--controls",
