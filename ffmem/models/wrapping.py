@@ -18,9 +18,9 @@ from ffmem.models.discovery import (
     fit_mixture,
     read_mixtures,
 )
+from ffmem.models.experts import experts_function, experts_in, known_experts
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel, evaluation_mode
-from ffmem.models.moe.experts import experts_function, experts_in, known_experts
 from ffmem.models.trace import Trace, probe_tokens, trace
 from ffmem.models.unembedding import head_of, token_count
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ffmem.corpus.places import POSITIONS
 from ffmem.errors import ScanError
 from ffmem.scan.hashing import census_factors, mix_bits, prefix_hashes, small_sentences
+from ffmem.scan.sample import place_priorities
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.sample import place_priorities
 
 
 class Batch(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from ffmem.models.moe.experts import RoutedCoefficients
+from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan.batch_rows import Routing, Rows
 
 _Prefixes = tuple[Tensor, Tensor, Tensor | None]  # lines, their places, and their groups

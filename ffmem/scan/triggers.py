@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.hashing import EMPTY
-from ffmem.scan.state.candidates import Table, row_order
 
 
 @dataclass(frozen=True)

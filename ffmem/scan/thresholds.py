@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.sample import Sample
+from ffmem.scan.triggers import Triggers
 
 
 @dataclass(frozen=True)

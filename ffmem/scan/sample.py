@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ffmem.corpus.places import POSITIONS
+from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, priorities
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.candidates import Table, row_order
 
 
 @dataclass(frozen=True)
