@@ -14,7 +14,7 @@ from ffmem.scan.batch_rows import Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
-from ffmem.scan.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
 from ffmem.scan.triton_kernels import add_bins, find_places, pass_over
 
 BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
