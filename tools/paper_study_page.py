@@ -42,13 +42,15 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def restore_results(part: Numbers) -> dict[str, Any]:
+    """Results by name of analysis, as they were made."""
+    return {name: restore(ANALYSES[name].result, found) for name, found in part.items()}
+
+
 def judge(numbers: Numbers) -> list[Verdict]:
     """The verdict on every claim, from a study's numbers and those of its twin."""
-    mine, twin = (
-        {name: restore(ANALYSES[name].result, found) for name, found in numbers[part].items()}
-        for part in ("results", "untrained twin")
-    )
-    return judge_claims(CLAIMS, mine, twin)
+    parts = (restore_results(numbers[part]) for part in ("results", "untrained twin"))
+    return judge_claims(CLAIMS, *parts)
 
 
 def claims(numbers: Numbers) -> str:
@@ -82,14 +84,20 @@ def percent(one: Numbers | float, places: int = 1) -> str:
     return f"{100 * value:.{places}f}"
 
 
+def both_signs(rows: list[Numbers]) -> list[Numbers]:
+    """One row per layer: of all its cells."""
+    return [row for row in rows if row["cells"] in ("", "both")]
+
+
 def layers(numbers: Numbers) -> str:
     """Figures 3 to 5, 7 and 8 by layer, with those of the untrained twin."""
     mine, twin = numbers["results"], numbers["untrained twin"]
-    depth = len(mine["removal"]["layers"])
+    agree, other_agree = (both_signs(part["values"]["agreement"]) for part in (mine, twin))
+    ranks = both_signs(mine["values"]["ranks"])
 
     def row(at: int) -> list[str]:
         removed = mine["removal"]["layers"][at]
-        agreement, other = (part["values"]["agreement"][at] for part in (mine, twin))
+        agreement, other = agree[at], other_agree[at]
         activity, still = (part["composition"]["activity"][at] for part in (mine, twin))
         zero, less = (part["composition"]["zero_agreement"][at] for part in (mine, twin))
         return [
@@ -98,7 +106,7 @@ def layers(numbers: Numbers) -> str:
             f"{percent(agreement['filled'])} of {agreement['filled']['n']:,}",
             percent(agreement["shuffled"], 2),
             percent(other["filled"], 2),
-            f"{mine['values']['ranks'][at]['quantiles'][2]:,.0f}",
+            f"{ranks[at]['quantiles'][2]:,.0f}",
             *(f"{100 * one['mean_active'] / one['memories']:.1f}" for one in (activity, still)),
             *(percent(one["all"]) for one in (zero, less)),
             percent(zero["active"]),
@@ -119,7 +127,7 @@ def layers(numbers: Numbers) -> str:
         "untrained",
         "among active memories",
     )
-    return table(heads, map(row, range(depth)))
+    return table(heads, map(row, range(len(agree))))
 
 
 def refinement(numbers: Numbers) -> str:

@@ -8,6 +8,7 @@ what no claim looks at. Without it the page is made from the numbers in docs.
 
 from __future__ import annotations
 
+import itertools
 import json
 import lzma
 import math
@@ -19,14 +20,26 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.analyses.statistics import Interval
-from ffmem.report.verdicts import Verdict, interval_text, tally
-from tools.paper_study_page import REFERENCE, Numbers, Tables, fill, judge, read_numbers, table
+from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.verdicts import Verdict, interval_text, judge_claims, tally
+from tools.paper_study_page import (
+    REFERENCE,
+    Numbers,
+    Tables,
+    fill,
+    judge,
+    read_numbers,
+    restore_results,
+    table,
+)
 from tools.study_numbers import write_numbers
 
 NAME = "spread"
 PAGE = REFERENCE / f"{NAME}.md"
 LISTS = ("cases", "rows", "mass")  # which no claim looks at
 DRAWN = {"drawn": {}}
+CORPORA = {"wiki": "Wikipedia", "code": "Python source"}
+OF_THE_SCAN = ("patterns", "removal", "values", "causal")  # the others read validation text
 Group = tuple[str, int, str]  # corpus, sentences, dedupe
 Rows = dict[Group, list[list[Verdict]]]  # the verdicts of a group's seeds
 
@@ -69,7 +82,7 @@ def judge_all(numbers: Numbers) -> Rows:
 
 def largest(rows: Rows, corpus: str) -> list[list[Verdict]]:
     """The studies of a corpus with most text, one a seed."""
-    return max((group, found) for group, found in rows.items() if is_plain(group, corpus))[1]
+    return rows[max(group for group in rows if is_plain(group, corpus))]
 
 
 def is_plain(group: Group, corpus: str) -> bool:
@@ -121,7 +134,7 @@ def ratio_text(verdicts: Sequence[Verdict]) -> str:
 
 def seeds(rows: Rows) -> str:
     """Every claim: its number and verdict for each seed, on both corpora."""
-    sides = [largest(rows, corpus) for corpus in ("wiki", "code")]
+    sides = [largest(rows, corpus) for corpus in CORPORA]
 
     def row(place: int) -> list[str]:
         wiki, code = ([study[place] for study in side] for side in sides)
@@ -138,7 +151,7 @@ def seeds(rows: Rows) -> str:
 
 
 def sizes(rows: Rows) -> str:
-    """Every claim of the models of Wikipedia: mean number and verdict by amount of text."""
+    """Claims on the scan, for models of Wikipedia: mean number and verdict by amount of text."""
     groups = sorted((group for group in rows if group[0] == "wiki"), key=lambda one: one[::-1])
 
     def row(place: int) -> list[str]:
@@ -148,8 +161,10 @@ def sizes(rows: Rows) -> str:
             *(f"{mean_text(cell)}, {outcome_text(cell)}" for cell in cells),
         ]
 
+    first = rows[groups[0]][0]
+    places = [place for place, one in enumerate(first) if one.analysis in OF_THE_SCAN]
     heads = [f"{group[1]:,}" + (", dedupe" if group[2] != "none" else "") for group in groups]
-    return table(("claim", *heads), map(row, range(len(rows[groups[0]][0]))))
+    return table(("claim", *heads), map(row, places))
 
 
 def tallies(rows: Rows) -> str:
@@ -159,7 +174,7 @@ def tallies(rows: Rows) -> str:
         counts = [tally(study) for study in rows[group]]
         words = ("holds", "also without training", "does not hold", "undecided")
         return [
-            {"wiki": "Wikipedia", "code": "Python source"}[group[0]],
+            CORPORA[group[0]],
             f"{group[1]:,}",
             group[2],
             *(", ".join(str(one.outcomes[word]) for one in counts) for word in words),
@@ -179,36 +194,65 @@ def tallies(rows: Rows) -> str:
 
 def stability(rows: Rows) -> str:
     """Which verdicts are the same everywhere, and what makes the others flip."""
-    kinds = {
-        "The same verdict in every study": [],
-        "Differs between seeds, on one corpus and as much text": [],
-        "Differs between the two corpora": [],
-        "Differs with the amount of text": [],
-        "Differs with `--dedupe prefix`": [],
-    }  # type: dict[str, list[str]]
-    for place, verdict in enumerate(largest(rows, "wiki")[0]):
-        kinds[why_it_flips(rows, place, list(kinds))].append(
-            f"- {verdict.says} ({outcome_text(study[place] for study in largest(rows, 'wiki'))})"
-        )
+    sides = [largest(rows, corpus) for corpus in CORPORA]
+    claims: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for place, verdict in enumerate(sides[0][0]):
+        words = [outcome_text(study[place] for study in side) for side in sides]
+        text = words[0] if words[0] == words[1] else f"{words[0]}; Python source: {words[1]}"
+        claims[why_it_flips(rows, place)].append(f"- {verdict.says} {text}")
     return "\n\n".join(
-        f"**{kind}** ({len(says)} of {len(largest(rows, 'wiki')[0])})\n\n" + "\n".join(says)
-        for kind, says in kinds.items()
+        f"{kind}, {len(says)} of {len(CLAIMS)}:\n\n" + "\n".join(says)
+        for kind, says in claims.items()
         if says
     )
 
 
-def why_it_flips(rows: Rows, place: int, kinds: Sequence[str]) -> str:
-    """The first reason, of those that come first in the list of kinds."""
+KINDS = (
+    "The same verdict in every study",
+    "Not the same for all seeds on one corpus and as much text",
+    "Not the same on the two corpora",
+    "Not the same for every amount of text",
+    "Not the same with `--dedupe prefix`",
+)
+
+
+def why_it_flips(rows: Rows, place: int) -> str:
+    """The first kind that a claim is of."""
     words = {group: {study[place].word for study in found} for group, found in rows.items()}
     plain = [words[group] for group in words if is_plain(group, "wiki")]
-    wiki, code = ({study[place].word for study in largest(rows, name)} for name in ("wiki", "code"))
+    wiki, code = ({study[place].word for study in largest(rows, name)} for name in CORPORA)
     checks = (
         len(set.union(*words.values())) == 1,
         len(wiki) > 1 or len(code) > 1,
         wiki != code,
         len(set.union(*plain)) > 1,
     )
-    return kinds[checks.index(True) if True in checks else len(checks)]
+    return KINDS[checks.index(True) if True in checks else len(checks)]
+
+
+def twins(numbers: Numbers) -> str:
+    """Every untrained twin judged against each other one: what *holds* there is wrong."""
+    names = {corpus: max(group_of(name) for name in numbers["studies"]
+                         if is_plain(group_of(name), corpus)) for corpus in CORPORA}  # fmt: skip
+
+    def row(corpus: str) -> list[str]:
+        parts = [
+            restore_results(study["untrained twin"])
+            for name, study in sorted(numbers["studies"].items())
+            if group_of(name) == names[corpus]
+        ]
+        pairs = [judge_claims(CLAIMS, *pair) for pair in itertools.permutations(parts, 2)]
+        wrong = [one.says for pair in pairs for one in pair if one.word == "holds"]
+        return [
+            CORPORA[corpus],
+            str(len(pairs)),
+            f"{len(pairs) * len(CLAIMS):,}",
+            str(len(wrong)),
+            "; ".join(sorted(set(wrong))) or "–",
+        ]
+
+    heads = ("corpus", "pairs of untrained models", "verdicts", "hold", "which")
+    return table(heads, map(row, CORPORA))
 
 
 def models(numbers: Numbers) -> str:
@@ -218,7 +262,7 @@ def models(numbers: Numbers) -> str:
         one, (corpus, _, seed) = numbers["models"][name], name.partition("-")
         last = one["curve"][-1]
         return [
-            {"wiki": "Wikipedia", "code": "Python source"}[corpus],
+            CORPORA[corpus],
             seed,
             f"{last['tokens'] / 1e6:.1f} M",
             f"{last['training loss']:.3f}",
@@ -227,7 +271,8 @@ def models(numbers: Numbers) -> str:
         ]
 
     heads = ("corpus", "seed", "tokens read", "training loss", "held-out loss", "perplexity")
-    return table(heads, map(row, sorted(numbers["models"], reverse=True)))
+    order = sorted(numbers["models"], key=lambda name: (name.startswith("code"), name))
+    return table(heads, map(row, order))
 
 
 def page(text: str, numbers: Numbers) -> str:
@@ -235,6 +280,7 @@ def page(text: str, numbers: Numbers) -> str:
     rows = judge_all(numbers)
     tables: Tables = {
         "models": models,
+        "twins": twins,
         "tallies": lambda _: tallies(rows),
         "stability": lambda _: stability(rows),
         "seeds": lambda _: seeds(rows),
