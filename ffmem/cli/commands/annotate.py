@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.commands.annotate.cases import case_answers_of, cases, parse_case_files, print_cases
-from ffmem.cli.commands.annotate.llm import llm
-from ffmem.cli.commands.annotate.score import score
+from ffmem.cli.commands.annotate_cases import case_answers_of, cases, parse_case_files, print_cases
+from ffmem.cli.commands.annotate_llm import llm
+from ffmem.cli.commands.annotate_score import score
 from ffmem.cli.options import (
     ANY,
     LOCATION,
