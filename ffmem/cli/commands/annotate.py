@@ -1,4 +1,4 @@
-"""`ffmem annotate`: sheets for people, their answers back, how far they agree and what they are worth."""
+"""`ffmem annotate`: sheets for people, their answers back, how far they agree and predict."""
 
 from __future__ import annotations
 

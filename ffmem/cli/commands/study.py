@@ -308,8 +308,7 @@ def report(folder: Path) -> None:
 
     store = ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
     from ffmem.cli.output import print_verdicts, terminal
-    from ffmem.report.build import build
-    from ffmem.report.report_writer import write_report
+    from ffmem.report.build import build, write_report
     from ffmem.studies.study import Study
 
     study = Study(store)
