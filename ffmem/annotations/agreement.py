@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ffmem.analyses.statistics import Interval, wilson
-from ffmem.annotations.cases import CaseAnswer, CaseLine, Judgement, judgements_by_case
-from ffmem.annotations.sheets import SheetAnswer
+from ffmem.annotations.sheets import (
+    CaseAnswer,
+    CaseLine,
+    Judgement,
+    SheetAnswer,
+    judgements_by_case,
+)
 
 
 @dataclass(frozen=True)

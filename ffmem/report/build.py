@@ -252,8 +252,8 @@ def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Secti
 
 def figure_texts(section: SectionText) -> list[FigureText]:
     """The texts of a chapter's figures, in order."""
-    modules = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
-    return [text for module in modules for text in module.TEXTS]
+    drawn = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
+    return [text for figures in drawn for text in figures.texts]
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from ffmem.analyses.inputs.prefix_sample import draw_sample
-from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
+from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.lenses import (
     LEARNED,
     MEASURED,

@@ -7,15 +7,16 @@ import torch
 from rich.console import Console
 
 import ffmem
-from ffmem.analyses.inputs.paper_values import (
+from ffmem.analyses.predictive_values import (
     LAYERS,
     MEMORIES,
     TABLE_2,
     WORDS,
+    Predictive,
+    ValueGroup,
     is_papers_model,
     paper_values,
 )
-from ffmem.analyses.predictive_values import Predictive, ValueGroup
 from ffmem.analyses.statistics import Interval
 from ffmem.cli.output import print_paper_values
 from ffmem.models.fairseq.conversion import convert

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from ffmem.annotations.agreement import agreement
 from ffmem.annotations.answer_rules import check
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.llm.annotator import ask_about_sheet
+from ffmem.annotations.llm_annotator import ask_about_sheet
 from ffmem.annotations.markdown import parse_sheet, sheet_text
 from ffmem.annotations.scoring import patterns_by_annotator
 from ffmem.annotations.sheets import Sheet, draw_sheets

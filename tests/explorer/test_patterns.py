@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
-from ffmem.annotations.llm.annotator import Explainer, chosen_list, share_right
+from ffmem.annotations.llm_annotator import Explainer, chosen_list, share_right
 from ffmem.errors import FfmemError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context

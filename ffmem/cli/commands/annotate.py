@@ -25,9 +25,9 @@ from ffmem.errors import StoreError
 if TYPE_CHECKING:
     from ffmem.analyses.statistics import Interval
     from ffmem.annotations.agreement import Agreement, CaseAgreement
-    from ffmem.annotations.cases import CaseAnswer, CaseSheet, Judgement
     from ffmem.annotations.database import Annotations
-    from ffmem.patterns.held_out import HeldOutScore
+    from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
+    from ffmem.patterns.analysis import HeldOutScore
 
 
 @click.group()
@@ -241,8 +241,8 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     Example:
         ffmem annotate cases out/scan out/cases
     """
-    from ffmem.annotations.cases import RULES, draw_case_sheets
     from ffmem.annotations.markdown import case_sheet_text
+    from ffmem.annotations.sheets import RULES, draw_case_sheets
     from ffmem.cli.output import save_text
     from ffmem.errors import StoreError
     from ffmem.studies.study import open_study

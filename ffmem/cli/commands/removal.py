@@ -90,7 +90,7 @@ def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
     from ffmem.analyses.removal import AS_PUBLISHED
     from ffmem.analyses.removal import removal as measure
     from ffmem.cli.output import beside_note, save_figure, save_result
-    from ffmem.figures.removal import removal_chart
+    from ffmem.figures.patterns import removal_chart
     from ffmem.store.folder import StudyFolder
     from ffmem.store.result_files import place_for
     from ffmem.studies.registry import result_key

@@ -142,7 +142,7 @@ def show(  # noqa: PLR0913 - one parameter an option
 
 def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
     """What the weights say of a key without any text: near tokens, and the link to a later key."""
-    from ffmem.memories.key_tokens import key_tokens, wake_up_link
+    from ffmem.memories.folded_weights import key_tokens, wake_up_link
     from ffmem.studies.inputs import scanned_model
 
     model = scanned_model(store)
@@ -168,7 +168,7 @@ def key_line(fact: Any) -> str:
 
 def draw(page: MemoryPage, picture: Path, count: int) -> None:
     """Save one cell as a picture."""
-    from ffmem.figures.memory import memory_chart
+    from ffmem.figures.patterns import memory_chart
     from ffmem.figures.saving import save_picture
 
     save_picture(memory_chart(page, count), picture)
