@@ -18,7 +18,7 @@ from ffmem.patterns.analysis import (
     reference_prefixes,
     rule_annotator,
 )
-from ffmem.patterns.clusters import Embedding
+from ffmem.patterns.embeddings import Embedding
 from ffmem.patterns.prefixes import PseudoKeys
 from ffmem.patterns.record import Pattern, Summary, summarise_patterns
 from ffmem.patterns.rule_annotator import rules_from_examples

@@ -33,8 +33,7 @@ from ffmem.report.examples import (
     value_rows,
 )
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.people import judged_results
-from ffmem.report.verdicts import Verdict, interval_text, judge_claims, tally
+from ffmem.report.verdicts import Verdict, interval_text, judge_claims, judged_results, tally
 from ffmem.store.digests import write_and_note
 from ffmem.store.memory_page import cut
 from ffmem.store.result_files import to_plain

@@ -38,7 +38,7 @@ from ffmem.analyses.inputs.layer_readings import (
 from ffmem.analyses.statistics import bootstrap, wilson
 from ffmem.patterns.analysis import ControlRate
 from ffmem.patterns.record import KeyPatterns, Kind, Pattern, summarise_patterns
-from ffmem.report.people import JudgedCases, JudgedPatterns, PersonsCases, PersonsPatterns
+from ffmem.report.verdicts import JudgedCases, JudgedPatterns, PersonsCases, PersonsPatterns
 from ffmem.studies.study import Study
 
 LAYERS = 16
