@@ -132,9 +132,9 @@ def _values_figures() -> Figures:
 
 
 def _lenses_figures() -> Figures:
-    from ffmem.figures.lenses import TEXTS, charts
+    from ffmem.figures.values import LENSES_TEXTS, lenses_charts
 
-    return Figures(TEXTS, charts)
+    return Figures(LENSES_TEXTS, lenses_charts)
 
 
 def _weights_figures() -> Figures:

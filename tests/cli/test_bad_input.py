@@ -16,7 +16,7 @@ import torch
 import ffmem
 from ffmem.corpus.sources import STREAM, Source, digest, documents
 from ffmem.errors import FfmemError
-from ffmem.figures.patterns import memory_chart
+from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.comparison import write_comparison

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ffmem.address import Address
-from ffmem.figures.patterns import memory_chart
+from ffmem.figures.memory import memory_chart
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import (
     MemoryPage,

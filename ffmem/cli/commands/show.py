@@ -168,7 +168,7 @@ def key_line(fact: Any) -> str:
 
 def draw(page: MemoryPage, picture: Path, count: int) -> None:
     """Save one cell as a picture."""
-    from ffmem.figures.patterns import memory_chart
+    from ffmem.figures.memory import memory_chart
     from ffmem.figures.saving import save_picture
 
     save_picture(memory_chart(page, count), picture)

@@ -77,7 +77,7 @@ async def memory_table(explored: TheStudy, address: AddressText) -> PlainTextRes
 @router.get("/memory/{address}/picture.svg", include_in_schema=False)
 def memory_picture(explored: TheStudy, address: AddressText) -> Response:
     """The memory drawn as in the paper's first figure: what fires the key, what it promotes."""
-    from ffmem.figures.patterns import memory_chart  # here: charts are slow to import
+    from ffmem.figures.memory import memory_chart  # here: charts are slow to import
     from ffmem.figures.saving import picture
 
     cell = cell_of(explored, address)
