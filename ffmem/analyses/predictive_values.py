@@ -22,7 +22,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
 UPPER = 6 / 16  # the paper's layers 11 to 16, as a share of the depth
-LAYERS, MEMORIES, WORDS = 16, 4096, 267_744
+PAPER_LAYERS, PAPER_MEMORIES, PAPER_WORDS = 16, 4096, 267_744
 TABLE_2 = (  # layer and number as printed, the value's top word
     (15, 222, "each"),
     (16, 752, "played"),
@@ -31,11 +31,8 @@ TABLE_2 = (  # layer and number as printed, the value's top word
     (16, 2070, "line"),
     (12, 3186, "jail"),
 )
-PAPER_UPPER, PAPER_AGREEING, PAPER_SUREST = (
-    97,
-    46,
-    100,
-)  # of the surest values: in layers 11 to 16; with a trigger
+# Of the paper's surest values: in layers 11 to 16; with an agreeing trigger; all.
+PAPER_UPPER, PAPER_AGREEING, PAPER_SUREST = 97, 46, 100
 ORIGINS = ((0, 0), (0, -1), (1, 0), (1, -1))  # what printed numbers may count from, as we count
 
 
@@ -164,8 +161,8 @@ def is_papers_model(model: LanguageModel) -> bool:
     """Whether a model has the shape of the paper's: its layers, memories and words."""
     sizes = [layer.memories for layer in model.layers]
     return (
-        sizes == [MEMORIES] * LAYERS
-        and model.vocab_size == WORDS
+        sizes == [PAPER_MEMORIES] * PAPER_LAYERS
+        and model.vocab_size == PAPER_WORDS
         and model.head.classes is not None
     )
 

@@ -30,8 +30,8 @@ from ffmem.store.scan_store import ScanStore
 # Prefixes, and for each the words (by number) to leave out -> [prefix, width].
 Embedding = Callable[[Sequence[Prefix], Sequence[frozenset[int]]], Tensor]
 DressedKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of one control key
-SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
-LEVEL = 0.03  # share of random keys that may have a cluster of any size
+CLUSTER_SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
+CLUSTER_LEVEL = 0.03  # share of random keys that may have a cluster of any size
 SAME = 0.999  # cosine of prefixes that say the same
 NO_WORDS: frozenset[int] = frozenset()
 BATCH = 64  # sentences read at once
@@ -77,7 +77,7 @@ class ClusterFinder:
         pool: Sequence[Prefix],
         keys: Mapping[str, Sequence[DressedKey]],
     ) -> ClusterFinder:
-        """Set the nearness so that of control keys of no kind more than LEVEL have a cluster.
+        """Set the nearness so that of no kind of control keys more than CLUSTER_LEVEL cluster.
 
         The level is shared equally by the sizes of clusters; the kind of keys that lies nearest
         together decides.
@@ -85,12 +85,12 @@ class ClusterFinder:
         raw = embedding(pool, [NO_WORDS] * len(pool))
         scale = raw.std(dim=0).clamp(min=1e-6)
         loose = cls(embedding, raw.mean(dim=0), scale, {}, background)
-        nearness = dict.fromkeys(SIZES, -1.0)
+        nearness = dict.fromkeys(CLUSTER_SIZES, -1.0)
         for dressed in keys.values():
             cosines = [loose.cosines(*key) for key in dressed]
-            for size in SIZES:
+            for size in CLUSTER_SIZES:
                 tightest = torch.tensor([_tightest(near, size) for near in cosines])
-                bar = float(tightest.quantile(1 - LEVEL / len(SIZES)))
+                bar = float(tightest.quantile(1 - CLUSTER_LEVEL / len(CLUSTER_SIZES)))
                 nearness[size] = max(nearness[size], bar)
         return cls(embedding, raw.mean(dim=0), scale, nearness, background)
 
@@ -127,7 +127,7 @@ class ClusterFinder:
         self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]
     ) -> list[Cluster]:
         """The semantic patterns among some prefixes, the largest first; they share no prefix."""
-        if len(prefixes) < min(SIZES):
+        if len(prefixes) < min(CLUSTER_SIZES):
             return []
         near, vectors = self.cosines(prefixes, removed), self.vectors(prefixes, removed)
         taken: list[Cluster] = []

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.inputs import StudyInputs
 
-KEYS = {"cuda": 100, "cpu": 10}  # a layer: the paper's, and what takes a minute with the demo model
+REMOVAL_KEYS = {
+    "cuda": 100,
+    "cpu": 10,
+}  # a layer: the paper's, and what takes a minute with the demo model
 
 
 @click.command()
@@ -92,7 +95,7 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     print_summary(study.summary)
     print_controls(study.controls, getattr(study, "semantic_keys", None))
     print_held_out(study.held_out)
-    save(folder, name, study, made)
+    save_patterns(folder, name, study, made)
 
 
 def by_rule(
@@ -112,7 +115,7 @@ def by_rule(
     return ANALYSES["patterns"].run(subject), result_key("patterns", subject)
 
 
-def save(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
+def save_patterns(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
     """Leave the numbers and the figure in the scan's folder."""
     from ffmem.cli.output import save_result
     from ffmem.figures.patterns import patterns_chart
@@ -225,15 +228,15 @@ def removal(  # noqa: PLR0913 - one parameter an option
     refuse_damage(store)
     with while_loading(model or store.manifest.key.model["name"]):
         language_model = scanned_model(store, name=model, **options)
-    keys = keys or KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
+    keys = keys or REMOVAL_KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
     click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")
     subject = StudyInputs(language_model, store, sizes, seed=seed)
     variant = Variant(interior, clipped=not unclipped)
-    click.echo(f"-> {measure(subject, variant, folder)}")
+    click.echo(f"-> {measure_removal(subject, variant, folder)}")
 
 
-def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
+def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str:
     """Measure, print and leave numbers and figure behind; what was written, in words."""
     from ffmem.analyses.removal import AS_PUBLISHED
     from ffmem.analyses.removal import removal as measure
@@ -248,7 +251,7 @@ def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
     if variant == AS_PUBLISHED:
         place = place_for(folder, "removal", made)
         result, _ = make_result(subject, "removal", place)
-        print_table(result)
+        print_removal(result)
         figure = save_figure(place, "removal", removal_chart(result))
         return f"{StudyFolder(place).result('removal')}, {figure}{beside_note(place, folder)}"
     sizes = subject.sizes
@@ -260,13 +263,13 @@ def measure(subject: StudyInputs, variant: Variant, folder: Path) -> str:
         subject.seed,
         variant,
     )
-    print_table(result)
+    print_removal(result)
     chosen = {"interior": variant.interior, "unclipped": not variant.clipped}
     name = "-".join(["removal", *(word for word, on in chosen.items() if on)])
     return save_result(folder, name, result, made | chosen, removal_chart(result))
 
 
-def print_table(result: Removal) -> None:
+def print_removal(result: Removal) -> None:
     """One line per layer: mean change in percent, interval over keys, sizes."""
     click.echo("change of the coefficient in % when a token is removed (95 % over keys)")
     click.echo("layer   first token          last token           random token        triggers")
