@@ -9,16 +9,9 @@ from dataclasses import dataclass
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetAnswer, sheet_prefixes, to_answers
 from ffmem.errors import StoreError
-from ffmem.patterns.analysis import (
-    ControlRate,
-    HeldOutScore,
-    Trial,
-    held_out_scores,
-    key_trial,
-    reference_prefixes,
-    rule_annotator,
-)
+from ffmem.patterns.analysis import ControlRate, key_trial, reference_prefixes, rule_annotator
 from ffmem.patterns.embeddings import Embedding
+from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
 from ffmem.patterns.prefixes import PseudoKeys
 from ffmem.patterns.record import Pattern, Summary, summarise_patterns
 from ffmem.patterns.rule_annotator import rules_from_examples

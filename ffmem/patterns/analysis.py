@@ -1,23 +1,20 @@
-"""The whole pattern analysis of a scan without people: keys, controls, held-out score.
-
-Held-out score: does a pattern separate unseen triggers of its key from other prefixes?
-"""
+"""The whole pattern analysis of a scan without people: keys, controls, held-out score."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.claim_effects import Effects, ending_effects
-from ffmem.analyses.statistics import Interval, bootstrap, wilson
+from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
 from ffmem.patterns.embeddings import ClusterFinder, DressedKey, Embedding
+from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
 from ffmem.patterns.prefixes import (
     CONTROLS,
     Prefix,
@@ -40,114 +37,11 @@ from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
-Against = Literal["random", "weak"]
 COUNTED = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from
 CALIBRATION = 150  # pseudo-keys of each kind that set the nearness of meanings
 REFERENCE = 200  # random prefixes that show where a ticked pattern ends
 PURPOSE = "patterns"  # sheets for people draw the same keys
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A key's rules, its triggers that the annotator never saw, and prefixes to tell them from.
-
-    `random` prefixes come from anywhere in the corpus; `weak` ones fire the key more weakly than
-    its triggers, but more strongly than most of its random sample: near misses.
-    """
-
-    rules: Sequence[Rule]
-    held: Sequence[Prefix]
-    random: Sequence[Prefix]
-    weak: Sequence[Prefix]
-
-
-@dataclass(frozen=True)
-class HeldOutScore:
-    """How well patterns of one class predict; each number counts patterns or keys alike.
-
-    `on` says whose patterns they are: real keys' or control keys'. Precision and recall pool all
-    predictions (equally many triggers and others per key); `auc` is the mean over patterns, 0.5 is
-    chance, with its interval. The class "any" takes all patterns of a key as one.
-    """
-
-    on: str
-    kind: str
-    against: Against
-    patterns: int
-    precision: float
-    recall: float
-    auc: Interval
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    hits: int
-    misses: int
-    false: int
-    auc: float
-
-
-def held_out_scores(
-    annotator: RuleAnnotator, trials: Iterable[Trial], on: str, seed: int = 0
-) -> list[HeldOutScore]:
-    """Score the patterns of some keys by class and by what they are told from."""
-    outcomes: dict[tuple[str, Against], list[_Outcome]] = {}
-    for trial in trials:
-        positive = annotator.scores(trial.rules, trial.held)
-        told_from: list[tuple[Against, Sequence[Prefix]]] = [
-            ("random", trial.random),
-            ("weak", trial.weak),
-        ]
-        for against, others in told_from:
-            count = min(len(trial.held), len(others))
-            if not trial.rules or not count:
-                continue
-            negative = annotator.scores(trial.rules, others[:count])
-            for rule, yes, no in zip(trial.rules, positive, negative, strict=True):
-                key = (rule.pattern.kind, against)
-                outcomes.setdefault(key, []).append(_outcome(yes[:count], no))
-            any_yes = [_coverage(scores) for scores in zip(*positive, strict=True)][:count]
-            any_no = [_coverage(scores) for scores in zip(*negative, strict=True)]
-            outcomes.setdefault(("any", against), []).append(_outcome(any_yes, any_no))
-    generator = torch.Generator().manual_seed(seed)
-    return [
-        _sum_outcomes(on, *key, found=outcomes[key], generator=generator)
-        for key in sorted(outcomes)
-    ]
-
-
-def _coverage(scores: Sequence[float]) -> float:
-    """At least 0 where some pattern covers the prefix, and more the more do."""
-    return sum(score >= 0 for score in scores) - 1.0
-
-
-def _outcome(yes: Sequence[float], no: Sequence[float]) -> _Outcome:
-    hits, false = sum(score >= 0 for score in yes), sum(score >= 0 for score in no)
-    return _Outcome(hits, len(yes) - hits, false, auc(yes, no))
-
-
-def auc(yes: Sequence[float], no: Sequence[float]) -> float:
-    """The chance that one of `yes` scores above one of `no`, ties counting half."""
-    difference = torch.tensor(yes)[:, None] - torch.tensor(no)[None]
-    return float(((difference > 0) + 0.5 * (difference == 0)).mean())
-
-
-def _sum_outcomes(
-    on: str, kind: str, against: Against, found: list[_Outcome], generator: torch.Generator
-) -> HeldOutScore:
-    hits, misses, false = (
-        sum(getattr(outcome, name) for outcome in found) for name in ("hits", "misses", "false")
-    )
-    return HeldOutScore(
-        on=on,
-        kind=kind,
-        against=against,
-        patterns=len(found),
-        precision=hits / (hits + false) if hits + false else float("nan"),
-        recall=hits / (hits + misses),
-        auc=bootstrap(torch.tensor([outcome.auc for outcome in found]), generator),
-    )
 
 
 @dataclass(frozen=True)

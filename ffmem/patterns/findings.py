@@ -10,14 +10,9 @@ from functools import cached_property
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
-from ffmem.patterns.analysis import (
-    HeldOutScore,
-    held_out_scores,
-    key_trial,
-    reference_prefixes,
-    rule_annotator,
-)
+from ffmem.patterns.analysis import key_trial, reference_prefixes, rule_annotator
 from ffmem.patterns.embeddings import WordContexts
+from ffmem.patterns.held_out import HeldOutScore, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys, trigger_prefixes
 from ffmem.patterns.record import MIN_TRIGGERS, Pattern
 from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator, rules_from_examples

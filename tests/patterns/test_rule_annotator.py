@@ -7,8 +7,8 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.analyses.inputs.english import stem
-from ffmem.patterns.analysis import Trial, auc, held_out_scores
 from ffmem.patterns.embeddings import ClusterFinder
+from ffmem.patterns.held_out import Trial, auc, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.patterns.analysis import Trial, held_out_scores
 from ffmem.patterns.embeddings import ClusterFinder
+from ffmem.patterns.held_out import Trial, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern
 from ffmem.patterns.rule_annotator import RuleAnnotator, rules_from_examples

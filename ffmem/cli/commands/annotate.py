@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ffmem.annotations.agreement import Agreement, CaseAgreement
     from ffmem.annotations.database import Annotations
     from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
-    from ffmem.patterns.analysis import HeldOutScore
+    from ffmem.patterns.held_out import HeldOutScore
 
 
 @click.group()
