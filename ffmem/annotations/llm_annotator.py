@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ffmem.annotations.answer_rules import check, normalise
-from ffmem.annotations.llm_endpoint import CachedChat, Usage
+from ffmem.annotations.chat import CachedChat, Chat, Message, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
-from ffmem.models.generation import Chat, Message
 from ffmem.patterns.record import MIN_TRIGGERS, Kind
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back

@@ -12,6 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from ffmem.annotations.chat import (
+    CachedChat,
+    Endpoint,
+    LocalChat,
+    Pace,
+    Reply,
+    Usage,
+    adapt_settings,
+)
 from ffmem.annotations.llm_annotator import (
     Price,
     answers_by_llm,
@@ -20,10 +29,8 @@ from ffmem.annotations.llm_annotator import (
     parse_reply,
     question,
 )
-from ffmem.annotations.llm_endpoint import CachedChat, Endpoint, Pace, Usage, adapt_settings
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import AnnotatorError
-from ffmem.models.generation import LocalChat, Reply
 from tests.annotations.served import FEW, MIXED, TWO, reply, save_scripted, served
 from tests.annotations.test_sheets import SHEET
 from tests.waiting import LONGEST

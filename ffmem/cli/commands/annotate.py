@@ -155,7 +155,7 @@ def rules(
     Example:
         ffmem annotate rules out/scan
     """
-    from ffmem.annotations.scoring import answers_by_rule
+    from ffmem.annotations.agreement import answers_by_rule
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
@@ -337,7 +337,7 @@ def score(
     Example:
         ffmem annotate score out/scan
     """
-    from ffmem.annotations.scoring import score_annotators
+    from ffmem.annotations.agreement import score_annotators
     from ffmem.cli.output import save_numbers
     from ffmem.errors import StoreError
     from ffmem.store.scan_store import ScanStore

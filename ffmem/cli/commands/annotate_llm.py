@@ -23,8 +23,8 @@ from ffmem.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from ffmem.annotations.chat import CachedChat, Usage
     from ffmem.annotations.llm_annotator import LlmAnswer, Price
-    from ffmem.annotations.llm_endpoint import CachedChat, Usage
 
 
 class PriceType(click.ParamType[Any]):
@@ -104,8 +104,8 @@ def llm(  # noqa: PLR0913 - one parameter an option
         ffmem annotate llm out/scan --llm smollm2 --keys 1
         ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
     """
+    from ffmem.annotations.chat import open_chat
     from ffmem.annotations.llm_annotator import answers_by_llm, expected_usage
-    from ffmem.annotations.llm_endpoint import open_chat
     from ffmem.annotations.sheets import draw_sheets
     from ffmem.store.scan_store import ScanStore
 

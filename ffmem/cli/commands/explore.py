@@ -95,8 +95,8 @@ def explore(  # noqa: PLR0913 - one parameter an option
 
 def load_explainer(name: str | None, endpoint: str | None, key_from: str) -> Explainer | None:
     """The language model that explains memories; its replies are kept, so none is asked twice."""
+    from ffmem.annotations.chat import open_chat
     from ffmem.annotations.llm_annotator import Explainer
-    from ffmem.annotations.llm_endpoint import open_chat
 
     if name is None:
         if endpoint is not None:

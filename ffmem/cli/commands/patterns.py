@@ -32,7 +32,7 @@ from ffmem.cli.options import (
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
     from ffmem.analyses.statistics import Interval
-    from ffmem.annotations.scoring import AnnotatorPatterns
+    from ffmem.annotations.agreement import AnnotatorPatterns
     from ffmem.patterns.analysis import ControlRate, PatternResults
     from ffmem.patterns.record import Summary
     from ffmem.store.scan_store import ScanStore
@@ -74,7 +74,7 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     Example:
         ffmem patterns out/scan --keys 3
     """
-    from ffmem.annotations.scoring import patterns_by_annotator
+    from ffmem.annotations.agreement import patterns_by_annotator
     from ffmem.store.range_checks import refuse_damage
     from ffmem.store.scan_store import ScanStore
 

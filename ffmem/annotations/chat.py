@@ -1,5 +1,6 @@
-"""Any server that speaks OpenAI's chat protocol, asked patiently and not too fast.
+"""A language model that answers questions: one on this machine, or behind a server.
 
+Any server that speaks OpenAI's chat protocol will do; it is asked patiently and not too fast.
 Replies are kept on disk, so that the same question is never paid for twice.
 """
 
@@ -9,19 +10,90 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
-from ffmem.errors import AnnotatorError, shorten
+import torch
+
+from ffmem.errors import AnnotatorError, ModelError, shorten
 from ffmem.locations import cache_folder
-from ffmem.models.generation import Chat, LocalChat, Message, Reply
+from ffmem.models.device_placement import device_of
+from ffmem.models.language_model import continuation
+from ffmem.models.loading import checkpoint
 from ffmem.store.folder import write_whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 RETRIES = 8  # with growing pauses, about 40 s together, or as long as the server asks for
 PATIENCE = 600  # seconds for one reply: a large model on a small machine is slow
+
+
+class Message(TypedDict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model wrote, and the tokens it read and wrote."""
+
+    text: str
+    read: int
+    written: int
+
+
+Chat = Callable[[Sequence[Message]], Reply]
+
+
+class LocalChat:
+    """A causal language model on this machine that answers without chance, at most so much."""
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, most: int
+    ) -> None:
+        self.model, self.tokenizer, self.most = model, tokenizer, most
+
+    @classmethod
+    def load(cls, name: str, most: int, **options: Any) -> LocalChat:
+        """Load any causal model, named as for `ffmem.load`."""
+        model, tokenizer, _ = checkpoint(name, **options)
+        if tokenizer is None:
+            raise ModelError(
+                f"{name} comes without a tokenizer, so it cannot be asked; "
+                "put the tokenizer's files into its folder"
+            )
+        return cls(model, tokenizer, most)
+
+    @torch.no_grad()
+    def __call__(self, messages: Sequence[Message]) -> Reply:
+        """Read the conversation and write the next turn."""
+        ids = self._ids(messages)
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if limit is not None and len(ids) + self.most > limit:
+            raise ModelError(
+                f"the question has {len(ids):,} tokens and the model has room for {limit:,}, "
+                f"{self.most:,} of them for its answer; take a model that reads more"
+            )
+        tokens = torch.tensor([ids], device=device_of(self.model.get_input_embeddings()))
+        written = continuation(self.model, tokens, self.most, self.tokenizer.eos_token_id or 0)
+        text = self.tokenizer.decode(written, skip_special_tokens=True)
+        return Reply(text, len(ids), len(written))
+
+    def _ids(self, messages: Sequence[Message]) -> list[int]:
+        """By the model's own template; a model without one reads the turns as plain text."""
+        if self.tokenizer.chat_template is not None:
+            found = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, return_dict=True
+            )
+            return list(found["input_ids"])
+        text = "\n\n".join(message["content"] for message in messages) + "\n\n"
+        return list(self.tokenizer.encode(text))
 
 
 class Pace:
