@@ -14,7 +14,7 @@ from ffmem.scan.batch_rows import Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
 from ffmem.scan.routed_rows import LineTable
-from ffmem.scan.settings import BINS, LOWEST, ScanSettings
+from ffmem.scan.settings import BINS, LOWEST, ROOM, ROOM_OF_EXPERTS, ScanSettings
 from ffmem.scan.thresholds import Thresholds
 from ffmem.scan.triton_kernels import (
     add_bins,
@@ -30,8 +30,6 @@ WARPS = 1  # so that no thread waits for other warps at the end of a row
 ROWS = 4  # rows of a program
 FINDERS, SLOTS = 512, 128  # programs that look positions up, and candidates each takes at once
 FINDER_WARPS = 4
-ROOM = 4  # times the candidates that are worth a fold: the buffer's size
-ROOM_OF_EXPERTS = 1  # the same in a mixture, which has many times the memories
 SENTENCES = 128  # of a program that reads the lines of an expert
 
 

@@ -35,6 +35,14 @@ pytestmark = pytest.mark.gpu
 DEVICE = "cpu" if INTERPRETED else "cuda"
 MEMORIES = 7
 
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run one after the other under the interpreter; fewer of them take more turns."""
+    if INTERPRETED:
+        monkeypatch.setattr("ffmem.scan.triton_pass.FINDERS", 2)
+
+
 CHOICES = [
     ScanSettings(top=4, sample=3),
     ScanSettings(top=4, sample=3, signed=True),
@@ -163,7 +171,7 @@ def routed_readings(count: int, shared: int, chosen: int = 2) -> list[Reading]:
 def test_experts_are_read_as_brute_force_reads_a_table_with_zeros(
     chosen: ScanSettings, shared: int
 ) -> None:
-    sentences = routed_readings(50, shared)
+    sentences = routed_readings(30, shared)
     by_kernel = mixture_state(sentences, chosen, shared)
     plain = mixture_state(sentences, chosen, shared, use_kernel=False)
     assert_same(by_kernel, brute_force(sentences, chosen, 1))
