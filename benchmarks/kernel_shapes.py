@@ -20,7 +20,7 @@ from ffmem.corpus.batches import Batch
 from ffmem.scan import triton_pass as kernel_pass
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
 from ffmem.scan.triton_pass import TritonPass
 
 MEMORIES = 4096

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from ffmem.address import Address
 from ffmem.errors import AddressError, ModelError, is_text
-from ffmem.models.checks import Identity
 from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import WeightFiles, content_digest
@@ -22,6 +21,8 @@ from ffmem.models.unembedding import Head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ffmem.models.wrapping import Identity
 
 
 @dataclass(frozen=True)

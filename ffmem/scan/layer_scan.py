@@ -13,22 +13,21 @@ from torch import Tensor
 
 from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
-from ffmem.scan.batch_rows import Batch, Rows
-from ffmem.scan.candidates import Candidates, tables
-from ffmem.scan.launch_queue import LaunchQueue
-from ffmem.scan.routed_rows import (
+from ffmem.scan.batch_rows import (
+    Batch,
     LineTable,
+    Rows,
     content_lines,
     line_table,
     routed_rows,
     table_of_columns,
 )
-from ffmem.scan.sample import Sample
+from ffmem.scan.candidates import Candidates, tables
+from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.tallies import UNIT, Tallies
-from ffmem.scan.thresholds import Thresholds
-from ffmem.scan.triggers import Triggers
+from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
     from ffmem.scan.triton_pass import Redo, TritonPass

@@ -12,10 +12,9 @@ from torch import Tensor
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import NO_PRIORITY
-from ffmem.scan.sample import place_priorities
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.thresholds import Thresholds
 from ffmem.scan.torch_pass import CpuPass, LayerPass
+from ffmem.scan.triggers import Thresholds, place_priorities
 
 CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once

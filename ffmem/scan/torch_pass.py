@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.settings import BINS, LOWEST
-from ffmem.scan.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28

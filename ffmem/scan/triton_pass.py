@@ -10,12 +10,11 @@ import triton
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.batch_rows import Rows
+from ffmem.scan.batch_rows import LineTable, Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.routed_rows import LineTable
 from ffmem.scan.settings import BINS, LOWEST, ROOM, ROOM_OF_EXPERTS, ScanSettings
-from ffmem.scan.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
 from ffmem.scan.triton_kernels import (
     add_bins,
     add_bins_of_lines,

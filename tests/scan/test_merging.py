@@ -13,10 +13,9 @@ from torch import Tensor
 
 from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, mix_bits, prefix_hashes, priorities
-from ffmem.scan.sample import Sample
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.tallies import UNIT, Tallies
-from ffmem.scan.triggers import Triggers
+from ffmem.scan.triggers import Sample, Triggers
 
 CELLS, K, POPULATION = 4, 6, 40
 
