@@ -227,7 +227,10 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     if experts.has_bias:
         scores = scores + getattr(experts, f"{name}_bias")[expert]
     m = experts._apply_gate(scores) if experts.has_gate else experts.act_fn(scores)
-    c = (m * weight).to(m.dtype)
+    if experts.has_gate and not torch.is_grad_enabled():
+        c = m.mul_(weight)  # a product of gate and keys, which nobody else has
+    else:
+        c = (m * weight).to(m.dtype)
     for listener in listeners:
         listener(RoutedCoefficients(c, weight[:, 0], scores, expert, order // k))
     y = _linear(experts, "down_proj", c, counts)
