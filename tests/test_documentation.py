@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from ffmem.cli.main import ffmem
-from tools import cli_page, notebook, paper_study_page, python_page, spread_page
+from tools import (
+    cli_page,
+    moe_study_page,
+    notebook,
+    paper_study_page,
+    python_page,
+    spread_page,
+)
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -142,7 +149,9 @@ def test_the_tables_of_a_study_are_what_its_numbers_say(page: paper_study_page.P
     assert text == again, "run `python -m tools.paper_study_page`"
     tally = re.search(r"\*\*(\d+) of (\d+) claims of the paper hold, (\d+) also", text)
     assert tally, "the table has no headline"
-    said = f"Of the paper's {tally[2]} claims {tally[1]} hold, {tally[3]} hold also without training"
+    said = (
+        f"Of the paper's {tally[2]} claims {tally[1]} hold, {tally[3]} hold also without training"
+    )
     assert said in text, "the words of the page say another number than its table"
 
 
@@ -150,6 +159,12 @@ def test_the_tables_of_the_spread_are_what_its_numbers_say() -> None:
     text = spread_page.PAGE.read_text(encoding="utf-8")
     again = spread_page.page(text, paper_study_page.read_numbers(spread_page.NAME))
     assert text == again, "run `python -m tools.spread_page`"
+
+
+def test_the_tables_of_experts_against_dense_memories_are_what_their_numbers_say() -> None:
+    text = moe_study_page.PAGE.read_text(encoding="utf-8")
+    again = moe_study_page.page(text, moe_study_page.read_numbers())
+    assert text == again, "run `python -m tools.moe_study_page`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
-    from ffmem.patterns.clusters import Embedding
+    from ffmem.patterns.embeddings import Embedding
     from ffmem.patterns.surface_patterns import Background
     from ffmem.store.scan_store import ScanStore
 
@@ -205,7 +205,7 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
         except (FfmemError, click.ClickException, BrokenPipeError):
             raise
         except Exception as error:
-            from ffmem.studies.remedies import first_damage  # slow, and rarely needed
+            from ffmem.studies.study import first_damage  # slow, and rarely needed
 
             found = first_damage(folder)
             if found is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
-from ffmem.cli.terminal import print_hanging, terminal, token_words, visible_token
+from ffmem.cli.output import print_hanging, terminal, token_words, visible_token
 from ffmem.errors import FfmemError, ModelError
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         ffmem prompt tiny:opt "the river runs to the sea" --layers
     """
     from ffmem.corpus.conversations import question_text
-    from ffmem.memories.edits import edited
-    from ffmem.memories.memory_sets import expand_edits
+    from ffmem.memories.edits import edited, expand_edits
     from ffmem.memories.prompt_explanation import explain_prompt
     from ffmem.store.scan_store import ScanStore
 
