@@ -34,7 +34,8 @@ def study(tmp_path: Path) -> Path:
 def test_numbers_have_no_text_and_no_folder(study: Path, tmp_path: Path) -> None:
     write_numbers(study_numbers(study), tmp_path / "out" / "numbers.json.xz")
     text = lzma.decompress((tmp_path / "out" / "numbers.json.xz").read_bytes()).decode()
-    assert SECRET not in text and "/home" not in text
+    assert SECRET not in text
+    assert "/home" not in text
     found = json.loads(text)
     assert found["results"]["suppression"] == {"examples": [], "lost": {"estimate": 0.25}}
     assert found["untrained twin"]["last-layer"]["cases"] == [{"prefix": "", "gold": "a"}]
