@@ -44,6 +44,18 @@ def print_hanging(console: Console, head: str | Text, body: str | Text, style: s
         console.print((line if number == 0 else Text(" " * indent)) + part, soft_wrap=True)
 
 
+def print_parts(console: Console, head: str, parts: Sequence[str]) -> None:
+    """Print `head`, then as many whole parts on each line as fit, one below the other."""
+    indent, room = " " * len(head), console.width - len(head)
+    line = ""
+    for part in parts:
+        if line and len(line) + 2 + len(part) > room:
+            print_hanging(console, head, line)
+            head, line = indent, ""
+        line = f"{line}  {part}" if line else part
+    print_hanging(console, head, line)
+
+
 def visible_token(token: str) -> str:
     """A token with its spaces and control characters visible."""
     return repr(token)[1:-1].replace(" ", "·") or "∅"

@@ -98,6 +98,10 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
     try:
         hits = found(client, by="pattern", q="RIVER")["hits"]
         assert [(hit["address"], hit["score"]) for hit in hits] == [(f"L2.7{sign}", 3 / 25)]
+        cards = client.get("/api/overview").json()["cards"]
+        more = next(card["more"] for card in cards if card["title"].startswith("Clear patterns"))
+        hits = client.get(f"/api/search?{more}").json()["hits"]
+        assert [hit["address"] for hit in hits] == [f"L2.7{sign}"]
         page = client.get("/memory/L2.7").text
         assert "ends with ‘&lt;river&gt;’" in page
         assert 'data-ranks="1 2 5"' in page
