@@ -3,8 +3,8 @@
     python -m benchmarks.synthetic_store --into FOLDER --layers 32 --memories 14336 --signed
 
 Words follow Zipf's law, so that a few tokens are promoted, and a few words read, very often. The
-files are those of a real study, with histograms, weights, agreement, coefficients along the triggers
-of some cells, labels and a list; only what they say is random.
+files are those of a real study, with histograms, weights, agreement, coefficients along triggers,
+labels and a list; only what they say is random.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def write_cells(folder: StudyFolder, cells: int, kept: KeptSentences) -> Files:
         files |= write_array(folder, f"{kind}_positions", positions.astype(np.uint16))
         strength = np.where(alive[:, None], strength, 0)
         files |= write_array(folder, f"{kind}_coefficients", strength)
-        largest = strength[:, 0] if kind == "trigger" else largest
+        if kind == "trigger":
+            files |= write_array(folder, "largest", strength[:, 0])
     most = min(1_000_000, len(kept.tokens))
     fires = np.where(alive, draw.integers(1, most, cells), 0)
     files |= write_array(folder, "fires", fires)
@@ -126,8 +127,8 @@ def write_cells(folder: StudyFolder, cells: int, kept: KeptSentences) -> Files:
     shares = draw.dirichlet(np.ones(COLUMNS), cells)
     counts = (shares * fires[:, None]).astype(np.uint32)
     files |= write_array(folder, "histogram", counts)
-    files |= write_array(folder, "firing", counts[:, COLUMNS // 2 :].sum(axis=1, dtype=np.uint32))
-    return files | write_array(folder, "largest", largest)
+    firing = counts[:, COLUMNS // 2 :].sum(axis=1, dtype=np.uint32)
+    return files | write_array(folder, "firing", firing)
 
 
 def write_results(store: ScanStore, words: int) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
+from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from rich.console import Console
 
 from ffmem.address import Address
@@ -13,7 +16,14 @@ from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
 from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.progress import board, print_plan
-from ffmem.cli.terminal import MARKS, print_hanging, print_verdicts, terminal, token_words
+from ffmem.cli.terminal import (
+    MARKS,
+    print_hanging,
+    print_parts,
+    print_verdicts,
+    terminal,
+    token_words,
+)
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
@@ -77,6 +87,37 @@ def test_further_lines_begin_below_the_first() -> None:
     assert len(lines) > 1
     assert all(line.startswith("      word") for line in lines[1:])
     assert max(map(len, lines)) <= 30
+
+
+def test_parts_stay_whole_one_below_the_other() -> None:
+    text = StringIO()
+    parts = ["loss +0.1 (0.0 .. 0.2)", "KL 0.5", "top-1 -3 points", "x" * 30]
+    print_parts(Console(file=text, width=40), "the edit  ", parts)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "the edit  loss +0.1 (0.0 .. 0.2)  KL 0.5"
+    assert lines[1:] == [" " * 10 + "top-1 -3 points", " " * 10 + "x" * 30]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["weights", "tiny:llama"],
+        ["effect", "tiny:opt", "FOLDER/c.txt", "--set", "L2.7=0", "--generate", "the sea " * 12],
+        ["check", "tiny:gpt2", "--published", "FOLDER/published.json"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_fits_80_columns(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("the river runs to the sea\nthe stone lies in it\n")
+    shape = {"name": "toy", "type": "gpt2", "layers": 3, "memories": 64, "width": 32}
+    numbers = {**shape, "source": "a source with a long name " * 4, "classes": [0, 192, 0]}
+    (tmp_path / "published.json").write_text(json.dumps([numbers]))
+    command = [word.replace("FOLDER", str(tmp_path)) for word in words]
+    done = CliRunner().invoke(command_line.ffmem, command)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 80
 
 
 def test_tokens_are_whole_or_not_there() -> None:
