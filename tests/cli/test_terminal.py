@@ -15,8 +15,7 @@ from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
 from ffmem.cli.commands.prompt import steps_table
-from ffmem.cli.progress import board, print_plan
-from ffmem.cli.terminal import (
+from ffmem.cli.output import (
     MARKS,
     print_hanging,
     print_parts,
@@ -24,6 +23,7 @@ from ffmem.cli.terminal import (
     terminal,
     token_words,
 )
+from ffmem.cli.progress import board, print_plan
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Parts
-from ffmem.cli.commands.inspect import describe
+from ffmem.cli.commands.models import describe
 from ffmem.errors import ModelError
 from ffmem.memories.recording import record
+from ffmem.models.experts import experts_in
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.moe.experts import experts_in
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 

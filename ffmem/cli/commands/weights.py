@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
-from ffmem.cli.terminal import print_hanging, print_parts, terminal
+from ffmem.cli.output import print_hanging, print_parts, terminal
 
 if TYPE_CHECKING:
     from torch import Tensor

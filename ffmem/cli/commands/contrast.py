@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.commands.sets.effect import change_parts, first_rows
+from ffmem.cli.commands.effect import change_parts, first_rows
 from ffmem.cli.options import LOCATION, POSITIVE, SEED, SOME
-from ffmem.cli.terminal import print_hanging, print_parts, terminal
+from ffmem.cli.output import print_hanging, print_parts, terminal
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
