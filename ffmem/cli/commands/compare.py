@@ -85,10 +85,9 @@ def compare(  # noqa: PLR0913 - one parameter an option
             raise click.UsageError("--match goes by triggers; leave --weights out")
         show_memories(compare_stores(stores, match, weights), layer, (count, as_json))
         return
-    from ffmem.report.comparison import write_comparison
-    from ffmem.studies.study import Study
+    from ffmem.report.comparison import summary_of, write_comparison
 
-    click.echo(f"-> {write_comparison([Study(store) for store in stores], out)}")
+    click.echo(f"-> {write_comparison(list(map(summary_of, stores)), out)}")
 
 
 def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:
