@@ -6,6 +6,7 @@ On a terminal: whole words, hanging indents, nothing read as markup or emoji; wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "does not hold": ("✗", "red"),
     "undecided": ("?", "dim"),
 }
+GLUE = re.compile(r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])")  # spaces within a number
+SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
 
@@ -78,15 +81,20 @@ def terminal() -> Console:
 
 
 def print_hanging(console: Console, head: str | Text, body: str | Text, style: str = "") -> None:
-    """Print `head` and `body` on a line; further lines begin below the body's first character."""
+    """Print `head` and `body` on a line; further lines begin below the body's first character.
+
+    No line ends between a number and its % sign, or inside an interval.
+    """
     from rich.text import Text
 
     line = Text.assemble(head)
     indent = line.cell_len
-    text = Text(body, style=style) if isinstance(body, str) else body
+    text = Text(body, style=style) if isinstance(body, str) else body.copy()
+    text.plain = GLUE.sub(SPACE, text.plain).replace("\u00a0", NO_BREAK)
     parts = text.wrap(console, max(console.width - indent, 20))
     for number, part in enumerate(parts or [Text()]):
         part.rstrip()
+        part.plain = part.plain.replace(SPACE, " ").replace(NO_BREAK, "\u00a0")
         console.print((line if number == 0 else Text(" " * indent)) + part, soft_wrap=True)
 
 

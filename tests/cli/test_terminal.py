@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from rich.console import Console
+from rich.text import Text
 
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
@@ -102,7 +103,7 @@ def test_parts_stay_whole_one_below_the_other() -> None:
     "words",
     [
         ["weights", "tiny:llama"],
-        ["effect", "tiny:opt", "FOLDER/c.txt", "--set", "L2.7=0", "--generate", "the sea " * 12],
+        ["effect", "tiny:opt", "FOLDER/c.txt", "--set", "L2.7=0", "--generate", "the sea " * 4],
         ["check", "tiny:gpt2", "--published", "FOLDER/published.json"],
     ],
     ids=lambda words: words[0],
@@ -118,6 +119,18 @@ def test_a_command_fits_80_columns(words: list[str], tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) > 3
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_a_number_keeps_its_unit_and_an_interval_its_ends(width: int) -> None:
+    text = StringIO()
+    says = "it holds  53.0 % (43.3 .. 62.5, n\u00a0=\u00a0100); control: 13.0 % random values"
+    print_hanging(Console(file=text, width=width), "  ", Text(says, style="bold"))
+    lines = text.getvalue().replace("\u00a0", " ").splitlines()
+    assert max(map(len, lines)) <= width
+    for whole in ("53.0 %", "(43.3 .. 62.5,", "n = 100);", "13.0 %"):
+        assert any(whole in line for line in lines), whole
+    assert " ".join(" ".join(lines).split()) == " ".join(says.replace("\u00a0", " ").split())
 
 
 def test_tokens_are_whole_or_not_there() -> None:
