@@ -7,9 +7,15 @@ On a terminal: whole words, hanging indents, nothing read as markup or emoji; wh
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.result_files import ResultFile, place_for, write_result
@@ -78,6 +84,20 @@ def terminal() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print sentences: by whole words on a terminal, elsewhere each on one line."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        fill = partial(
+            textwrap.fill,
+            width=shutil.get_terminal_size().columns,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        text = "\n".join(map(fill, text.split("\n")))
+    click.echo(text, err=err)
 
 
 def print_hanging(console: Console, head: str | Text, body: str | Text, style: str = "") -> None:

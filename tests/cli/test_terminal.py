@@ -21,6 +21,7 @@ from ffmem.cli.output import (
     print_hanging,
     print_parts,
     print_verdicts,
+    say,
     terminal,
     token_words,
 )
@@ -131,6 +132,28 @@ def test_a_number_keeps_its_unit_and_an_interval_its_ends(width: int) -> None:
     for whole in ("53.0 %", "(43.3 .. 62.5,", "n = 100);", "13.0 %"):
         assert any(whole in line for line in lines), whole
     assert " ".join(" ".join(lines).split()) == " ".join(says.replace("\u00a0", " ").split())
+
+
+class Screen(StringIO):
+    """What is printed to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sentence_is_broken_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "ffmem: " + "a sentence that says what to do now, " * 4 + "/a/long/path" * 9
+    say(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    say(f"{text}\nnext", err=True)
+    *lines, path, last = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert (path.strip(), last) == ("/a/long/path" * 9, "next")
+    assert " ".join(" ".join([*lines, path]).split()) == text
 
 
 def test_tokens_are_whole_or_not_there() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import ANY, LOCATION, SEED, SOME, ModelOptions, load_model, model_options
-from ffmem.cli.output import print_hanging, print_parts, terminal
+from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import EditError
 
 if TYPE_CHECKING:
@@ -212,9 +212,7 @@ def patch(
     means = None if scan is None else scan_means(scan)
     parsed = expand_edits(edits, language_model, means)
     folder = write_patch(language_model, value_changes(parsed), [str(e) for e in parsed], out)
-    click.echo(
-        f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})"
-    )
+    say(f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})")
 
 
 def value_changes(edits: Sequence[Edit]) -> dict[int, ValueChange]:
