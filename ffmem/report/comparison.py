@@ -151,10 +151,10 @@ def compare(studies: Sequence[StudySummary]) -> Comparison:
         Side(label, study.about, study.verdicts)
         for label, study in zip(labels, studies, strict=True)
     )
-    by_name: dict[str, dict[str, Figure]] = {}
+    by_name: dict[str, list[tuple[str, Figure]]] = {}
     for label, study in zip(labels, studies, strict=True):
         for figure in study.figures:
-            by_name.setdefault(figure.name, {})[label] = figure
+            by_name.setdefault(figure.name, []).append((label, figure))
     return Comparison(
         sides, tuple(shared_figure(drawn) for drawn in by_name.values() if len(drawn) > 1)
     )
@@ -168,14 +168,14 @@ def distinct_labels(studies: Sequence[NamedStudy]) -> list[str]:
     return [f"{name} ({study.folder.name})" for name, study in zip(names, studies, strict=True)]
 
 
-def shared_figure(drawn: dict[str, Figure]) -> SharedFigure:
-    """One figure of several studies on one scale, each under its study's name."""
+def shared_figure(drawn: Sequence[tuple[str, Figure]]) -> SharedFigure:
+    """One figure of several studies on one scale, each under its study's label."""
     specs = [
         copy.deepcopy(figure.spec) | {"title": {"text": label, "anchor": "start", "color": INK}}
-        for label, figure in drawn.items()
+        for label, figure in drawn
     ]
-    captions = {label: figure.caption for label, figure in drawn.items()}
-    first = next(iter(drawn.values()))
+    captions = {label: figure.caption for label, figure in drawn}
+    first = drawn[0][1]
     return SharedFigure(
         first.name, first.title, first.read, first.paper, captions, side_by_side(specs)
     )
