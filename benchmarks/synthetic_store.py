@@ -121,7 +121,7 @@ def write_cells(folder: StudyFolder, cells: int, kept: KeptSentences) -> Files:
         if kind == "trigger":
             files |= write_array(folder, "largest", strength[:, 0])
     most = min(1_000_000, len(kept.tokens))
-    fires = np.where(alive, draw.integers(1, most, cells), 0)
+    fires = np.where(alive, draw.integers(TOP, most, cells), 0)
     files |= write_array(folder, "fires", fires)
     files |= write_array(folder, "totals", fires * draw.integers(1 << 20, 1 << 25, cells))
     shares = draw.dirichlet(np.ones(COLUMNS), cells)
