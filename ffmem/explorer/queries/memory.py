@@ -190,15 +190,15 @@ def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, 
 
 def people_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
     """What people say of one memory; of a file all answers are read at once, not for each page."""
-    written = when_written(Path(explored.database or explored.store.folder.annotations))
-    if written is not None:
-        return _all_answers(explored, written).get(address, ())
+    mark = file_mark(Path(explored.database or explored.store.folder.annotations))
+    if mark is not None:
+        return _all_answers(explored, mark).get(address, ())
     scan = explored.store.manifest.key.digest
     said = explored.annotations.answers(scan, address)
     return tuple(pattern for saying in said for pattern in answer_patterns(saying))
 
 
-def when_written(file: Path) -> tuple[int, int] | None:
+def file_mark(file: Path) -> tuple[int, int] | None:
     """The time and size of a file; None if it is not one, or so new that a change may not show."""
     try:
         found = file.stat()
@@ -210,7 +210,7 @@ def when_written(file: Path) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=2)
 def _all_answers(
-    explored: StudyContext, _written: tuple[int, int]
+    explored: StudyContext, _mark: tuple[int, int]
 ) -> dict[str, tuple[PatternView, ...]]:
     found: dict[str, list[PatternView]] = defaultdict(list)
     for saying in explored.annotations.answers(explored.store.manifest.key.digest):
