@@ -85,7 +85,7 @@ def read_summary(store: ScanStore) -> StudySummary | None:
         data = json.loads(store.folder.report_numbers.read_text(encoding="utf-8"))
         if data["made_from"] != made_from(store.folder):
             return None
-        claims = [plain_verdict(claim) for claim in data["claims"].values()]
+        claims = [verdict_fields(claim) for claim in data["claims"].values()]
         verdicts = restore(tuple[Verdict, ...], claims)
         figures = restore(tuple[Figure, ...], data["figures"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -94,7 +94,7 @@ def read_summary(store: ScanStore) -> StudySummary | None:
     return StudySummary(name, folder, data["about"], verdicts, figures)
 
 
-def plain_verdict(claim: dict[str, Any]) -> dict[str, Any]:
+def verdict_fields(claim: dict[str, Any]) -> dict[str, Any]:
     """A claim of the file of numbers with the fields of a verdict; there it names its stage."""
     found = {name: value for name, value in claim.items() if name != "verdict"}
     return {"analysis" if name == "stage" else name: value for name, value in found.items()}
