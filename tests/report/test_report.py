@@ -22,9 +22,8 @@ from ffmem.report.build import SECTIONS, build, figure_texts, html, judge, summa
 from ffmem.report.comparison import compare, read_summary, write_comparison
 from ffmem.report.examples import FIGURES, annotated_key
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
 from ffmem.report.rendering import render, script_source
-from ffmem.report.verdicts import Outcome
+from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
 
