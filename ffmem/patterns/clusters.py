@@ -26,6 +26,7 @@ DressedKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of on
 SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
 LEVEL = 0.03  # share of random keys that may have a cluster of any size
 SAME = 0.999  # cosine of prefixes that say the same
+NEVER = 2.0  # a cosine that nothing has
 NO_WORDS: frozenset[int] = frozenset()
 
 
@@ -67,7 +68,8 @@ class ClusterFinder:
         """Set the nearness so that of control keys of no kind more than LEVEL have a cluster.
 
         The level is shared equally by the sizes of clusters; the kind of keys that lies nearest
-        together decides.
+        together decides. Only keys with enough words left for a cluster of a size are counted: the
+        others could not have one however near is near. Where there are none, nothing is near.
         """
         raw = embedding(pool, [NO_WORDS] * len(pool))
         scale = raw.std(dim=0).clamp(min=1e-6)
@@ -77,7 +79,8 @@ class ClusterFinder:
             cosines = [loose.cosines(*key) for key in dressed]
             for size in SIZES:
                 tightest = torch.tensor([_tightest(near, size) for near in cosines])
-                bar = float(tightest.quantile(1 - LEVEL / len(SIZES)))
+                able = tightest[tightest > -1]
+                bar = float(able.quantile(1 - LEVEL / len(SIZES))) if len(able) else NEVER
                 nearness[size] = max(nearness[size], bar)
         return cls(embedding, raw.mean(dim=0), scale, nearness, background)
 
@@ -95,10 +98,12 @@ class ClusterFinder:
     def cosines(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
         """[prefix, prefix]; -1 between prefixes of the same words, which say nothing twice.
 
-        So do those that an embedding cannot tell apart.
+        So do those that an embedding cannot tell apart, and those with too few words say nothing.
         """
         vectors = self.vectors(prefixes, removed)
         near = vectors @ vectors.T
+        silent = ~vectors.any(dim=1)
+        near[silent], near[:, silent] = -1, -1
         near[(near > SAME) & ~torch.eye(len(near), dtype=torch.bool)] = -1
         texts = [
             tuple(prefix.words[at][0].lower() for at in content_words(prefix, gone))

@@ -205,6 +205,22 @@ def test_keys_of_one_hard_kind_set_the_nearness(corpus: list[Prefix]) -> None:
     assert share(both) < 0.3
 
 
+def test_prefixes_with_no_words_left_are_never_a_cluster(corpus: list[Prefix]) -> None:
+    """Controls that lose all their words say nothing about how near is near."""
+    background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
+    shown = [pseudo.random(1).shown for _ in range(60)]
+    bare = [(key, [frozenset(range(len(one.words))) for one in key]) for key in shown]
+    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": bare})
+    most = [dress(shown[0]), dress(shown[1]), *bare[2:]]
+    some = ClusterFinder.calibrate(embedding, background, corpus, {"random": most})
+    for found in (few, some):
+        assert min(found.nearness.values()) > 0
+        assert not found.clusters(*bare[5])
+    fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
+    assert not any(few.clusters(*key) for key in fresh)
+    assert sum(bool(some.clusters(*key)) for key in fresh) <= 20
+
+
 def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:
     return Pattern(key, "some words", kind, ranks, "ann")  # type: ignore[arg-type]
 
