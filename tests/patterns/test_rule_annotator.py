@@ -210,15 +210,17 @@ def test_prefixes_with_no_words_left_are_never_a_cluster(corpus: list[Prefix]) -
     background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
     shown = [pseudo.random(1).shown for _ in range(60)]
     bare = [(key, [frozenset(range(len(one.words))) for one in key]) for key in shown]
-    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": bare})
-    most = [dress(shown[0]), dress(shown[1]), *bare[2:]]
-    some = ClusterFinder.calibrate(embedding, background, corpus, {"random": most})
-    for found in (few, some):
+    dressed = [dress(key) for key in shown]
+    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*dressed[:2], *bare]})
+    half = ClusterFinder.calibrate(
+        embedding, background, corpus, {"random": dressed[:30] + bare[30:], "bare": bare}
+    )
+    fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
+    for found in (few, half):
         assert min(found.nearness.values()) > 0
         assert not found.clusters(*bare[5])
-    fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
+        assert sum(bool(found.clusters(*key)) for key in fresh) <= 12
     assert not any(few.clusters(*key) for key in fresh)
-    assert sum(bool(some.clusters(*key)) for key in fresh) <= 20
 
 
 def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:
