@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+
+from ffmem.report.build import write_report
+from ffmem.studies.study import open_study
 
 STUDIES = Path(__file__).parent.parent / "fixtures" / "studies.tar.xz"
 SLOW = {"torch", "transformers", "pandas"}
@@ -28,6 +32,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(STUDIES) as archive:
         archive.extractall(place, filter="data")
     return next(path.parent for path in sorted(place.rglob("manifest.json")))
+
+
+def test_a_comparison_of_reports_imports_nothing_slow(folder: Path, tmp_path: Path) -> None:
+    """The page is made from what reports have left; they must not be older than the results."""
+    study = tmp_path / "study"
+    shutil.copytree(folder, study)
+    write_report(open_study(study))
+    words = ["compare", str(study), str(study), "-o", str(tmp_path / "both.html")]
+    done = subprocess.run([sys.executable, "-c", CODE, *words], capture_output=True, text=True)
+    assert "SLOW []" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "<figure>" in (tmp_path / "both.html").read_text()
 
 
 @pytest.mark.parametrize(

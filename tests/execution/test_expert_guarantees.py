@@ -19,6 +19,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
+from ffmem.report.build import summarise
 from ffmem.report.comparison import compare
 from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.scan_store import ScanStore
@@ -158,9 +159,9 @@ def test_mixtures_are_compared_with_each_other_and_with_dense_models(
     one = results("never chosen", out=tmp_path / "one")
     other = results(KIND, out=tmp_path / "other")
     dense = results("tiny:llama", out=tmp_path / "dense")
-    names = {figure.name for figure in compare([one, other]).figures}
+    names = {figure.name for figure in compare([summarise(one), summarise(other)]).figures}
     assert {"experts-load", "experts-output", "values-agreement"} <= names
-    mixed = {figure.name for figure in compare([one, dense]).figures}
+    mixed = {figure.name for figure in compare([summarise(one), summarise(dense)]).figures}
     assert "values-agreement" in mixed
     assert not any(name.startswith("experts") for name in mixed)
     found: Experts = one.result("experts")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
 from ffmem.studies.study import Study
 
@@ -19,7 +20,7 @@ def pages(
     return {
         "report": toy_study.folder / "report.html",
         "gated": gated_study.folder / "report.html",
-        "compare": write_comparison([toy_study, gated_study], both),
+        "compare": write_comparison([summarise(toy_study), summarise(gated_study)], both),
     }
 
 

@@ -18,10 +18,11 @@ import ffmem.report
 from ffmem.analyses.statistics import wilson
 from ffmem.figures import style
 from ffmem.patterns.record import Pattern
-from ffmem.report.build import SECTIONS, build, figure_texts, html, judge, render, script_source
-from ffmem.report.comparison import compare, write_comparison
+from ffmem.report.build import SECTIONS, build, figure_texts, html, judge, summarise
+from ffmem.report.comparison import compare, read_summary, write_comparison
 from ffmem.report.examples import FIGURES, annotated_key
 from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.rendering import render, script_source
 from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
@@ -207,17 +208,36 @@ def test_only_the_pages_own_script_may_run(toy_study: Study) -> None:
 
 
 def test_two_studies_stand_side_by_side(toy_study: Study, gated_study: Study, tmp_path) -> None:
-    comparison = compare([toy_study, gated_study])
+    sides = [summarise(toy_study), summarise(gated_study)]
+    comparison = compare(sides)
     assert [side.label for side in comparison.sides] == ["tiny:opt", "tiny:llama"]
     assert len(comparison.claims) == len(CLAIMS)
     assert {len(figure.spec["hconcat"]) for figure in comparison.figures} == {2}
     assert {figure.name for figure in comparison.figures} == set(toy_study.charts)
-    page = write_comparison([toy_study, gated_study], tmp_path / "both.html").read_text()
+    page = write_comparison(sides, tmp_path / "both.html").read_text()
     assert "tiny:opt · tiny:llama" in page
 
 
+def test_a_written_report_says_what_the_results_say_until_they_change(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(toy_study.folder, folder)
+    store = open_study(folder).store
+    written, fresh = read_summary(store), summarise(open_study(folder))
+    assert written is not None
+    assert json.dumps(to_plain(written.figures)) == json.dumps(to_plain(fresh.figures))
+    assert to_plain(written.verdicts) == to_plain(fresh.verdicts)
+    assert (written.about, written.model_name) == (fresh.about, fresh.model_name)
+    result = store.folder.result("values")
+    result.write_text(result.read_text() + "\n")
+    assert read_summary(store) is None
+    store.folder.report_numbers.write_text("{")
+    assert read_summary(store) is None
+
+
 def test_studies_of_one_model_are_told_apart_by_folder(toy_study: Study) -> None:
-    labels = [side.label for side in compare([toy_study, toy_study]).sides]
+    labels = [side.label for side in compare([summarise(toy_study)] * 2).sides]
     assert labels == ["tiny:opt (opt)"] * 2
 
 
