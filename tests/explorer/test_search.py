@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
+from ffmem.memories.key_tokens import wake_up_link
+from ffmem.memories.memory_sets import read_set
 
 from ffmem.cli.main import ffmem
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries import search
 from ffmem.explorer.queries.search import cell
-from ffmem.memories.key_tokens import wake_up_link
-from ffmem.memories.memory_sets import read_set
 from ffmem.models.loading import load
 
 STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
