@@ -205,6 +205,24 @@ def test_keys_of_one_hard_kind_set_the_nearness(corpus: list[Prefix]) -> None:
     assert share(both) < 0.3
 
 
+def test_prefixes_with_no_words_left_are_never_a_cluster(corpus: list[Prefix]) -> None:
+    """Controls that lose all their words say nothing about how near is near."""
+    background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
+    shown = [pseudo.random(1).shown for _ in range(60)]
+    bare = [(key, [frozenset(range(len(one.words))) for one in key]) for key in shown]
+    dressed = [dress(key) for key in shown]
+    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*dressed[:2], *bare]})
+    half = ClusterFinder.calibrate(
+        embedding, background, corpus, {"random": dressed[:30] + bare[30:], "bare": bare}
+    )
+    fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
+    for found in (few, half):
+        assert min(found.nearness.values()) > 0
+        assert not found.clusters(*bare[5])
+        assert sum(bool(found.clusters(*key)) for key in fresh) <= 12
+    assert not any(few.clusters(*key) for key in fresh)
+
+
 def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:
     return Pattern(key, "some words", kind, ranks, "ann")  # type: ignore[arg-type]
 
