@@ -58,13 +58,12 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
     )
     app.state.explored = explored
     app.state.helper = None  # a server may have one
-    app.state.templates = templates(
-        [
-            part.LINK
-            for part in PAGES
-            if hasattr(part, "LINK") and (not hasattr(part, "is_for") or part.is_for(explored))
-        ]
-    )
+    templates()  # compiled now, so that no page waits for them
+    app.state.navigation = [
+        part.LINK
+        for part in PAGES
+        if hasattr(part, "LINK") and (not hasattr(part, "is_for") or part.is_for(explored))
+    ]
     for part in PAGES:
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ from ffmem.version import VERSION
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-Link = tuple[str, str]  # what it says, where it leads
 
 
-def templates(navigation: list[Link]) -> Environment:
-    """The environment that all pages are made with."""
+@cache
+def templates() -> Environment:
+    """The environment that all pages are made with, compiled once for all apps of a process."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -40,9 +41,7 @@ def templates(navigation: list[Link]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(
-        navigation=navigation, version=VERSION, triggers_shown=TRIGGERS_SHOWN
-    )
+    environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN)
     for made in (
         bars,
         evidence_text,
@@ -70,6 +69,5 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
 
 def fill_template(app: FastAPI, path: str, template: str, **values: Any) -> str:
     """A template, filled; `path` is the page's own."""
-    environment: Environment = app.state.templates
-    study = app.state.explored.name
-    return environment.get_template(template).render(path=path, study=study, **values)
+    values |= {"path": path, "study": app.state.explored.name, "navigation": app.state.navigation}
+    return templates().get_template(template).render(values)

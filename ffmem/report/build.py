@@ -8,6 +8,7 @@ from typing import Any
 
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
+from ffmem.figures.saving import spec_of
 from ffmem.figures.style import FigureText, draws_nothing
 from ffmem.report.examples import AnnotatedKey, KeyRow, annotated_key, key_rows, value_rows
 from ffmem.report.opening import FIGURES, MemoryExample, Sentence, example_memory, sentences
@@ -241,7 +242,7 @@ def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def figure_of(words: FigureText, study: Study) -> Figure:
     """One figure with its words; the heading leaves the chart for the page."""
-    spec = study.chart(words.figure).to_dict()
+    spec = spec_of(study.chart(words.figure))
     heading = spec.pop("title")
     return Figure(
         words.figure,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ffmem.errors import FfmemError
-from ffmem.figures.saving import picture
+from ffmem.figures.saving import picture, spec_of
 from ffmem.figures.style import INK, FigureText
 from ffmem.report.build import SECTIONS, about, figure_texts, judge
 from ffmem.report.report_writer import page_script, render, write_text
@@ -85,7 +85,7 @@ def shared_figure(words: FigureText, studies: dict[str, Study]) -> SharedFigure:
     for label, study in studies.items():
         if words.figure not in study.charts:
             continue
-        spec = copy.deepcopy(study.chart(words.figure).to_dict())
+        spec = copy.deepcopy(spec_of(study.chart(words.figure)))
         title = spec["title"]["text"]
         captions[label] = " ".join(spec["title"]["subtitle"])
         specs.append(spec | {"title": {"text": label, "anchor": "start", "color": INK}})
