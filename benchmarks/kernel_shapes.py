@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ffmem.corpus.batches import Batch
+from ffmem.scan import triton_pass as kernel_pass
 from ffmem.scan.batch_rows import Rows
-from ffmem.scan.passes import triton_pass as kernel_pass
-from ffmem.scan.passes.triton_pass import TritonPass
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
+from ffmem.scan.triton_pass import TritonPass
 
 MEMORIES = 4096
 BLOCKS, WARPS, ROWS = (128, 256, 512), (1, 2, 4), (2, 4, 8)

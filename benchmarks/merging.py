@@ -21,9 +21,8 @@ import torch
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.execution.worker import merge_parts
 from ffmem.scan.layer_scan import LayerState
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.tallies import Tallies
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.tallies import Tallies
+from ffmem.scan.triggers import Sample, Triggers
 from ffmem.store.checkpoint import (
     Checkpoint,
     Progress,

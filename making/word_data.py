@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ffmem.corpus.sentence_rule import split_by_rule
+from ffmem.corpus.splitters import split_by_rule
 from ffmem.models.fairseq.word_list import SPECIAL, read_words, word_splitter
 
 from making.files import write_whole

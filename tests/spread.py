@@ -30,7 +30,7 @@ from ffmem.models.loading import load
 from ffmem.models.wrapping import wrap
 from ffmem.scan.scanner import Scanner, ScanState
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.tallies import UNIT, Tallies
+from ffmem.scan.tallies import UNIT, Tallies
 from ffmem.studies import estimates
 from ffmem.studies.study import Study
 from tests.analyses.conftest import lines, sentences_of

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.errors import StoreError
 from ffmem.scan.hashing import NO_PRIORITY, priorities
-from ffmem.scan.state.tallies import UNIT
+from ffmem.scan.tallies import UNIT
 from ffmem.store.scan_store import ScanStore
 
 BLOCKS = 64  # parts of a corpus, in reading order

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ffmem import demo
-from ffmem.corpus.compression import COMPRESSED, Meter
 from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.corpus.file_formats import (
+    COMPRESSED,
     JSON_LINES,
+    Meter,
     RowFormat,
     file_documents,
     has_columns,

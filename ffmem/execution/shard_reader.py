@@ -1,9 +1,15 @@
-"""Shards made ready and read, with the sentences that the state points at kept beside it."""
+"""Shards made ready and read, with the sentences that the state points at kept beside it.
+
+`prefetch` makes them ready ahead of time, in one background thread.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from queue import Full, Queue
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +24,10 @@ from ffmem.scan.scanner import Scanner, ScanState
 
 HELD_SHARDS = 32  # shards that a worker reads between two saves, at most
 FEW = 4  # pieces of work whose whole text is held before any of it is dropped
+Item = TypeVar("Item")
+
+_POLL = 0.05  # seconds between looks at whether the reader has stopped
+_PATIENCE = 1.0  # seconds that a reader who stops early waits for the thread
 
 
 @dataclass(frozen=True)
@@ -92,3 +102,53 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Each number once, in order; many times faster than numpy's `unique`, which hashes."""
     ordered = np.sort(numbers)
     return ordered[np.diff(ordered, prepend=-1) > 0]
+
+
+def prefetch(iterator: Iterator[Item], depth: int = 2) -> Iterator[Item]:
+    """The same items in the same order, up to `depth` of them made ahead of the reader.
+
+    An exception reaches the reader at the item where it happened. When the reader stops early
+    the thread ends after the item it is making.
+    """
+    queue: Queue[tuple[str, Any]] = Queue(depth)
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_fill, args=(iterator, queue, stopped), name="ffmem-prefetch", daemon=True
+    )
+    thread.start()
+    try:
+        while True:
+            kind, item = queue.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join(_PATIENCE)
+
+
+def _fill(iterator: Iterator[Any], queue: Queue[tuple[str, Any]], stopped: threading.Event) -> None:
+    try:
+        for item in iterator:
+            if not _put(queue, ("item", item), stopped):
+                return
+        _put(queue, ("end", None), stopped)
+    except BaseException as error:  # the reader's thread raises it
+        _put(queue, ("error", error), stopped)
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+
+def _put(queue: Queue[tuple[str, Any]], item: tuple[str, Any], stopped: threading.Event) -> bool:
+    """Wait for room; False when the reader has stopped."""
+    while not stopped.is_set():
+        try:
+            queue.put(item, timeout=_POLL)
+        except Full:
+            continue
+        return True
+    return False

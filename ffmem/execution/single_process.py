@@ -12,13 +12,12 @@ from itertools import islice
 
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.corpus.prefetch import prefetch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, TokenisedShard, tokenise_corpus
 from ffmem.corpus.tokeniser_processes import can_tokenise_elsewhere, tokenise_in_processes
 from ffmem.errors import ScanError
 from ffmem.execution.finish import FinishedScan
 from ffmem.execution.plan import ScanPlan, sentence_settings
-from ffmem.execution.shard_reader import ReadyShards, ShardReader, shard_batches
+from ffmem.execution.shard_reader import ReadyShards, ShardReader, prefetch, shard_batches
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import Checkpoint, Progress, save_checkpoint

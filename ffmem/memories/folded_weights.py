@@ -16,7 +16,7 @@ from torch import Tensor
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.moe.mixtures import MixtureMap
+from ffmem.models.mixtures import MixtureMap
 from ffmem.models.unembedding import LinearNorm, linear_norm
 
 

@@ -27,10 +27,10 @@ from ffmem.models.block_forms import (
     part_at,
 )
 from ffmem.models.device_placement import tensor_of
+from ffmem.models.experts import known_experts, source_of
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.moe.experts import known_experts, source_of
-from ffmem.models.moe.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
+from ffmem.models.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
 
 if TYPE_CHECKING:

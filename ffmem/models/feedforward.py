@@ -13,7 +13,7 @@ from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
 
 if TYPE_CHECKING:
-    from ffmem.models.moe.mixtures import Mixture, MixtureMap
+    from ffmem.models.mixtures import Mixture, MixtureMap
 
 Form = Literal["sequential", "parallel", "post-norm", "normed-residual"]
 

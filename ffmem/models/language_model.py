@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from ffmem.address import Address
 from ffmem.errors import AddressError, ModelError, is_text
-from ffmem.models.checks import Identity
 from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import WeightFiles, content_digest
-from ffmem.models.moe.mixtures import with_experts
+from ffmem.models.mixtures import with_experts
 from ffmem.models.unembedding import Head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ffmem.models.wrapping import Identity
 
 
 @dataclass(frozen=True)

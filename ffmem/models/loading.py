@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ffmem import demo
+from ffmem.disk_cache import address_of, digest_once, file_digest, file_identity, find, keep
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import is_url, location
 from ffmem.models.fairseq import introduce
 from ffmem.models.fingerprint import WeightFiles
-from ffmem.models.gguf_cache import unpack_once
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.patches import apply_patch
 from ffmem.models.pypi_models import WHEELS, cache_path
@@ -27,6 +29,8 @@ from ffmem.models.wrapping import wrap
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase | None]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", flags=re.ASCII)
@@ -260,3 +264,34 @@ def quiet_transformers() -> None:
     hub_logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def unpack_once(file: Path, dtype: torch.dtype | None, load: Callable[[], Loaded]) -> Path | None:
+    """A GGUF file as a transformers folder; None if that cannot be written.
+
+    Unpacking takes half a minute, so it is done once: an entry of the cache has the numbers of the
+    file in the precision that was asked for, and is made again when the file's content, or the
+    transformers that read it, is another one. `load` reads the file itself.
+    """
+    digest = digest_once(file_identity([file]), file.name, lambda: file_digest(file))
+    address = address_of(digest, str(dtype), version("transformers"))
+    folder = find("gguf", address)
+    if folder is not None:
+        return folder
+    model, tokenizer = load()
+
+    def write(part: Path) -> None:
+        forget_packing(model).save_pretrained(part)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)
+
+    return keep("gguf", address, f"{file.name} as {dtype or 'it is'}", write)
+
+
+def forget_packing(model: PreTrainedModel) -> PreTrainedModel:
+    """The model without the note that it was packed; its weights are plain numbers by now."""
+    model.hf_quantizer = None
+    model.is_quantized = False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    return model

@@ -1,8 +1,11 @@
-"""The rows of a batch: admissible prefixes, places and priorities, computed once per batch."""
+"""The rows of a batch: admissible prefixes, places and priorities, computed once per batch.
+
+The experts of a layer have rows of their own: each has only the places routed to it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -11,9 +14,12 @@ from torch import Tensor
 
 from ffmem.corpus.places import POSITIONS
 from ffmem.errors import ScanError
+from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan.hashing import census_factors, mix_bits, prefix_hashes, small_sentences
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.sample import place_priorities
+from ffmem.scan.triggers import place_priorities
+
+_Prefixes = tuple[Tensor, Tensor, Tensor | None]  # lines, their places, and their groups
 
 
 class Batch(Protocol):
@@ -243,3 +249,61 @@ def _groups(batch: Batch, settings: ScanSettings, shortest: int, most: int) -> T
     if settings.dedupe == "sentence":
         return hashes.gather(1, lengths[:, None]).expand(-1, most).contiguous()
     return hashes[:, shortest : shortest + most].contiguous()
+
+
+def content_lines(rows: Rows, routed: RoutedCoefficients, positions: int) -> RoutedCoefficients:
+    """The lines at content, in a batch of so many positions: all, where everything is content."""
+    if rows.lines is None:
+        return routed
+    is_content = torch.zeros(positions, dtype=torch.bool, device=rows.lines.device)
+    is_content[rows.lines] = True
+    own = is_content[routed.places]
+    return RoutedCoefficients(*(getattr(routed, one.name)[own] for one in fields(routed)))
+
+
+def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
+    """A row for every expert and sentence that meet in a batch of rows of `width` columns.
+
+    Lines are sorted by expert and then by place, so the admissible prefixes of such a row stand
+    one behind the other, as in a dense layer they do in columns.
+    """
+    find = _prefixes_in_columns if rows.lines is None else _prefixes_in_content
+    lines, own_places, own_groups = find(rows, routed, width)
+    row, expert = routed.places[lines] // width, routed.experts[lines]
+    _, counts = torch.unique_consecutive(expert * len(rows) + row, return_counts=True)
+    first = counts.cumsum(0) - counts
+    places = torch.zeros(len(routed.places), dtype=torch.int64, device=lines.device)
+    places[lines] = own_places
+    groups = None
+    if own_groups is not None:
+        groups = torch.zeros_like(places)
+        groups[lines] = own_groups
+    starts = lines[first]
+    weights = routed.weights.to(torch.float16)
+    routing = Routing(starts, expert[first], places, groups, lines, weights)
+    factors = torch.zeros_like(rows.places)
+    factors[rows.census] = rows.factors
+    factors = factors[row[first]]
+    census = factors.nonzero()[:, 0]
+    priorities = rows.priorities[row[first]]
+    return Rows(
+        0, counts, places[starts], priorities, None, census, factors[census], routing=routing
+    )
+
+
+def _prefixes_in_columns(rows: Rows, routed: RoutedCoefficients, width: int) -> _Prefixes:
+    row, column = routed.places // width, routed.places % width - rows.first
+    lines = ((column >= 0) & (column < rows.counts[row])).nonzero()[:, 0]
+    row, column = row[lines], column[lines]
+    groups = None if rows.groups is None else rows.groups[row, column]
+    return lines, rows.places[row] + column, groups
+
+
+def _prefixes_in_content(rows: Rows, routed: RoutedCoefficients, width: int) -> _Prefixes:
+    assert rows.lines is not None
+    assert rows.routing is not None
+    at = torch.zeros(len(rows) * width, dtype=torch.int64, device=rows.lines.device)
+    at[rows.lines] = torch.arange(len(rows.lines), device=at.device)
+    own = at[routed.places]
+    groups = None if rows.routing.groups is None else rows.routing.groups[own]
+    return torch.arange(len(own), device=own.device), rows.routing.places[own], groups

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ffmem.scan.settings import BINS, LOWEST
 
 if TYPE_CHECKING:
-    from ffmem.scan.state.tallies import Tallies
-    from ffmem.scan.state.triggers import Triggers
+    from ffmem.scan.tallies import Tallies
+    from ffmem.scan.triggers import Triggers
 
 Integers = NDArray[np.int64]
 COLUMNS = 12

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Batch, Rows
-from ffmem.scan.passes.torch_pass import CpuPass
 from ffmem.scan.settings import ScanSettings
+from ffmem.scan.torch_pass import CpuPass
 
 HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
 HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory

@@ -11,20 +11,17 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.models.moe.experts import RoutedCoefficients
-from ffmem.scan.batch_rows import Batch, Rows
+from ffmem.models.experts import RoutedCoefficients
+from ffmem.scan.batch_rows import Batch, Rows, content_lines, routed_rows
+from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
-from ffmem.scan.passes.selection import PassResult, candidates
-from ffmem.scan.routed_rows import content_lines, routed_rows
+from ffmem.scan.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.candidates import Candidates, tables
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.tallies import UNIT, Tallies
-from ffmem.scan.state.thresholds import Thresholds
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.passes.triton_pass import TritonPass
+    from ffmem.scan.triton_pass import TritonPass
 
 
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
@@ -265,7 +262,7 @@ def triton_pass_for(
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan.passes.triton_pass import TritonPass, runs_on
+        from ffmem.scan.triton_pass import TritonPass, runs_on
     except ImportError:
         return None
     return TritonPass(memories, settings, device) if runs_on(device) else None

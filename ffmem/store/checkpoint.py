@@ -20,9 +20,8 @@ from ffmem.errors import StoreError
 from ffmem.locations import local_copy
 from ffmem.scan.layer_scan import LayerState
 from ffmem.scan.scanner import ScanState
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.tallies import Tallies
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.tallies import Tallies
+from ffmem.scan.triggers import Sample, Triggers
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.manifest import ScanKey
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ffmem.corpus.compression import Meter
+from ffmem.corpus.file_formats import Meter
 from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import documents

@@ -9,8 +9,8 @@ import pytest
 
 from ffmem import demo
 from ffmem.address import Address
+from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.corpus.sources import Source, documents
-from ffmem.corpus.token_offsets import tokens_and_ends
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.patterns.clusters import ClusterFinder

@@ -17,7 +17,7 @@ from ffmem.store.scan_store import ScanStore
 from ffmem.studies import inputs as loading
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
-from tests.explorer.test_live_model import in_a_loop
+from tests.waiting import in_a_loop
 
 COMMANDS = [
     ["removal", "--keys", "1", "--top", "2"],

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ffmem.corpus.prefetch import prefetch
+from ffmem.execution.shard_reader import prefetch
 from tests.waiting import LONGEST, wait_until
 
 

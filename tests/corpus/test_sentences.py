@@ -5,9 +5,14 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 from transformers import PreTrainedTokenizerFast
 
-from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
+from ffmem.corpus.sentences import (
+    Sentences,
+    SentenceSettings,
+    ends_by_offsets,
+    tokenise,
+    tokens_and_ends,
+)
 from ffmem.corpus.shards import Shard
-from ffmem.corpus.token_offsets import ends_by_offsets, tokens_and_ends
 from ffmem.errors import CorpusError
 
 ANY_TEXT = st.one_of(st.text(), st.text(st.sampled_from("aé日🎉👩‍🚀 ñ\u0301.\n<unk>"), max_size=40))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffmem.corpus.compression import _zstd
+from ffmem.corpus.file_formats import _zstd
 from ffmem.corpus.sources import Source, digest, documents, has_fixed_width
 from ffmem.errors import CorpusError
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ffmem.corpus.compression import Meter
+from ffmem.corpus.file_formats import Meter
 from ffmem.corpus.sources import Source, digest, documents
 from ffmem.errors import CorpusError, FfmemError
 

@@ -14,7 +14,7 @@ import pytest
 
 from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
-from ffmem.execution.ledger import Ledger
+from ffmem.execution.distributed import Ledger
 from ffmem.execution.run import (
     Cluster,
     ModelChoice,

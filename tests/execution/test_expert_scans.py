@@ -17,8 +17,8 @@ from ffmem.errors import AddressError, ModelError
 from ffmem.execution.run import run_scan
 from ffmem.memories.edits import edited
 from ffmem.memories.recording import record
+from ffmem.models.experts import experts_in
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.moe.experts import experts_in
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.store.lookup import MemoryIndex

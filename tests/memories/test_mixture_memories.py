@@ -13,8 +13,8 @@ from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
+from ffmem.models.experts import experts_in
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.moe.experts import experts_in
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from ffmem.errors import ModelError
-from ffmem.models.checks import Identity
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model
 from ffmem.models.trace import relative_error, sum_error
-from ffmem.models.wrapping import wrap
+from ffmem.models.wrapping import Identity, wrap
 
 Look = Callable[..., LanguageModel]
 

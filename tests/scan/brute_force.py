@@ -12,9 +12,8 @@ from torch import Tensor
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
 from ffmem.scan.layer_scan import LayerState
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.tallies import UNIT, Tallies
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.triggers import Sample, Triggers
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, POSITIONS, mix_bits, prefix_hashes, priorities
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.candidates import Candidates, tables
-from ffmem.scan.state.sample import Sample
-from ffmem.scan.state.tallies import UNIT, Tallies
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.triggers import Sample, Triggers
 
 CELLS, K, POPULATION = 4, 6, 40
 

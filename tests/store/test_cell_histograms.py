@@ -27,8 +27,8 @@ from ffmem.scan.histograms import (
     windows,
 )
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
-from ffmem.scan.state.tallies import Tallies
-from ffmem.scan.state.triggers import Triggers
+from ffmem.scan.tallies import Tallies
+from ffmem.scan.triggers import Triggers
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore

@@ -10,7 +10,7 @@ import torch
 
 from ffmem.address import Address
 from ffmem.corpus.conversations import question_text
-from ffmem.corpus.token_offsets import tokens_and_ends
+from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError, shorten
 from ffmem.explorer.context import StudyContext
 from ffmem.memories.attribution import contributions

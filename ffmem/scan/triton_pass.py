@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ffmem.errors import ScanError
 from ffmem.scan.batch_rows import Rows
+from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.passes.triton_kernels import add_bins, find_places, pass_over
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
-from ffmem.scan.state.candidates import Candidates
-from ffmem.scan.state.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
+from ffmem.scan.triton_kernels import add_bins, find_places, pass_over
 
 BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
 WARPS = 1  # so that no thread waits for other warps at the end of a row

@@ -20,8 +20,8 @@ from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
+from ffmem.models.experts import RoutedCoefficients, Source, expert_rows
 from ffmem.models.feedforward import FeedForward, LinearPart
-from ffmem.models.moe.experts import RoutedCoefficients, Source, expert_rows
 from ffmem.models.trace import Trace, first_tensor
 
 Role = Literal["keys", "gate", "values"]

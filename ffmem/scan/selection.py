@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
+from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import NO_PRIORITY
-from ffmem.scan.passes.torch_pass import CpuPass, LayerPass
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.state.candidates import Candidates
-from ffmem.scan.state.sample import place_priorities
-from ffmem.scan.state.thresholds import Thresholds
+from ffmem.scan.torch_pass import CpuPass, LayerPass
+from ffmem.scan.triggers import Thresholds, place_priorities
 
 CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.settings import BINS, LOWEST
-from ffmem.scan.state.thresholds import Thresholds
+from ffmem.scan.triggers import Thresholds
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28
@@ -154,7 +154,7 @@ class CpuPass:
         self, m: Tensor, sign: int, each: tuple[Tensor, ...], histogram: Tensor
     ) -> None:
         """The same by the compiled loop, some memories for each thread."""
-        from ffmem.scan.passes.numba_pass import count_bins
+        from ffmem.scan.numba_pass import count_bins
 
         assert self._pool is not None
         bits = m.contiguous().numpy().reshape(-1, self.memories).view(np.int32)
@@ -241,7 +241,7 @@ def bin_numbers(coefficients: Tensor) -> Tensor:
 def compiled_loop() -> Callable[..., None] | None:
     """The compiled loop, or None where numba is not installed."""
     try:
-        from ffmem.scan.passes.numba_pass import numba_pass  # numba is slow to import
+        from ffmem.scan.numba_pass import numba_pass  # numba is slow to import
     except ImportError:
         return None
     return numba_pass

@@ -1,1 +1,0 @@
-"""Layers that are mixtures of experts: how they are run, and their memories."""

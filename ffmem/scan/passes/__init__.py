@@ -1,1 +1,0 @@
-"""One pass over a layer's coefficients on each kind of machine, and the selection behind it."""

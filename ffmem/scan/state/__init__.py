@@ -1,1 +1,0 @@
-"""What a scan keeps for every memory, and how two parts of it merge."""
