@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
@@ -65,7 +66,13 @@ def context_of(store: ScanStore) -> StudyContext:
     return open_context(store.folder.root, str(store.manifest.key.model["name"]))
 
 
+@pytest.fixture(scope="session")
+def app(explored: StudyContext) -> FastAPI:
+    """One app for all clients, because its first answer of a kind takes longer than the rest."""
+    return create_app(explored)
+
+
 @pytest.fixture
-def client(explored: StudyContext) -> Iterator[TestClient]:
-    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as asking:
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
         yield asking

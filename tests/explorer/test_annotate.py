@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.annotations.agreement import agreement
@@ -41,8 +42,11 @@ def annotated(explored: StudyContext, tmp_path: Path) -> Iterator[StudyContext]:
 
 
 @pytest.fixture
-def client(annotated: StudyContext) -> Iterator[TestClient]:
-    with TestClient(create_app(annotated), base_url="http://127.0.0.1:8600") as asking:
+def client(
+    app: FastAPI, annotated: StudyContext, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TestClient]:
+    monkeypatch.setattr(app.state, "explored", annotated)
+    with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
         yield asking
 
 
