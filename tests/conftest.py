@@ -113,6 +113,15 @@ def gated() -> LanguageModel:
     return load("tiny:llama")
 
 
+@pytest.fixture
+def few_calibration_keys() -> Iterator[None]:
+    """For tests that run the rule annotator and do not ask how well it is set."""
+    from tests.small_study import calibration_on_few_keys
+
+    with calibration_on_few_keys():
+        yield
+
+
 CHROMIUM = [
     "--no-sandbox",
     "--disable-gpu",

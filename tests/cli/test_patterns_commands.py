@@ -15,6 +15,7 @@ from tests.analyses.planted import filler
 from tests.cli.test_commands import run
 
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("few_calibration_keys")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,15 @@ def app(explored: StudyContext) -> FastAPI:
 def client(app: FastAPI) -> Iterator[TestClient]:
     with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
         yield asking
+
+
+@contextmanager
+def client_for(app: FastAPI, context: StudyContext) -> Iterator[TestClient]:
+    """A client of the app while it shows another context of the same study."""
+    before = app.state.explored
+    app.state.explored = context
+    try:
+        with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
+            yield asking
+    finally:
+        app.state.explored = before

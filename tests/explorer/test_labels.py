@@ -12,17 +12,14 @@ from fastapi.testclient import TestClient
 
 from ffmem.explorer.context import StudyContext
 from ffmem.memories.memory_sets import read_set
-from tests.explorer.conftest import HOSTILE
+from tests.explorer.conftest import HOSTILE, client_for
 
 
 @pytest.fixture
-def client(
-    app: FastAPI, explored: StudyContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestClient]:
+def client(app: FastAPI, explored: StudyContext, tmp_path: Path) -> Iterator[TestClient]:
     """The study with a database of its own, which is not there yet."""
     context = replace(explored, database=str(tmp_path / "labels.sqlite"))
-    monkeypatch.setattr(app.state, "explored", context)
-    with TestClient(app, base_url="http://127.0.0.1:8600") as client:
+    with client_for(app, context) as client:
         yield client
     context.annotations.close()
 
