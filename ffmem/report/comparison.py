@@ -14,6 +14,7 @@ from ffmem.figures.style import INK, FigureText
 from ffmem.report.build import SECTIONS, about, figure_texts, judge
 from ffmem.report.report_writer import page_script, render, write_text
 from ffmem.report.verdicts import Verdict
+from ffmem.store.folder import prepare_target
 from ffmem.studies.study import Study
 
 PAGE, AXIS, LEAST = 950, 75, 200  # pixels: of a row, of what surrounds a chart, of a chart
@@ -112,7 +113,8 @@ def side_by_side(specs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_comparison(studies: Sequence[Study], path: Path) -> Path:
-    """Write the comparison as one page that opens offline."""
+    """Write the comparison as one page that opens offline; a bad path is refused at once."""
+    prepare_target(path)
     comparison = compare(studies)
     pictures = {figure.name: picture(figure.spec) for figure in comparison.figures}
     page = render("compare.html.j2", comparison=comparison, pictures=pictures, script=page_script())

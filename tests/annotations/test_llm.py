@@ -263,6 +263,7 @@ def test_a_reply_is_found_among_other_words() -> None:
     )
 
 
+@pytest.mark.usefixtures("few_calibration_keys")
 def test_a_language_model_answers_sheets_like_anybody_else(
     capsys: Capture,
     relu: LanguageModel,
