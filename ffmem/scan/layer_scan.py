@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,15 @@ from torch import Tensor
 
 from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
-from ffmem.scan.batch_rows import Batch, Rows, content_lines, routed_rows
+from ffmem.scan.batch_rows import (
+    Batch,
+    LineTable,
+    Rows,
+    content_lines,
+    line_table,
+    routed_rows,
+    table_of_columns,
+)
 from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.selection import PassResult, candidates
@@ -21,9 +30,10 @@ from ffmem.scan.tallies import UNIT, Tallies
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_pass import TritonPass
+    from ffmem.scan.triton_pass import Redo, TritonPass
 
 
+SMALLEST = 16  # memories of an expert that the GPU kernel is worth
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
 
@@ -66,7 +76,8 @@ class LayerScan:
     """Takes in the coefficients of one layer batch by batch and keeps its state.
 
     Layers of one scan should be given one `Shared`. On a GPU coefficients must stay unchanged
-    after they were seen: the work on them is looked at later.
+    after they were seen: the work on them is looked at later. `expert_size` is how many memories
+    an expert has, in a mixture.
     """
 
     _triggers: Triggers
@@ -80,12 +91,15 @@ class LayerScan:
         device: torch.device | str = "cpu",
         shared: LaunchQueue | None = None,
         use_kernel: bool = True,
+        expert_size: int = 0,
     ) -> None:
         self.memories = memories
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._shared = shared if shared is not None else LaunchQueue(settings)
-        self._kernel = triton_pass_for(memories, settings, self.device) if use_kernel else None
+        self._kernel = None
+        if use_kernel and (not expert_size or expert_size >= SMALLEST):
+            self._kernel = triton_pass_for(memories, settings, self.device, expert_size > 0)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
@@ -130,19 +144,11 @@ class LayerScan:
         if not rows.prefixes:
             return
         self._expect_weights()
-        width = batch.tokens.shape[1]
-        routed = content_lines(rows, routed, batch.tokens.numel())
-        lines = routed_rows(rows, routed, width)
-        size = routed.coefficients.shape[1]
-        first = self.memories - sum(m.shape[-1] for m in beside)
-        if len(lines):
-            self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
-        self._count_routing(lines, routed, first // size)
-        for m in beside:
-            size = m.shape[-1]
-            own = rows.select(m.detach().view(len(rows), -1, size))
-            self._see_plainly(own, rows, (first, size, size))
-            first += size
+        see = self._see_experts_plainly
+        if self._kernel is not None and self._sentences and rows.lines is None:
+            see = partial(self._see_experts_by_kernel, self._kernel)
+        routed = replace(routed, scores=routed.weights)  # which lets go of many numbers
+        see(routed, [m.detach() for m in beside], rows, batch.tokens.shape[1])
         self._prefixes += rows.prefixes
         self._sentences += rows.sentences
 
@@ -174,14 +180,65 @@ class LayerScan:
         """How many candidates are worth a fold: about what as many sentences again bring."""
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
 
-    def _count_routing(self, lines: Rows, routed: RoutedCoefficients, experts: int) -> None:
-        """How often each expert was chosen for a prefix, and with which weights."""
+    def _see_experts_plainly(
+        self, routed: RoutedCoefficients, beside: Sequence[Tensor], rows: Rows, width: int
+    ) -> None:
+        routed = content_lines(rows, routed, len(rows) * width)
+        lines = routed_rows(rows, routed, width)
+        size = routed.coefficients.shape[1]
+        first = self.memories - sum(m.shape[-1] for m in beside)
+        if len(lines):
+            self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
         assert lines.routing is not None
-        own = lines.routing.admissible
-        chosen, weights = routed.experts[own], routed.weights[own].double()
-        each = torch.zeros(experts, dtype=torch.float64, device=self.device)
-        counts = torch.bincount(chosen, minlength=experts)
-        sums = (each.index_add_(0, chosen, weights) / UNIT).round_().long()
+        admissible = torch.zeros_like(routed.places, dtype=torch.bool)
+        admissible[lines.routing.admissible] = True
+        self._count_routing(routed, admissible, first // size)
+        for m in beside:
+            size = m.shape[-1]
+            own = rows.select(m.view(len(rows), -1, size))
+            self._see_plainly(own, rows, (first, size, size))
+            first += size
+
+    def _see_experts_by_kernel(
+        self,
+        kernel: TritonPass,
+        routed: RoutedCoefficients,
+        beside: Sequence[Tensor],
+        rows: Rows,
+        width: int,
+    ) -> None:
+        size = routed.coefficients.shape[1]
+        first = self.memories - sum(m.shape[-1] for m in beside)
+        table, span = line_table(rows, routed, width, first // size), (0, first, size)
+        self._count_routing(routed, table.admissible, table.experts)
+
+        def redo(m: Tensor, rows: Rows) -> None:
+            self._redo(m, routed_rows(rows, routed, width), span)
+
+        self._launch_lines(kernel, routed.coefficients.detach(), table, 0, redo)
+        for m in beside:
+            size = m.shape[-1]
+            again = partial(self._redo_columns, span=(first, size, size))
+            table = table_of_columns(rows, width)
+            self._launch_lines(kernel, m.reshape(-1, size), table, first, again)
+            first += size
+
+    def _launch_lines(
+        self, kernel: TritonPass, m: Tensor, table: LineTable, first_cell: int, redo: Redo
+    ) -> None:
+        self._make_room(kernel)
+        tallies = self._fires, self._totals
+        launch = kernel.launch_lines(m, table, first_cell, self._bars, tallies, redo)
+        if self._histogram is not None:
+            kernel.count_bins_of_lines(m, table, first_cell, self._histogram)
+        self._shared.enqueue(launch)
+
+    def _count_routing(self, routed: RoutedCoefficients, admissible: Tensor, experts: int) -> None:
+        """How often each expert was chosen for a prefix, and with which weights."""
+        none = torch.zeros(experts, dtype=torch.int64, device=self.device)
+        counts = none.index_add(0, routed.experts, admissible.long())
+        steps = (routed.weights.double() / UNIT).round_().long() * admissible
+        sums = none.index_add(0, routed.experts, steps)
         self._routed = counts if self._routed is None else self._routed + counts
         self._weights = sums if self._weights is None else self._weights + sums
 
@@ -227,25 +284,34 @@ class LayerScan:
         return slice(first, first + span[1])
 
     def _see_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
-        kernel.settle()
-        if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
-            self._fold()
-        launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), self._redo)
+        self._make_room(kernel)
+        redo = partial(self._redo, span=(0, self.memories, self.memories))
+        launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), redo)
         if self._histogram is not None:
             kernel.count_bins(m, rows, self._histogram)
         self._shared.enqueue(launch)
 
-    def _redo(self, m: Tensor, rows: Rows) -> None:
+    def _make_room(self, kernel: TritonPass) -> None:
+        """Look at the kernel's latest launch, and fold where there is enough to."""
+        kernel.settle()
+        if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
+            self._fold()
+
+    def _redo(self, m: Tensor, rows: Rows, span: _Span) -> None:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
         for sign in (1, -1) if self.settings.signed else (1,):
-            span = (0, self.memories, self.memories)
             self._collect(self._swept(m, rows, sign, span), span)
+
+    def _redo_columns(self, m: Tensor, rows: Rows, span: _Span) -> None:
+        """The same for a shared expert, whose lines are columns of rows."""
+        self._redo(m.view(len(rows), -1, span[2]), rows, span)
 
     def _fold(self) -> None:
         """Put all candidates into the state and raise the bars."""
         if self._kernel is not None:
             self._kernel.settle()
-            self._loose += self._kernel.take_candidates()
+            for found in self._kernel.take_candidates():
+                self._loose.append(replace(found, weights=self._weights_of(found)))
         if not self._loose:
             return
         found = tables(Candidates.join(self._loose), self._triggers.places.shape[0])
@@ -256,7 +322,7 @@ class LayerScan:
 
 
 def triton_pass_for(
-    memories: int, settings: ScanSettings, device: torch.device
+    memories: int, settings: ScanSettings, device: torch.device, of_experts: bool = False
 ) -> TritonPass | None:
     """The one-read pass for a GPU, or None where plain torch must do."""
     if settings.per_sentence == "all":
@@ -265,7 +331,7 @@ def triton_pass_for(
         from ffmem.scan.triton_pass import TritonPass, runs_on
     except ImportError:
         return None
-    return TritonPass(memories, settings, device) if runs_on(device) else None
+    return TritonPass(memories, settings, device, of_experts) if runs_on(device) else None
 
 
 def not_finite() -> ScanError:

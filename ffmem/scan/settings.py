@@ -15,6 +15,10 @@ UNIT = 2.0**-24  # what one step of a cell's `totals` is worth
 BINS, LOWEST = 32, -16
 ALL = 256  # the first sentences of a corpus, whose coefficients are all counted in bins
 RAREST = 64  # later it is one sentence of so many at the least
+# A GPU's buffer of candidates has room for so many times those that are worth a fold; a mixture,
+# which has many times the memories, for fewer.
+ROOM, ROOM_OF_EXPERTS = 4, 1
+CANDIDATE_BYTES = 18  # in that buffer
 
 
 @dataclass(frozen=True)
