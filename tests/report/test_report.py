@@ -17,6 +17,7 @@ from altair.utils.schemapi import SchemaValidationError
 
 import ffmem.report
 from ffmem.analyses.statistics import wilson
+from ffmem.errors import StoreError
 from ffmem.figures import style
 from ffmem.patterns.record import Pattern
 from ffmem.report.build import (
@@ -243,6 +244,16 @@ def test_two_studies_stand_side_by_side(toy_study: Study, gated_study: Study, tm
     assert {figure.name for figure in comparison.figures} == set(toy_study.charts)
     page = write_comparison([toy_study, gated_study], tmp_path / "both.html").read_text()
     assert "tiny:opt · tiny:llama" in page
+
+
+def test_a_comparison_that_cannot_be_written_is_refused_before_it_is_made(
+    toy_study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.report.comparison.compare", lambda _: pytest.fail("it is made"))
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "both.html"):
+        with pytest.raises(StoreError, match="cannot write"):
+            write_comparison([toy_study, toy_study], path)
 
 
 def test_studies_of_one_model_are_told_apart_by_folder(toy_study: Study) -> None:
