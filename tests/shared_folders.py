@@ -14,14 +14,13 @@ from filelock import FileLock
 def folder_once(files: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A copy, for this process alone, of the folder that `make` fills in one process of the run."""
     own = files.getbasetemp()
-    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    whole = root / "shared" / name
-    whole.parent.mkdir(exist_ok=True)
-    with FileLock(root / "shared" / f"{name}.lock"):
-        if not whole.exists():
-            part = Path(f"{whole}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir()
-            make(part)
-            part.rename(whole)
-    return Path(shutil.copytree(whole, files.mktemp(name, numbered=True) / name))
+    root = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    root.mkdir(exist_ok=True)
+    whole, done = root / name, root / f"{name}.done"
+    with FileLock(root / f"{name}.lock"):
+        if not done.exists():
+            shutil.rmtree(whole, ignore_errors=True)
+            whole.mkdir()
+            make(whole)
+            done.touch()
+    return Path(shutil.copytree(whole, files.mktemp(name) / name))
