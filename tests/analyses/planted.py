@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ffmem.patterns.clusters import NO_WORDS, DressedKey, content_words
+from ffmem.patterns.embeddings import NO_WORDS, DressedKey, content_words
 from ffmem.patterns.prefixes import Prefix
 
 

@@ -14,19 +14,25 @@ from pathlib import Path
 
 import pytest
 
-from ffmem.annotations.llm.annotator import (
+from ffmem.annotations.chat import (
+    CachedChat,
+    Endpoint,
+    LocalChat,
+    Pace,
+    Reply,
+    Usage,
+    adapt_settings,
+)
+from ffmem.annotations.llm_annotator import (
     Price,
     answers_by_llm,
     ask_about_sheet,
     expected_usage,
+    parse_reply,
     question,
 )
-from ffmem.annotations.llm.endpoint import Endpoint, Pace, adapt_settings
-from ffmem.annotations.llm.reply import parse_reply
-from ffmem.annotations.llm.reply_cache import CachedChat, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import AnnotatorError
-from ffmem.models.generation import LocalChat, Reply
 from ffmem.models.language_model import LanguageModel
 from tests.analyses.conftest import scanned_lines
 from tests.analyses.planted import filler
@@ -321,7 +327,7 @@ def test_a_server_that_is_not_there_is_one_sentence(
     folder = tmp_path / "scan"
     scanned_lines(relu, folder, [" ".join(filler(draw))[:55] for _ in range(80)], top=50, sample=9)
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ffmem.annotations.llm.endpoint.RETRIES", 1)
+    monkeypatch.setattr("ffmem.annotations.chat.RETRIES", 1)
     words = ["annotate", "llm", str(folder), "--llm", "x", "--keys", "1"]
     code, _, err = run(capsys, *words, "--endpoint", "http://127.0.0.1:9/v1")
     assert code == 2
