@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, permutations
 
 import numpy as np
 import torch
@@ -117,10 +118,11 @@ class ClusterFinder:
             tuple(prefix.words[at][0].lower() for at in content_words(prefix, gone))
             for prefix, gone in zip(prefixes, removed, strict=True)
         ]
-        for one, text in enumerate(texts):
-            for other in range(one):
-                if text == texts[other]:
-                    near[one, other] = near[other, one] = -1
+        places: dict[tuple[str, ...], list[int]] = {}
+        for at, text in enumerate(texts):
+            places.setdefault(text, []).append(at)
+        for one, other in chain.from_iterable(permutations(same, 2) for same in places.values()):
+            near[one, other] = -1
         return near
 
     def clusters(

@@ -12,7 +12,7 @@ from typing import Any
 
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
-from ffmem.figures.saving import picture
+from ffmem.figures.saving import picture, spec_of
 from ffmem.figures.style import FigureText
 from ffmem.report.comparison import Figure, StudySummary, made_from
 from ffmem.report.examples import (
@@ -253,7 +253,7 @@ def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def figure_of(words: FigureText, study: Study) -> Figure:
     """One figure with its words; the heading leaves the chart for the page."""
-    spec = study.chart(words.figure).to_dict()
+    spec = spec_of(study.chart(words.figure))
     heading = spec.pop("title")
     return Figure(
         words.figure,

@@ -19,7 +19,7 @@ from ffmem.figures.saving import picture
 from ffmem.figures.style import INK, draws_nothing
 from ffmem.report.rendering import page_script, render, write_text
 from ffmem.report.verdicts import Verdict
-from ffmem.store.folder import StudyFolder
+from ffmem.store.folder import StudyFolder, prepare_target
 from ffmem.store.result_files import restore
 from ffmem.store.scan_store import ScanStore
 from ffmem.version import VERSION
@@ -201,7 +201,8 @@ def side_by_side(specs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_comparison(studies: Sequence[StudySummary], path: Path) -> Path:
-    """Write the comparison as one page that opens offline."""
+    """Write the comparison as one page that opens offline; a bad path is refused at once."""
+    prepare_target(path)
     comparison = compare(studies)
     pictures = {figure.name: picture(figure.spec) for figure in comparison.figures}
     page = render("compare.html.j2", comparison=comparison, pictures=pictures, script=page_script())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.annotations.agreement import agreement, patterns_by_annotator
@@ -28,6 +29,7 @@ from ffmem.explorer.queries.memory import memory_patterns
 from tests.annotations.served import reply
 from tests.annotations.test_answer_rules import BAD, to_answers
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
+from tests.explorer.conftest import client_for
 
 NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]
 PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 1, 2]}
@@ -42,8 +44,8 @@ def annotated(explored: StudyContext, tmp_path: Path) -> Iterator[StudyContext]:
 
 
 @pytest.fixture
-def client(annotated: StudyContext) -> Iterator[TestClient]:
-    with TestClient(create_app(annotated), base_url="http://127.0.0.1:8600") as asking:
+def client(app: FastAPI, annotated: StudyContext) -> Iterator[TestClient]:
+    with client_for(app, annotated) as asking:
         yield asking
 
 

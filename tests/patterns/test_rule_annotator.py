@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_auc_counts_pairs() -> None:
 
 def test_matched_pseudo_keys_end_in_tokens_as_rare(corpus: list[Prefix]) -> None:
     pseudo = PseudoKeys(corpus, seed=0)
-    count = {last: sum(p.last == last for p in corpus) for last in {p.last for p in corpus}}
+    count = Counter(prefix.last for prefix in corpus)
     rare = sorted(corpus, key=lambda p: count[p.last])[:25]
     found = pseudo.of_matching_frequency(2, rare).shown
     assert len(found) == 25 == len({p.sentence for p in found})
@@ -165,7 +166,8 @@ def test_matched_pseudo_keys_end_in_tokens_as_rare(corpus: list[Prefix]) -> None
 def test_a_matched_pseudo_key_can_show_a_false_pattern_of_last_words(corpus: list[Prefix]) -> None:
     """A rule that takes any three equal endings for a pattern is caught by matched keys."""
     pseudo = PseudoKeys(corpus, seed=0)
-    common = sorted(corpus, key=lambda p: -sum(p.last == q.last for q in corpus))[:25]
+    count = Counter(prefix.last for prefix in corpus)
+    common = sorted(corpus, key=lambda p: -count[p.last])[:25]
     keys = [pseudo.of_matching_frequency(1, common).shown for _ in range(20)]
     thrice = [max(sum(p.last == q.last for q in shown) for p in shown) >= 3 for shown in keys]
     assert sum(thrice) >= 10
