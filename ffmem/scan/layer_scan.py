@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,13 +25,15 @@ from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.tallies import UNIT, Tallies, steps_of
+from ffmem.scan.torch_pass import CompiledPass
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
     from ffmem.scan.triton_pass import Redo, TritonPass
 
 
+LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
 SMALLEST = 16  # memories of an expert that the GPU kernel is worth
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
@@ -75,7 +76,7 @@ class LayerState:
 class LayerScan:
     """Takes in the coefficients of one layer batch by batch and keeps its state.
 
-    Layers of one scan should be given one `Shared`. On a GPU coefficients must stay unchanged
+    Layers of one scan should be given one `LaunchQueue`. On a GPU coefficients must stay unchanged
     after they were seen: the work on them is looked at later. `expert_size` is how many memories
     an expert has, in a mixture.
     """
@@ -97,9 +98,12 @@ class LayerScan:
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._shared = shared if shared is not None else LaunchQueue(settings)
-        self._kernel = None
+        self._kernel: TritonPass | None = None
+        self._folding: CompiledPass | None = None
         if use_kernel and (not expert_size or expert_size >= SMALLEST):
             self._kernel = triton_pass_for(memories, settings, self.device, expert_size > 0)
+        if use_kernel and self._kernel is None and not expert_size:
+            self._folding = compiled_pass_for(memories, settings, self.device, self._shared)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
@@ -131,6 +135,8 @@ class LayerScan:
         m = rows.select(m.detach().view(len(rows), -1, self.memories))
         if self._kernel is not None and self._sentences and rows.lines is None:
             self._see_by_kernel(self._kernel, m, rows)
+        elif self._folding is not None and rows.lines is None and self._folding.reads(m):
+            self._see_by_folding(self._folding, m, rows)
         else:
             self._see_plainly(m, rows, (0, self.memories, self.memories))
         self._prefixes += rows.prefixes
@@ -155,7 +161,8 @@ class LayerScan:
     def state(self) -> LayerState:
         """The state after all that was seen; seeing more leaves it as it is."""
         self._fold()
-        largest = self._triggers.coefficients[:, 0]
+        triggers, sample = self._own(self._triggers, self._sample)
+        largest = triggers.coefficients[:, 0]
         tallies = Tallies(
             self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
         )
@@ -163,11 +170,10 @@ class LayerScan:
             tallies = replace(tallies, histogram=self._histogram.clone())
         if self._routed is not None and self._weights is not None:
             tallies = replace(tallies, routed=self._routed, weights=self._weights)
-        return LayerState(self._triggers, tallies, self._sample)
+        return LayerState(triggers, tallies, sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers = state.triggers
-        self._sample = state.sample
+        self._triggers, self._sample = self._own(state.triggers, state.sample)
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
@@ -245,11 +251,9 @@ class LayerScan:
     def _see_plainly(self, m: Tensor, rows: Rows, span: _Span) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):
             swept = self._swept(m, rows, sign, span)
-            if not isfinite(swept.found.sums.sum().item()):
-                raise not_finite()
             cells = self._cells(sign, span)
             self._fires[cells] += swept.found.fires
-            self._totals[cells] += (swept.found.sums / UNIT).round_().long()
+            self._totals[cells] += steps_of(swept.found.sums)
             if self._histogram is not None:
                 sweeper = self._shared.sweeper(span[2], self.device)
                 sweeper.count_bins(m, rows, sign, self._histogram[cells])
@@ -290,6 +294,18 @@ class LayerScan:
         if self._histogram is not None:
             kernel.count_bins(m, rows, self._histogram)
         self._shared.enqueue(launch)
+
+    def _see_by_folding(self, folding: CompiledPass, m: Tensor, rows: Rows) -> None:
+        state = self._triggers, self._sample, self._bars
+        folding.take_in(m, rows, state, (self._fires, self._totals))
+        if self._histogram is not None:
+            folding.count_bins(m, rows, self._histogram)
+
+    def _own(self, triggers: Triggers, sample: Sample) -> tuple[Triggers, Sample]:
+        """The same as values of their own where the compiled loop writes into them."""
+        if self._folding is None:
+            return triggers, sample
+        return triggers.clone(), sample.clone()
 
     def _make_room(self, kernel: TritonPass) -> None:
         """Look at the kernel's latest launch, and fold where there is enough to."""
@@ -334,9 +350,13 @@ def triton_pass_for(
     return TritonPass(memories, settings, device, of_experts) if runs_on(device) else None
 
 
-def not_finite() -> ScanError:
-    """What to say when a model's coefficients overflow."""
-    return ScanError(
-        "the model gives coefficients that are infinite or not a number; "
-        "run it in bfloat16 or float32"
-    )
+def compiled_pass_for(
+    memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
+) -> CompiledPass | None:
+    """The loops of a CPU, which put candidates in at once; None where plain torch must do."""
+    if settings.per_sentence == "all" or settings.dedupe != "none":
+        return None
+    if max(settings.top, settings.sample) > LARGEST:
+        return None
+    sweeper = shared.sweeper(memories, device)
+    return CompiledPass(memories, settings, sweeper) if sweeper.has_loop else None

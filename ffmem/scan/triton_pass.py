@@ -9,11 +9,11 @@ import torch
 import triton
 from torch import Tensor
 
-from ffmem.errors import ScanError
 from ffmem.scan.batch_rows import LineTable, Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
 from ffmem.scan.settings import BINS, LOWEST, ROOM, ROOM_OF_EXPERTS, ScanSettings
+from ffmem.scan.tallies import not_finite
 from ffmem.scan.triggers import Thresholds
 from ffmem.scan.triton_kernels import (
     add_bins,
@@ -204,12 +204,9 @@ class TritonPass:
         """Wait for the latest count and take it over; on overflow, drop that launch's part."""
         if self._event is not None:
             self._event.synchronize()
-        found, not_finite = self._counted.tolist()
-        if not_finite:
-            raise ScanError(
-                "the model gives coefficients that are infinite or not a number; "
-                "run it in bfloat16 or float32"
-            )
+        found, overflow = self._counted.tolist()
+        if overflow:
+            raise not_finite()
         if found <= self.capacity:
             self.found = found
             return False
