@@ -14,7 +14,7 @@ from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
 from ffmem.figures.saving import picture, spec_of
 from ffmem.figures.style import FigureText
-from ffmem.report.comparison import Figure, StudySummary, made_from
+from ffmem.report.comparison import Figure, StudySummary, source_digests
 from ffmem.report.examples import (
     FIGURES,
     AnnotatedKey,
@@ -158,7 +158,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         "table_3": to_plain(report.annotated),
         "results": {name: study.record(name).result for name in study.names},
         "figures": to_plain(tuple(report.figures.values())),
-        "made_from": made_from(study.store.folder),
+        "made_from": source_digests(study.store.folder),
     }
 
 

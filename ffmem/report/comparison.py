@@ -83,7 +83,7 @@ def read_summary(store: ScanStore) -> StudySummary | None:
     """What the report left; None where it is missing, damaged or older than the results."""
     try:
         data = json.loads(store.folder.report_numbers.read_text(encoding="utf-8"))
-        if data["made_from"] != made_from(store.folder):
+        if data["made_from"] != source_digests(store.folder):
             return None
         claims = [verdict_fields(claim) for claim in data["claims"].values()]
         verdicts = restore(tuple[Verdict, ...], claims)
@@ -100,7 +100,7 @@ def verdict_fields(claim: dict[str, Any]) -> dict[str, Any]:
     return {"analysis" if name == "stage" else name: value for name, value in found.items()}
 
 
-def made_from(folder: StudyFolder) -> dict[str, str]:
+def source_digests(folder: StudyFolder) -> dict[str, str]:
     """Digests of all that a report is made from: scan, results, those of the untrained twin."""
     results = (path for one in (folder, folder.control) for path in one.matching(one.result("*")))
     files = (folder.manifest, *results)
