@@ -11,7 +11,6 @@ can run side by side. Leaves in the folder a study for each and, once all are th
 
 import argparse
 import json
-import lzma
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +26,11 @@ from ffmem.studies.inputs import SIZES, StudyInputs, untrained_inputs
 from ffmem.studies.registry import ANALYSES
 from ffmem.studies.runner import AnalysisEvent, run_analyses
 from ffmem.workflows import twin_analyses
-
-from making.files import write_whole
+from tools.study_numbers import study_numbers, write_numbers
 
 STUDIES = ("moe", "dense", "dense-eighth")
 NUMBERS = "numbers.json.xz"
 DONE = "done"  # a file in the folder of each study that is whole
-TEXTS = ("records", "prefix", "before", "examples")  # fields of results with words of the corpus
 
 
 def study(name: str, given: Namespace) -> None:
@@ -67,39 +64,12 @@ def tell(event: AnalysisEvent) -> None:
         print(event.analysis, event.state, f"{event.seconds:.1f} s", event.reason, flush=True)
 
 
-def numbers_of(folder: Path) -> dict[str, Any]:
-    """Every result of a study and of its twin, with the seconds and what was scanned."""
-    found: dict[str, Any] = {}
-    parts = {"": folder, " of the twin": StudyFolder(folder).control.root}
-    for part, root in parts.items():
-        if not root.exists():
-            continue
-        files = [json.loads(one.read_text("utf-8")) for one in (root / "analyses").glob("*.json")]
-        results = {one["name"]: without_texts(one["result"]) for one in files}
-        found["untrained twin" if part else "results"] = results
-        found[f"seconds{part}"] = {one["name"]: one["seconds"] for one in files}
-        found[f"scan{part}"] = json.loads((root / "manifest.json").read_text())["counts"]
-    return found
-
-
-def without_texts(value: Any) -> Any:
-    """A result without the words of the corpus, in the same form."""
-    if isinstance(value, list):
-        return [without_texts(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: type(inner)() if name in TEXTS else without_texts(inner)
-        for name, inner in value.items()
-    }
-
-
 def numbers(given: Namespace) -> dict[str, Any]:
     """Everything that was measured."""
     curves = {name: given.pair / name / "curve.json" for name in STUDIES[:2]}
     return {
         "training": {name: json.loads(path.read_text()) for name, path in curves.items()},
-        **{name: numbers_of(given.into / name) for name in STUDIES},
+        **{name: study_numbers(given.into / name) for name in STUDIES},
     }
 
 
@@ -124,7 +94,7 @@ def main(words: list[str] | None = None) -> None:
     for name in given.only:
         study(name, given)
     if all((given.into / name / DONE).exists() for name in STUDIES):
-        write_whole(given.into / NUMBERS, lzma.compress(json.dumps(numbers(given)).encode()))
+        write_numbers(numbers(given), given.into / NUMBERS)
         print(given.into / NUMBERS, flush=True)
 
 

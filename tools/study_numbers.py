@@ -19,9 +19,11 @@ Numbers = dict[str, Any]
 
 
 def study_numbers(folder: Path) -> Numbers:
-    """Every result of a study and of its twin, with seconds, counts and what decides the scan."""
+    """Every result of a study and of its twin, if any, with seconds, counts and the scan's key."""
     found: Numbers = {}
     for part, root in (("", folder), (" of the twin", folder / TWIN)):
+        if part and not root.exists():
+            continue
         records = [json.loads(path.read_text("utf-8")) for path in result_files(root)]
         manifest = json.loads((root / "manifest.json").read_text("utf-8"))
         results = {record["name"]: without_texts(record["result"]) for record in records}

@@ -11,8 +11,8 @@ import torch
 import ffmem
 from ffmem.address import Parts
 from making.study_moe_pair import main as study_pair
-from making.study_moe_pair import numbers_of
 from making.train_moe_pair import active_parameters, main, new_model, parse
+from tools.study_numbers import study_numbers
 
 WORDS = (
     "--layers 2 --width 16 --heads 2 --experts 4 --chosen 2 --size 8 --vocabulary 300 --block 16 "
@@ -77,7 +77,7 @@ def test_numbers_of_a_study_have_every_key_and_no_text(text: Path, tmp_path: Pat
     how = f"--sentences {8 * len(LINES)} --keys 2 --size small --only dense-eighth --device cpu"
     folder = tmp_path / "studies"
     study_pair([str(tmp_path / "pair"), str(more), "--into", str(folder), *how.split()])
-    found = numbers_of(folder / "dense-eighth")
+    found = study_numbers(folder / "dense-eighth")
     assert found["scan"]["sentences"] == len(LINES)  # an eighth of them
     patterns = found["results"]["patterns"]
     assert len(patterns["keys"]) + patterns["dead"] == 2 * 2
