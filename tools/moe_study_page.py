@@ -19,7 +19,7 @@ import torch
 
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
 from ffmem.report.verdicts import interval_text
-from tools.paper_study_page import DOCS, Numbers, percent, table
+from tools.paper_study_page import DOCS, Numbers, fill, percent, table
 
 PAGE = DOCS / "reference" / "moe-study.md"
 NUMBERS = DOCS / "reference" / "data" / "moe-study.json.xz"
@@ -106,7 +106,7 @@ OF_MEANING = (  # measures that rest on patterns of meaning too
 )
 
 
-def is_trusted(numbers: Numbers, name: str, measure: str) -> bool:
+def controls_allow(numbers: Numbers, name: str, measure: str) -> bool:
     """Whether the controls of a study let a measure be read."""
     controls = numbers[name]["results"]["patterns"]["controls"]
     worst = max(one["false_patterns"]["estimate"] for one in controls)
@@ -119,7 +119,7 @@ def clean(numbers: Numbers) -> str:
     eighth = keys_of(numbers, "dense-eighth")
 
     def against(other: str, keys: Sequence[Key], name: str) -> list[str]:
-        if not is_trusted(numbers, other, name):
+        if not controls_allow(numbers, other, name):
             return ["–", "–"]
         found = difference_of(moe, keys, MEASURES[name])
         return [number_text(mean_of(keys, MEASURES[name])), difference_text(found)]
@@ -140,7 +140,7 @@ def clean(numbers: Numbers) -> str:
     return table(heads, map(row, MEASURES))
 
 
-def untrained(numbers: Numbers) -> str:
+def untrained_twins(numbers: Numbers) -> str:
     """The same measures in the untrained twins."""
     sides = [keys_of(numbers, name, "untrained twin") for name in ("moe", "dense")]
 
@@ -339,7 +339,7 @@ TABLES = {
     "clean": clean,
     "kinds": by_kind,
     "controls": controls,
-    "untrained": untrained,
+    "untrained": untrained_twins,
     "layers": by_layer,
     "experts": experts,
     "training": training,
@@ -348,14 +348,7 @@ TABLES = {
 
 def page(text: str, numbers: Numbers) -> str:
     """The page with every table as the numbers have it."""
-    for name, make in TABLES.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not (found and closed):
-            raise SystemExit(f"{PAGE} has no place for the table {name}")
-        text = f"{before}{begin}{make(numbers)}\n{end}{after}"
-    return text
+    return fill(text, numbers, TABLES)
 
 
 def main() -> None:

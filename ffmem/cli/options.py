@@ -92,6 +92,40 @@ def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def drawn_keys_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --keys, --controls and --seed, by which keys are drawn for annotators, to a command."""
+    for option in (
+        click.option(
+            "--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys."
+        ),
+        click.option(
+            "--controls",
+            type=ANY,
+            default=1,
+            show_default=True,
+            help="Control keys per layer, of each kind.",
+        ),
+        click.option(
+            "--keys", type=SOME, default=10, show_default=True, help="Random keys per layer."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def edits_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --set, an edit of memories that must be given, to a command."""
+    return click.option(
+        "--set",
+        "edits",
+        multiple=True,
+        required=True,
+        metavar="EDIT",
+        help="@FILE=0 (silence the set), @FILE=mean, @FILE*2, or one memory: L7.1034=0. "
+        "Repeatable.",
+    )(command)
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --devices, --ray and what workers on Ray get to a command."""
     for option in (

@@ -1,4 +1,4 @@
-"""A change of values as a small file: old and new columns, to apply and to take back to the bit."""
+"""A change of values as a small file: old and new columns, to apply and to take back exactly."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def apply_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
 
 
 def remove_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
-    """Put the values back as they were before the patch, to the bit."""
+    """Put the values back as they were before the patch, bit for bit."""
     _, tensors = read_patch(folder)
     for name, tensor in tensors.items():
         if name.endswith(".after"):

@@ -21,7 +21,7 @@ class Tallies:
     sum of those coefficients in steps of UNIT (int64); `largest` of them (float32, 0 if none).
     For all cells: `prefixes` read, and `sentences` that had any. Sums within a batch are floats,
     rounded once to whole steps; from there on all is integers, so `merge` is exact and
-    associative to the bit. Coefficients that sum to 2**39 or more overflow `totals`. In a mixture,
+    exactly associative. Coefficients that sum to 2**39 or more overflow `totals`. In a mixture,
     per expert: `routed`, the prefixes for which it was chosen (int64), and `weights`, the sum of
     the router's weights there in steps of UNIT (int64); None before anything is read.
     `histogram` [cells, BINS] (int64) counts the coefficients above zero of the sentences in the

@@ -25,7 +25,7 @@ class Triggers:
     above zero enter. An unfilled slot has coefficient 0 and place EMPTY, and comes last. With
     `groups` (int64) a cell keeps one trigger of each group, the first in this order. In a layer
     with experts `weights` are the router's at each trigger (float16; 0 in shared experts, which it
-    does not choose). `merge` is associative and commutative to the bit, so shards may finish in any
+    does not choose). `merge` is exactly associative and commutative, so shards may finish in any
     order.
     """
 

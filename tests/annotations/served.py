@@ -35,7 +35,7 @@ FEW = reply(("ends with thing", "shallow", [1, 2]))
 MIXED = reply(("water", "semantic", [2, 6, 8]), ("beyond", "shallow", [1, 2, 30]))
 REPLIES = {  # by a word of the sheet: the first reply, and the one after a complaint
     "good": (f"Here it is:\n```json\n{TWO}\n```", "never asked"),
-    "mended": (FEW, TWO),
+    "repaired": (FEW, TWO),
     "rubbish": ("I like rivers.", "{not json"),
     "mixed": (MIXED, MIXED.replace("beyond", "further")),
     "nothing": (reply(), "never asked either"),

@@ -123,13 +123,13 @@ def at(gateway: Gateway) -> str:
 
 
 def test_a_server_and_the_model_itself_give_the_same_answers(url: str, folder: Path) -> None:
-    sheets = [sheet(word) for word in ("good", "mended", "rubbish", "mixed", "nothing")]
+    sheets = [sheet(word) for word in ("good", "repaired", "rubbish", "mixed", "nothing")]
     near = list(answers_by_llm(LocalChat.load(str(folder), MOST), sheets))
     far = list(answers_by_llm(Endpoint(url, str(folder), MOST), sheets, at_once=2))
     assert near == far
-    good, mended, rubbish, mixed, nothing = far
+    good, repaired, rubbish, mixed, nothing = far
     assert (good.said, good.replies) == (SAID_TWO, 1)
-    assert (mended.said, mended.replies) == (SAID_TWO, 2)
+    assert (repaired.said, repaired.replies) == (SAID_TWO, 2)
     assert (rubbish.said, rubbish.replies) == (None, 3)
     assert "no JSON" in rubbish.dropped[0]
     assert (mixed.said, mixed.replies) == ((PatternAnswer("water", "semantic", (2, 6, 8)),), 3)
@@ -140,7 +140,7 @@ def test_a_server_and_the_model_itself_give_the_same_answers(url: str, folder: P
 def test_a_question_is_paid_for_once_and_its_cost_known_before(
     url: str, folder: Path, tmp_path: Path
 ) -> None:
-    sheets = [sheet("good"), sheet("mended")]
+    sheets = [sheet("good"), sheet("repaired")]
 
     def fresh() -> CachedChat:
         return CachedChat(Endpoint(url, str(folder), MOST), tmp_path / "replies", "model", MOST)
@@ -174,7 +174,7 @@ def test_a_busy_service_is_asked_again_and_the_key_goes_nowhere_else(
     assert not any("secret" in path.read_text() for path in tmp_path.iterdir())
 
 
-def test_what_cannot_be_mended_by_asking_again_is_one_sentence(
+def test_what_cannot_be_repaired_by_asking_again_is_one_sentence(
     gateway: Gateway, folder: Path
 ) -> None:
     gateway.refusals = [401]
@@ -280,7 +280,7 @@ def test_a_language_model_answers_sheets_like_anybody_else(
 ) -> None:
     """`ffmem annotate llm` and `score`, end to end: a scan, a real server, records, Fig 2."""
     draw = random.Random(0)
-    lines = [f"{'good' if n % 2 else 'mended'} {' '.join(filler(draw))}"[:55] for n in range(150)]
+    lines = [f"{'good' if n % 2 else 'repaired'} {' '.join(filler(draw))}"[:55] for n in range(150)]
     scan, model = tmp_path / "scan", folder
     scanned_lines(relu, scan, lines, top=50, sample=32)
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))

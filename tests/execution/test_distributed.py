@@ -63,7 +63,7 @@ def plan(llama: LanguageModel, corpus: Path) -> ScanPlan:
 
 
 @pytest.fixture(scope="module")
-def expected(
+def single_store(
     llama: LanguageModel, plan: ScanPlan, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """The store that one process makes."""
@@ -77,12 +77,12 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ffmem.execution.distributed.ScanWorker", FaultyWorker)
 
 
-def test_local_work_agrees_to_the_byte(expected: Path, plan: ScanPlan, tmp_path: Path) -> None:
+def test_local_work_agrees_to_the_byte(single_store: Path, plan: ScanPlan, tmp_path: Path) -> None:
     """One and two workers are compared below: the start of each takes seconds."""
     shards: list[int] = []
     watch = lambda progress, _share: shards.append(progress.shards)  # noqa: E731
     run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "local", watch)
-    same_store(expected, tmp_path / "local")
+    same_store(single_store, tmp_path / "local")
     assert shards == list(range(1, len(shards) + 1))
     assert len(shards) > 6
 
@@ -103,7 +103,7 @@ def test_a_killed_worker_and_one_out_of_memory_lose_nothing_and_count_nothing_tw
 
 
 def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
-    ray_cluster: str, faulty: None, expected: Path, plan: ScanPlan, tmp_path: Path
+    ray_cluster: str, faulty: None, single_store: Path, plan: ScanPlan, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     code = (
@@ -131,7 +131,7 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     run_scan_on_ray(ONE_THREAD(workers=1), MODEL, plan, out, lambda p, _: began.append(p.shards))
     assert began == list(range(3, began[-1] + 1))  # what was saved counts at once
     assert len(began) > 4
-    same_store(expected, out)
+    same_store(single_store, out)
 
 
 def saved_shards(folder: StudyFolder) -> set[int]:
@@ -146,7 +146,7 @@ def shards_in(path: Path) -> set[int]:
     return set(read_notes(path).shards)
 
 
-def test_a_broken_file_stops_the_scan_after_all_before_it_and_mended_it_goes_on(
+def test_a_broken_file_stops_the_scan_after_all_before_it_and_fixed_it_goes_on(
     faulty: None, llama: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ffmem.corpus.sources._EDGE", 100)  # so the break is in the middle
@@ -170,7 +170,7 @@ def test_a_broken_file_stops_the_scan_after_all_before_it_and_mended_it_goes_on(
 
 
 def test_stopped_by_hand_it_saves_and_goes_on(
-    expected: Path, plan: ScanPlan, tmp_path: Path
+    single_store: Path, plan: ScanPlan, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
 
@@ -182,7 +182,7 @@ def test_stopped_by_hand_it_saves_and_goes_on(
         run_scan_by(LocalExecutor, MODEL, plan, out, stop)
     assert Ledger.open(StudyFolder(out)).safe_shards == {0, 1, 2}
     run_scan_by(LocalExecutor, MODEL, plan, out)
-    same_store(expected, out)
+    same_store(single_store, out)
 
 
 def test_a_cap_on_sentences_is_the_same_cap(
@@ -203,7 +203,7 @@ def test_a_cap_on_sentences_is_the_same_cap(
 
 
 def test_overlapping_parts_are_never_counted_together(
-    faulty: None, expected: Path, plan: ScanPlan, tmp_path: Path
+    faulty: None, single_store: Path, plan: ScanPlan, tmp_path: Path
 ) -> None:
     """A lost worker may have written a part that nobody heard of, or two drivers the same shard."""
     out = tmp_path / "out"
@@ -220,18 +220,18 @@ def test_overlapping_parts_are_never_counted_together(
         part.rename(out / "parts" / f"{name}.safetensors")
     assert len(Ledger.open(StudyFolder(out)).parts) == 1
     run_scan_by(LocalExecutor, MODEL, plan, out)
-    same_store(expected, out)
+    same_store(single_store, out)
 
 
 def test_what_is_already_there_is_opened_or_refused(
-    llama: LanguageModel, expected: Path, plan: ScanPlan, corpus: Path, tmp_path: Path
+    llama: LanguageModel, single_store: Path, plan: ScanPlan, corpus: Path, tmp_path: Path
 ) -> None:
-    stamp = (expected / "manifest.json").stat().st_mtime_ns
-    run_scan_by(LocalExecutor, MODEL, plan, expected)
-    assert (expected / "manifest.json").stat().st_mtime_ns == stamp
+    stamp = (single_store / "manifest.json").stat().st_mtime_ns
+    run_scan_by(LocalExecutor, MODEL, plan, single_store)
+    assert (single_store / "manifest.json").stat().st_mtime_ns == stamp
     another = plan_for(llama, corpus, max_sentences=50)
     with pytest.raises(StoreError, match=r"another scan \(it differs in corpus\.max_sentences\)"):
-        run_scan_by(LocalExecutor, MODEL, another, expected)
+        run_scan_by(LocalExecutor, MODEL, another, single_store)
 
     def stop(_progress: object, _share: object) -> None:
         raise KeyboardInterrupt

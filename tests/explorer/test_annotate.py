@@ -68,15 +68,15 @@ def test_a_memory_shows_what_people_said_last_whenever_they_said_it(
     annotated.annotations.add_sheets([sheet])
     file, key = Path(annotated.database or ""), str(sheet.key)
 
-    def said() -> list[str]:
+    def descriptions() -> list[str]:
         return [one.description for one in memory_patterns(annotated, key) if one.annotator == "a"]
 
     for turn, words in enumerate(["ends with a river", "ends with a stone", "ends with a tree"]):
         annotated.annotations.answer(sheet, "a", [PatternAnswer(words, "shallow", (1, 2))])
-        assert said() == [words]  # just written
+        assert descriptions() == [words]  # just written
         os.utime(file, (turn, turn))
-        assert said() == [words]  # written long ago
-        assert said() == [words]
+        assert descriptions() == [words]  # written long ago
+        assert descriptions() == [words]
 
 
 def test_the_sheets_are_those_that_the_command_draws(

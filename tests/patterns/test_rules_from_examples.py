@@ -38,7 +38,7 @@ def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     )
 
 
-def said(kind: str, ranks: tuple[int, ...]) -> Pattern:
+def pattern_of(kind: str, ranks: tuple[int, ...]) -> Pattern:
     return Pattern(KEY, "whatever it is called", kind, ranks, "ana")  # type: ignore[arg-type]
 
 
@@ -53,7 +53,10 @@ def two_kinds(seed: int) -> list[Prefix]:
 def test_ticks_become_the_planted_word_and_the_planted_topic(
     annotator: RuleAnnotator, corpus: list[Prefix]
 ) -> None:
-    patterns = [said("shallow", tuple(range(1, 11))), said("semantic", tuple(range(11, 21)))]
+    patterns = [
+        pattern_of("shallow", tuple(range(1, 11))),
+        pattern_of("semantic", tuple(range(11, 21))),
+    ]
     word, topic = rules_from_examples(annotator, patterns, two_kinds(3), corpus[-200:])
     assert word.feature is not None
     assert word.feature.description == "ends with ‘press’"
@@ -77,12 +80,17 @@ def test_ticks_on_a_real_pattern_predict_and_ticks_at_random_do_not(
         ]
         triggers = prefixes(made, first=10_000 * seed)
         trial = (triggers[25:], draw.sample(corpus[:800], 25), ())
-        rules = rules_from_examples(annotator, [said(kind, EVERY)], triggers[:25], corpus[-200:])
+        rules = rules_from_examples(
+            annotator, [pattern_of(kind, EVERY)], triggers[:25], corpus[-200:]
+        )
         real.append(Trial(rules, *trial))
         noise = draw.sample(corpus[:800], 25)
         ranks = tuple(sorted(draw.sample(EVERY, 5)))
         wild.append(
-            Trial(rules_from_examples(annotator, [said(kind, ranks)], noise, corpus[-200:]), *trial)
+            Trial(
+                rules_from_examples(annotator, [pattern_of(kind, ranks)], noise, corpus[-200:]),
+                *trial,
+            )
         )
         trials.append(Trial(real[-1].rules, draw.sample(corpus[:800], 25), *trial[1:]))
     found = {
@@ -100,7 +108,9 @@ def test_a_shallow_pattern_that_no_feature_carries_falls_back_on_meaning(
 ) -> None:
     first = [[*WAR[4 * n : 4 * n + 4], f"end{n}"] for n in range(3)]  # no word twice
     triggers = prefixes(first + [[*PLAIN[n : n + 5], f"end{n}"] for n in range(3, 25)], 90_000)
-    (rule,) = rules_from_examples(annotator, [said("shallow", (1, 2, 3))], triggers, corpus[-200:])
+    (rule,) = rules_from_examples(
+        annotator, [pattern_of("shallow", (1, 2, 3))], triggers, corpus[-200:]
+    )
     assert rule.feature is None
     (scores,) = annotator.scores([rule], triggers)
     assert [score >= 0 for score in scores] == [True] * 3 + [False] * 22
@@ -110,6 +120,8 @@ def test_ticks_without_any_meaning_predict_nothing(
     annotator: RuleAnnotator, corpus: list[Prefix]
 ) -> None:
     triggers = prefixes([["of", "the", f"x{n}"] for n in range(25)], first=95_000)
-    (rule,) = rules_from_examples(annotator, [said("semantic", (1, 5, 9))], triggers, corpus[-200:])
+    (rule,) = rules_from_examples(
+        annotator, [pattern_of("semantic", (1, 5, 9))], triggers, corpus[-200:]
+    )
     assert (rule.feature, rule.cluster) == (None, None)
     assert annotator.scores([rule], corpus[:3]) == [[-1.0, -1.0, -1.0]]

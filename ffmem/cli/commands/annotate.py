@@ -13,9 +13,9 @@ from ffmem.cli.options import (
     ANY,
     LOCATION,
     SEED,
-    SOME,
     EmbeddingOptions,
     database_option,
+    drawn_keys_options,
     embedder,
     embedding_options,
     open_database,
@@ -44,15 +44,7 @@ annotate.add_command(llm)
 @annotate.command()
 @click.argument("folder", type=LOCATION)
 @click.argument("out", type=LOCATION)
-@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
-@click.option(
-    "--controls",
-    type=ANY,
-    default=1,
-    show_default=True,
-    help="Control keys per layer, of each kind.",
-)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
+@drawn_keys_options
 @database_option
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None

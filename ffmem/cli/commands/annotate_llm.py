@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import (
-    ANY,
     LOCATION,
     POSITIVE,
-    SEED,
     SOME,
     ModelOptions,
     database_option,
+    drawn_keys_options,
     endpoint_options,
     model_options,
     open_database,
@@ -57,15 +56,7 @@ class PriceType(click.ParamType[Any]):
     "this machine, named as for `ffmem scan`.",
 )
 @endpoint_options
-@click.option("--keys", type=SOME, default=10, show_default=True, help="Random keys per layer.")
-@click.option(
-    "--controls",
-    type=ANY,
-    default=1,
-    show_default=True,
-    help="Control keys per layer, of each kind.",
-)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys.")
+@drawn_keys_options
 @click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
 @click.option("--rate", type=POSITIVE, help="Most requests per minute; no limit by default.")
 @click.option(

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import ANY, LOCATION, SEED, SOME, ModelOptions, load_model, model_options
+from ffmem.cli.options import (
+    ANY,
+    LOCATION,
+    SEED,
+    SOME,
+    ModelOptions,
+    edits_option,
+    load_model,
+    model_options,
+)
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import EditError
 
@@ -34,14 +43,7 @@ SENTENCES = 100
 @click.command()
 @click.argument("model")
 @click.argument("corpus")
-@click.option(
-    "--set",
-    "edits",
-    multiple=True,
-    required=True,
-    metavar="EDIT",
-    help="@FILE=0 (silence the set), @FILE=mean, @FILE*2, or one memory: L7.1034=0. Repeatable.",
-)
+@edits_option
 @click.option(
     "--max-sentences", type=SOME, default=SENTENCES, show_default=True, help="Sentences read."
 )
@@ -177,14 +179,7 @@ def change_parts(change: Change) -> list[str]:
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--set",
-    "edits",
-    multiple=True,
-    required=True,
-    metavar="EDIT",
-    help="@FILE=0 (silence the set), @FILE*2, @FILE=mean, or one memory: L7.1034=0. Repeatable.",
-)
+@edits_option
 @click.option("-o", "--out", type=LOCATION, required=True, help="Folder for the patch.")
 @click.option("--scan", type=LOCATION, help="Scan whose mean coefficients =mean takes.")
 @model_options
@@ -195,8 +190,8 @@ def patch(
 
     DIR gets patch.safetensors, the old and the new values of the memories, and patch.json, which
     names the weights it is for. `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch`
-    restores the original to the bit. Holding a memory at a number other than 0 needs a layer with
-    a bias.
+    restores exactly the original weights. Holding a memory at a number other than 0 needs a layer
+    with a bias.
 
     \b
     Example:

@@ -38,10 +38,8 @@ if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.inputs import StudyInputs
 
-REMOVAL_KEYS = {
-    "cuda": 100,
-    "cpu": 10,
-}  # a layer: the paper's, and what takes a minute with the demo model
+# Per layer: the paper's, and what takes a minute with the demo model.
+REMOVAL_KEYS = {"cuda": 100, "cpu": 10}
 
 
 @click.command()
@@ -83,19 +81,19 @@ def patterns(  # noqa: PLR0913 - one parameter an option
     study: PatternResults | AnnotatorPatterns
     if annotator == "rules":
         name = "patterns"
-        study, made = by_rule(store, keys, seed, options)
+        study, made_from = by_rule(store, keys, seed, options)
     else:
         name = "patterns-" + re.sub(r"\W+", "-", annotator)
         sayings = open_database(folder, database).answers()
         study = patterns_by_annotator(
             store, sayings, annotator, lambda: embedder(store, options), seed
         )
-        made = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
-        made["scan"] = store.manifest.key.digest
+        made_from = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
+        made_from["scan"] = store.manifest.key.digest
     print_summary(study.summary)
     print_controls(study.controls, getattr(study, "semantic_keys", None))
     print_held_out(study.held_out)
-    save_patterns(folder, name, study, made)
+    save_patterns(folder, name, study, made_from)
 
 
 def by_rule(
@@ -107,21 +105,21 @@ def by_rule(
     from ffmem.studies.registry import ANALYSES, result_key
 
     if (name := options["embedding"]) != "text":
-        made = {"embedding": name, "pattern_keys": keys, "seed": seed}
-        made["scan"] = store.manifest.key.digest
-        return patterns_by_rule(store, embedder(store, options), keys, seed, name), made
+        made_from = {"embedding": name, "pattern_keys": keys, "seed": seed}
+        made_from["scan"] = store.manifest.key.digest
+        return patterns_by_rule(store, embedder(store, options), keys, seed, name), made_from
     model = model_for(store, options)
     subject = StudyInputs(model, store, Sizes(pattern_keys=keys), seed=seed)
     return ANALYSES["patterns"].run(subject), result_key("patterns", subject)
 
 
-def save_patterns(folder: Path, name: str, study: Any, made: dict[str, Any]) -> None:
+def save_patterns(folder: Path, name: str, study: Any, made_from: dict[str, Any]) -> None:
     """Leave the numbers and the figure in the scan's folder."""
     from ffmem.cli.output import save_result
     from ffmem.figures.patterns import patterns_chart
 
     chart = patterns_chart(study.summary, study.controls)
-    click.echo(f"-> {save_result(folder, name, study, made, chart)}")
+    click.echo(f"-> {save_result(folder, name, study, made_from, chart)}")
 
 
 def print_summary(summary: Summary) -> None:
@@ -247,9 +245,9 @@ def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str
     from ffmem.studies.registry import result_key
     from ffmem.studies.runner import make_result
 
-    made = result_key("removal", subject)
+    made_from = result_key("removal", subject)
     if variant == AS_PUBLISHED:
-        place = place_for(folder, "removal", made)
+        place = place_for(folder, "removal", made_from)
         result, _ = make_result(subject, "removal", place)
         print_removal(result)
         figure = save_figure(place, "removal", removal_chart(result))
@@ -266,7 +264,7 @@ def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str
     print_removal(result)
     chosen = {"interior": variant.interior, "unclipped": not variant.clipped}
     name = "-".join(["removal", *(word for word, on in chosen.items() if on)])
-    return save_result(folder, name, result, made | chosen, removal_chart(result))
+    return save_result(folder, name, result, made_from | chosen, removal_chart(result))
 
 
 def print_removal(result: Removal) -> None:

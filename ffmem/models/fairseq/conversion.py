@@ -325,7 +325,7 @@ def bands_of(tensors: dict[str, Tensor], place: str) -> list[list[int]] | None:
 
 
 def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, bool]:
-    """Which weights of the two ends are the same, to the bit; refuses what only claims to be."""
+    """Which weights of the two ends are the same, bit for bit; refuses what only claims to be."""
 
     def equal(name: str) -> bool:
         one, other = (tensors.get(f"{end}.{name}") for end in ("lm_head", "model.embed_tokens"))
