@@ -150,11 +150,11 @@ def test_shares_and_kappa_are_those_counted_by_hand() -> None:
     sheets = draw_case_sheets(result(60, 30), "s")
 
     def by(who: str, judge: Callable[[int], bool]) -> list[CaseAnswer]:
-        def judge(sheet: CaseSheet) -> tuple[Judgement, ...]:
+        def judgements(sheet: CaseSheet) -> tuple[Judgement, ...]:
             numbers = [int(case.prefix.split()[-1]) for case in sheet.cases]
             return tuple("related" if judge(number) else "distant" for number in numbers)
 
-        return [CaseAnswer(sheet, who, judge(sheet)) for sheet, _ in sheets]
+        return [CaseAnswer(sheet, who, judgements(sheet)) for sheet, _ in sheets]
 
     found = case_agreement(
         [CaseAnswer(sheet, "rules", said) for sheet, said in sheets]

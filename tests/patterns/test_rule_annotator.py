@@ -217,12 +217,13 @@ def test_prefixes_with_no_words_left_are_never_a_cluster(corpus: list[Prefix]) -
     half = ClusterFinder.calibrate(
         embedding, background, corpus, {"random": dressed[:30] + bare[30:], "bare": bare}
     )
+    none = ClusterFinder.calibrate(embedding, background, corpus, {"random": bare, "bare": bare})
     fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
-    for found in (few, half):
+    for found in (few, half, none):
         assert min(found.nearness.values()) > 0
         assert not found.clusters(*bare[5])
         assert sum(bool(found.clusters(*key)) for key in fresh) <= 12
-    assert not any(few.clusters(*key) for key in fresh)
+    assert not any(found.clusters(*key) for found in (few, none) for key in fresh)
 
 
 def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:
