@@ -165,8 +165,7 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
     from ffmem.report.verdicts import interval_text
 
     word = f"{verdict.word} ({verdict.reason})" if verdict.reason else verdict.word
-    paper = verdict.paper if verdict.source == "paper" else f"{verdict.paper} ({verdict.source})"
-    parts = [f"paper: {paper}"]
+    parts = [f"paper: {paper_text(verdict)}"]
     if verdict.finding is not None:
         number = interval_text(verdict.finding.number, verdict.unit)
         parts.insert(0, f"{number} {NOUNS.get(verdict.unit, '')}".rstrip())
@@ -174,6 +173,11 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
             control = interval_text(verdict.finding.control, verdict.unit, interval=False)
             parts.insert(1, f"control: {control} {verdict.finding.against}")
     return Text(word, style=colour).append("  " + "; ".join(parts), style="default")
+
+
+def paper_text(verdict: Verdict) -> str:
+    """What the paper found; where the claim is not the paper's, whose it is."""
+    return verdict.paper if verdict.source == "paper" else f"{verdict.paper} ({verdict.source})"
 
 
 def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:

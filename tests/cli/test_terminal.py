@@ -15,6 +15,7 @@ from rich.text import Text
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
+from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.output import (
     MARKS,
@@ -27,6 +28,7 @@ from ffmem.cli.output import (
 )
 from ffmem.cli.progress import board, print_plan
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
+from ffmem.report.comparison import Comparison, Side
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
 from ffmem.store.checkpoint import Progress
@@ -80,6 +82,27 @@ def test_claims_fit_80_columns_whatever_their_outcomes_are(
     assert "undecided (not measured)" in said
     assert "paper: 3.5 % (own)" in said
     assert "1 of 5 claims of the paper hold, 1 also without training" in said
+
+
+def test_claims_of_several_studies_fit_80_columns_and_say_where_they_differ(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [[verdict("holds"), verdict("undecided", measured=False)], [verdict("holds")] * 2]
+    columns = zip(*rows, strict=True)
+    labels = ("one [bold]model[/]", "a model with a name of some length")
+    sides = [Side(label, {}, tuple(one)) for label, one in zip(labels, columns, strict=True)]
+    print_claims(Comparison(tuple(sides), ()))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line[0] for line in lines if "A claim of" in line[:12]] == ["≠", " "]
+    marks = [line.split()[0] for line in lines if line.startswith("    ") and line[4] in "✓?"]
+    assert marks == ["✓", "?", "✓", "✓"]
+    assert "    ? a model with a name of some length  not measured" in lines
+    said = " ".join(" ".join(lines).split())
+    assert "one [bold]model[/]                  12.3 % (10.0 .. 20.0," in "\n".join(lines)
+    assert "paper: 3.5 %; median rank, % of the vocabulary; control: keys that were" in said
+    assert "≠ 1 of 2 come out differently" in said
+    assert "one [bold]model[/] 2 of 2 claims of the paper hold" in said
 
 
 def test_further_lines_begin_below_the_first() -> None:
