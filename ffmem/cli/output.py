@@ -34,7 +34,9 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "does not hold": ("✗", "red"),
     "undecided": ("?", "dim"),
 }
-GLUE = re.compile(r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])")  # spaces within a number
+GLUE = re.compile(  # spaces within a number, and those that begin a next token in brackets
+    r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])|(?<=\S\[) (?=\S)"
+)
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
@@ -103,7 +105,8 @@ def say(text: str, err: bool = False) -> None:
 def print_hanging(console: Console, head: str | Text, body: str | Text, style: str = "") -> None:
     """Print `head` and `body` on a line; further lines begin below the body's first character.
 
-    No line ends between a number and its % sign, or inside an interval.
+    No line ends between a number and its % sign, inside an interval, or at the space that begins
+    the next token of a trigger, as in `reported[ that]`.
     """
     from rich.text import Text
 

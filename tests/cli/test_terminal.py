@@ -17,6 +17,7 @@ from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
 from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
+from ffmem.cli.commands.search import print_word_hits
 from ffmem.cli.output import (
     MARKS,
     print_hanging,
@@ -155,6 +156,28 @@ def test_a_number_keeps_its_unit_and_an_interval_its_ends(width: int) -> None:
     for whole in ("53.0 %", "(43.3 .. 62.5,", "n = 100);", "13.0 %"):
         assert any(whole in line for line in lines), whole
     assert " ".join(" ".join(lines).split()) == " ".join(says.replace("\u00a0", " ").split())
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_a_next_token_stays_behind_what_was_read(width: int) -> None:
+    text = StringIO()
+    says = "on …Evening is an Egyptian thriller series that[ was] shown, and then[ a] second one"
+    print_hanging(Console(file=text, width=width), "  ", says)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("that[ was]" in line for line in lines)
+    assert any("then[ a]" in line for line in lines)
+
+
+def test_hits_of_a_search_for_words_say_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    hits = [{"address": "L1.2", "score": score, "trigger": "a *river*"} for score in (0.54, 0.1234)]
+    print_word_hits(hits, False, "are about this")
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  L1.2       0.540  a *river*",
+        "  L1.2       0.123  a *river*",
+    ]
+    print_word_hits([], False, "have these words")
+    assert "no memory has strong triggers that have these words; try" in capsys.readouterr().out
 
 
 class Screen(StringIO):

@@ -11,7 +11,7 @@ import click
 
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, terminal, visible_token
+from ffmem.cli.output import print_hanging, say, terminal, visible_token
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def search(  # noqa: PLR0913 - one parameter an option
     if words is not None or meaning is not None:
         hits = by_words(lookup, words, meaning, (wanted, count))
         save_addresses(save, [hit["address"] for hit in hits], folder)
-        print_word_hits(hits, as_json)
+        print_word_hits(hits, as_json, "have these words" if meaning is None else "are about this")
         return
     if token is None:
         if not conditions and sort is None:
@@ -183,16 +183,19 @@ def by_words(
     ]
 
 
-def print_word_hits(hits: list[dict[str, Any]], as_json: bool) -> None:
+def print_word_hits(hits: list[dict[str, Any]], as_json: bool, what: str) -> None:
     """One line per cell: its address, score and the trigger that fits best, words in stars."""
     if as_json:
         click.echo(json.dumps(hits, indent=2))
         return
-    console = terminal()
-    for hit in hits:
-        print_hanging(console, f"  {hit['address']:<10}{hit['score']:6.4g}  ", hit["trigger"])
     if not hits:
-        click.echo("  none")
+        say(f"no memory has strong triggers that {what}; try one word, or another form of it")
+        return
+    console = terminal()
+    console.print(f"memories whose strongest triggers {what}, best first:", style="bold")
+    for hit in hits:
+        score = f"{hit['score']:6.3f}" if isinstance(hit["score"], float) else f"{hit['score']:>4}"
+        print_hanging(console, f"  {hit['address']:<10}{score}  ", hit["trigger"])
 
 
 def by_number(
