@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ffmem.analyses.predictive_values import PaperValue
+    from ffmem.analyses.statistics import Interval
     from ffmem.report.verdicts import Outcome, Verdict
 
 MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
@@ -131,6 +132,22 @@ def print_parts(console: Console, head: str, parts: Sequence[str]) -> None:
             head, line = indent, ""
         line = f"{line}  {part}" if line else part
     print_hanging(console, head, line)
+
+
+def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    for row in (headings, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def percent_text(found: Interval, scale: float = 1.0) -> str:
+    """A number in percent, and its interval where more than one key gives it one."""
+    number = f"{scale * found.estimate:6.1f}"
+    if found.n < 2:
+        return number
+    return f"{number} ({scale * found.low:.0f} .. {scale * found.high:.0f})"
 
 
 def visible_token(token: str) -> str:

@@ -20,6 +20,8 @@ from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.commands.search import print_word_hits
 from ffmem.cli.output import (
     MARKS,
+    percent_text,
+    print_columns,
     print_hanging,
     print_parts,
     print_verdicts,
@@ -202,6 +204,20 @@ def test_a_sentence_is_broken_between_words_on_a_terminal_only(
     assert " ".join(" ".join([*lines, path]).split()) == text
 
 
+def test_columns_stand_below_their_headings_and_one_key_has_no_interval(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = [Interval(-100.0, -100.0, -99.6, 9), Interval(3.25, 3.25, 3.25, 1)]
+    rows = [[f"{layer:5}", percent_text(one), "x"] for layer, one in enumerate(numbers, 1)]
+    print_columns(("layer", "last token", "sign"), rows)
+    assert capsys.readouterr().out.splitlines() == [
+        "layer  last token             sign",
+        "    1  -100.0 (-100 .. -100)  x",
+        "    2     3.2                 x",
+    ]
+    assert percent_text(Interval(0.5, 0.25, 0.75, 2), 100) == "  50.0 (25 .. 75)"
+
+
 def test_tokens_are_whole_or_not_there() -> None:
     assert token_words([" one", " two", "three"], 9) == "·one ·two"
 
@@ -216,20 +232,24 @@ def test_steps_tell_how_far_a_loop_is() -> None:
 
 
 def events_on(console: Console) -> None:
-    """A scan that ranks values last, and one analysis."""
-    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0}, 2**30)
+    """A scan that ranks values last, one analysis, and the scan of the twin."""
+    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0, "twin": 1.0}, 2**30)
     with board(console, estimate) as watches:
         watches.scan(Progress(tokens=10, seconds=1.0), 1.0)
         for _ in steps(range(8), "ranking values"):
             pass
         watches.analyses(AnalysisEvent("values", "begun"))
         watches.analyses(AnalysisEvent("values", "made", 2.5))
+        watches.analyses(AnalysisEvent("twin", "begun"))
+        for _ in steps(range(8), "ranking values"):
+            pass
+        watches.analyses(AnalysisEvent("twin", "made", 1.5))
 
 
 def test_a_file_gets_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
     events_on(terminal())
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["scan", "values"]
+    assert [line.split()[0] for line in lines] == ["scan", "values", "twin"]
     assert lines[1].split()[1:] == ["2.5", "s"]
 
 
