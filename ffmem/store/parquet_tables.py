@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ffmem.address import Sign
 from ffmem.errors import StoreError
+from ffmem.locations import for_arrow
 from ffmem.store.scan_store import ScanStore
 
 End = Literal["promoted", "suppressed"]
@@ -50,7 +51,7 @@ def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:
     import pyarrow.parquet as pq  # not pq.read_table: it imports pandas, which takes half a second
 
     path = store.folder.table(table)
-    with damage(store, path), pq.ParquetFile(path) as file:
+    with damage(store, path), pq.ParquetFile(for_arrow(path)) as file:
         return as_array(file.read(columns=[name]).column(0))
 
 
@@ -83,7 +84,7 @@ def value_row(store: ScanStore, names: Sequence[str], memory: int) -> list[NDArr
     import pyarrow.parquet as pq
 
     path = store.folder.table("values")
-    with damage(store, path), pq.ParquetFile(path) as file:
+    with damage(store, path), pq.ParquetFile(for_arrow(path)) as file:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         before = np.cumsum([0, *sizes])
         group = int(np.searchsorted(before, memory, side="right")) - 1
@@ -96,7 +97,7 @@ def rows_where(store: ScanStore, table: str, name: str, value: int) -> dict[str,
     import pyarrow.parquet as pq
 
     path = store.folder.table(table)
-    with damage(store, path), pq.ParquetFile(path) as file:
+    with damage(store, path), pq.ParquetFile(for_arrow(path)) as file:
         groups = [n for n in range(file.num_row_groups) if may_hold(file, n, name, value)]
         rows = file.read_row_groups(groups)
         which = as_array(rows[name]) == value

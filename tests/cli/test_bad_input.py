@@ -14,10 +14,13 @@ import pytest
 import torch
 
 import ffmem
+from ffmem.analyses.effect import read_tasks
+from ffmem.analyses.published_numbers import published_models
 from ffmem.corpus.sources import STREAM, Source, digest, documents
 from ffmem.errors import FfmemError
 from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
+from ffmem.memories.edits import read_set
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
@@ -35,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 
 SCAN = ["scan", "tiny:opt", "text.txt", "-o", "out"]
 PROMPT = ["prompt", "tiny:opt", "hi"]
+EFFECT = ["effect", "tiny:opt", "text.txt", "--set", "L1.1=0", "--task"]
 LLM = ["annotate", "llm", "study", "--llm", "x", "--dry-run", "--keys", "1"]
 FOLDER = [
     ["report"],
@@ -49,7 +53,7 @@ FOLDER = [
     ["compare", "", "study"],
     ["inspect"],
 ]
-PATHS = [LONG, DEEP, NUL, HALF, "loop", "~nobody-of-this-name/x"]
+PATHS = [LONG, DEEP, NUL, HALF, "loop", "~nobody-of-this-name/x", "file://", "file://[x"]
 
 
 def with_path(words: list[str], path: str) -> list[str]:
@@ -76,10 +80,17 @@ CASES = [
     *([*SCAN, "--workers", "0"], [*SCAN, "--ray", "--gpus-per-worker", "nan"]),
     *([*SCAN, "--devices", text] for text in ("", "cuda:999", "cpu,", DIGITS)),
     *(["cache", word, "nothing"] for word in ("list", "clear")),
-    *(["inspect", "tiny:opt", "--device", name] for name in ("meta", "", "cuda:999", "mtia")),
+    *(
+        ["inspect", "tiny:opt", "--device", name]
+        for name in ("meta", "", "cuda:999", "mtia", "mkldnn")
+    ),
     *([*PROMPT, "--set", edit] for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=3e38", "L1.5=nan")),
     *([*PROMPT, "--set", f"L1.{DIGITS}=1"], [*PROMPT, "--top", "0"], [*PROMPT, "--top", "-1"]),
     [*PROMPT, "--dtype", "float16", "--set", "L1.5=1e5"],
+    *([*PROMPT, "--set", f"@{path}=0"] for path in (LONG, NUL, "bytes", "loop", ".", "nothing")),
+    *([*EFFECT, path] for path in (LONG, NUL, "bytes", "nested", ".", "nothing")),
+    *(["check", "tiny:opt", "--published", path] for path in (LONG, "bytes", "nested", "nothing")),
+    *(["annotate", "import", "study", path, "--annotator", "a"] for path in ("bytes", "loop")),
     ["prompt", "tiny:opt", HALF],
     ["search", "study", "--token", HALF],
     ["search", "study", "--token", " a", "-n", "-1"],
@@ -103,9 +114,11 @@ CASES = [
 
 @pytest.fixture
 def place(tmp_path: Path, toy_study: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a text, an empty file, a link to itself, and a study."""
+    """A folder with texts of several kinds, an empty file, a link to itself, and a study."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the river runs\n")
+    Path("bytes").write_bytes(b"caf\xe9\n")
+    Path("nested").write_text("[" * 100_000 + "]" * 100_000)
     Path("empty").touch()
     Path("loop").symlink_to("loop")
     os.mkfifo("pipe")
@@ -176,6 +189,13 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
     code, _, err = run(capsys, "scan", "tiny:opt", "/proc/self/mem", "-o", "out")
     assert code == 2
     assert "/proc/self/mem cannot be read" in only_message(err)
+
+
+@pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="needs a device with a name")
+def test_a_device_is_not_read_as_a_small_file() -> None:
+    for read in (read_set, read_tasks, published_models):
+        with pytest.raises(FfmemError, match="is a device"):
+            read(Path(os.devnull))
 
 
 def refusals_of_another_user(paths: list[Path]) -> list[str]:
