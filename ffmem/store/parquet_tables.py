@@ -43,7 +43,8 @@ def damage(store: ScanStore, path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, pa.ArrowException, LookupError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise StoreError(f"{path} cannot be read ({reason}); {store.folder.remedy}") from None
+        remedy = store.folder.remedy_for(error)
+        raise StoreError(f"{path} cannot be read ({reason}); {remedy}") from None
 
 
 def read_column(store: ScanStore, table: str, name: str) -> NDArray[Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,9 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
 from ffmem.store.folder import write_whole
-from ffmem.store.lookup import TokenPush
+from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.memory_page import MemoryPage
-from ffmem.store.scan_store import Counts
+from ffmem.store.scan_store import Counts, ScanStore
 from tests.cli.test_commands import run
 
 LONG = "x" * 300  # more than any file system allows for one name
@@ -198,8 +200,8 @@ def test_a_device_is_not_read_as_a_small_file() -> None:
             read(Path(os.devnull))
 
 
-def refusals_of_another_user(paths: list[Path]) -> list[str]:
-    """What reading says in a copy of this process whom permissions hold for, two lines a path."""
+def refusals_of_another_user(calls: list[Callable[[], object]]) -> list[str]:
+    """What the calls are refused with in a copy of this process whom permissions hold for."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -207,12 +209,11 @@ def refusals_of_another_user(paths: list[Path]) -> list[str]:
             if os.geteuid() == 0:
                 os.setgid(65534)
                 os.setuid(65534)
-            for source in map(Source, map(str, paths)):
-                for read in (digest, lambda source: list(documents(source))):
-                    try:
-                        read(source)
-                    except FfmemError as error:
-                        os.write(writing, f"{error}\n".encode())
+            for call in calls:
+                try:
+                    call()
+                except FfmemError as error:
+                    os.write(writing, f"{error}\n".encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -232,9 +233,31 @@ def test_a_file_of_somebody_else_is_one_sentence() -> None:
             path.write_text("the river\n")
         file.chmod(0)
         inside.parent.chmod(0)
-        lines = refusals_of_another_user([file, inside])
+        sources = [Source(str(path)) for path in (file, inside, inside.parent)]
+        reads = [lambda one=one: list(documents(one)) for one in sources]
+        lines = refusals_of_another_user(
+            [*(lambda one=one: digest(one) for one in sources), *reads]
+        )
         inside.parent.chmod(0o700)
-    assert len(lines) == 4
+    assert len(lines) == 6
+    assert all("Permission denied" in line and "permission, or" in line for line in lines)
+
+
+def test_a_closed_file_of_a_study_is_not_damaged(toy_study: Any) -> None:
+    closed = ["arrays/totals.npy", "values.parquet", "prepared/promoted.npy"]
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        MemoryIndex.open(ScanStore.open(toy_study.folder))
+        folders = [
+            Path(shutil.copytree(toy_study.folder, Path(name) / str(number)))
+            for number in range(len(closed))
+        ]
+        for folder, file in zip(folders, closed, strict=True):
+            (folder / file).chmod(0)
+        lines = refusals_of_another_user(
+            [lambda one=one: MemoryIndex.at_once(ScanStore.open(one)) for one in folders]
+        )
+    assert len(lines) == 2  # what was prepared can be done without
     assert all("Permission denied" in line and "permission, or" in line for line in lines)
 
 
