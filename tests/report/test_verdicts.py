@@ -155,7 +155,7 @@ NOT_TWICE = "not twice as large as in the untrained twin"
     [
         ((2, 3), (0, 0.5), "holds", ""),
         ((2, 3), (1.5, 1.6), "also without training", NOT_TWICE),
-        ((2, 3), (-1, 6), "undecided", "cannot be told from the untrained twin"),
+        ((2, 3), (-1, 6), "undecided", "not clearly twice as large as in the untrained twin"),
         ((2, 3), (-9, 1), "holds", ""),
         ((2, 3), (4, 5), "also without training", NOT_TWICE),
         ((-1, 1), (-3, -2), "undecided", "the interval reaches the bar: effect"),
