@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.shared_folders import folder_once
+from tests.shared_folders import folder_once, shared_root
 
 if TYPE_CHECKING:  # the process that only hands out tests need not wait for torch
     import torch
@@ -83,7 +83,7 @@ def one_machine_as_another(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "resolve_device", by_name)
-        patch.setenv("FFMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("FFMEM_CACHE", str(shared_root(tmp_path_factory) / "cache"))
         yield
 
 
@@ -162,6 +162,18 @@ def few_calibration_keys() -> Iterator[None]:
 
     with calibration_on_few_keys():
         yield
+
+
+@pytest.fixture
+def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that study a toy and look at one of its figures: the others are not drawn."""
+    from ffmem.figures import refinement, values
+
+    for module, name in ((refinement, "refinement-winners"), (values, "values-agreement")):
+        every = module.charts
+        monkeypatch.setattr(
+            module, "charts", lambda result, every=every, name=name: {name: every(result)[name]}
+        )
 
 
 CHROMIUM = [

@@ -73,6 +73,7 @@ def test_a_bad_corpus_is_refused(tmp_path: Path, texts: Any, message: str) -> No
     assert not (tmp_path / "scan" / "manifest.json").exists()
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_study_of_a_list(tmp_path: Path) -> None:
     model = ffmem.load("tiny:opt")
     settings: dict[str, Any] = {"only": ["values", "refinement"], "top": 5, "splitter": "line"}

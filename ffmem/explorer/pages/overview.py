@@ -29,7 +29,7 @@ from ffmem.explorer.queries.overview import (
     overview,
 )
 from ffmem.explorer.templating import page
-from ffmem.figures.saving import javascript
+from ffmem.figures.saving import chart_script
 
 LINK = ("Overview", "/")
 EXPERTS_LINK = ("Experts", "/experts")
@@ -93,7 +93,7 @@ def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
 def vega() -> Response:
     """The library that draws figures; it lies in the installed package, not elsewhere."""
     headers = {"Cache-Control": "max-age=86400"}
-    return Response(javascript(), media_type="text/javascript", headers=headers)
+    return Response(chart_script(), media_type="text/javascript", headers=headers)
 
 
 @router.get("/experts", include_in_schema=False)
