@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError
@@ -250,6 +252,7 @@ NAMES = (
 )
 
 
+@cache
 def activation_named(name: str) -> nn.Module:
     """One of transformers' activations, which are not there before a model is."""
     from transformers.activations import ACT2FN
@@ -303,9 +306,10 @@ def nearest(m: Tensor, candidates: Iterable[tuple[str, Tensor]]) -> tuple[str, f
 
     None is computed after one that leaves no error.
     """
-    best = "none", float("inf")
+    best, expected = ("none", float("inf")), m.double()
+    size = torch.linalg.vector_norm(expected).item()
     for name, found in candidates:
-        error = relative_error(found, m)
+        error = relative_error(found, expected, size)
         if error < best[1]:
             best = name, error
         if error == 0:
