@@ -167,22 +167,35 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
 
 
 def command(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
+    """Run Python in a process of its own."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "ffmem", *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **how,
+        [sys.executable, *words], env=env, capture_output=True, text=True, timeout=300, **how
     )
 
 
-def test_closed_standard_input_is_one_sentence(place: Path) -> None:
-    done = command("scan", "tiny:opt", "-", "-o", "out", preexec_fn=lambda: os.close(0))
-    assert done.returncode == 2
-    assert "standard input is closed" in only_message(done.stderr)
+CLOSED = """
+import os, sys
+sys.argv = ["ffmem", "models"]
+from ffmem.cli.start import main
+try:
+    main()
+finally:
+    print(sys.stdin is None)
+"""
+
+
+def test_closed_standard_input_is_one_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands start without it, and one that wants text from it says that there is none."""
+    done = command("-c", CLOSED, preexec_fn=lambda: os.close(0))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("True\n")
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = run(capsys, "scan", "tiny:opt", "-", "-o", "out")
+    assert code == 2
+    assert "standard input is closed" in only_message(err)
     assert not Path("out").exists()
 
 
