@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -46,7 +47,7 @@ class StudyFolder:
         """The state of one such process, or of some merged."""
         return self.parts / f"{name}.safetensors"
 
-    @property
+    @cached_property
     def arrays(self) -> Path:
         """The memory-mapped arrays."""
         return self.root / "arrays"
@@ -78,7 +79,7 @@ class StudyFolder:
         """Words of the text as vectors, to search by meaning."""
         return self.index / "related-words.npz"
 
-    @property
+    @cached_property
     def analyses(self) -> Path:
         """The results of analyses."""
         return self.root / "analyses"
@@ -91,7 +92,7 @@ class StudyFolder:
         """The arrays that results were made from."""
         return self.analyses / f"{name}.npz"
 
-    @property
+    @cached_property
     def weights(self) -> Path:
         """The table of every memory's weights in numbers."""
         return self.analyses / "weights.parquet"
@@ -128,7 +129,7 @@ class StudyFolder:
         """Every number of the report."""
         return self.root / "numbers.json"
 
-    @property
+    @cached_property
     def annotations(self) -> Path:
         """The database of annotations, unless another is named."""
         return self.root / "annotations.sqlite"

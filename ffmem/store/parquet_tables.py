@@ -61,8 +61,10 @@ def as_array(column: Any) -> NDArray[Any]:
     whole = column.combine_chunks()
     if pa.types.is_list(whole.type):
         return numbers_of(whole.flatten()).reshape(len(whole), -1)
-    if pa.types.is_string(whole.type):
-        return np.array(whole.to_pylist(), dtype=object)
+    if pa.types.is_string(whole.type):  # equal texts are one object
+        encoded = whole.dictionary_encode(null_encoding="encode")
+        texts = np.array(encoded.dictionary.to_pylist(), dtype=object)
+        return np.asarray(texts[numbers_of(encoded.indices)])
     return numbers_of(whole)
 
 

@@ -9,7 +9,7 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -114,20 +114,25 @@ def weight_row(store: ScanStore, memory: int) -> dict[str, Any]:
     except OSError:
         return {}
     with damage(store, path):
-        table = _table(path, changed)
-    if len(table) * len(store.cells.signs) != store.cells.count:
+        columns = _columns(path, changed)
+    if any(len(column) * len(store.cells.signs) != store.cells.count for column in columns.values()):
         return {}
-    (row,) = table.slice(memory, 1).to_pylist()
-    found = {name: row[name] for name in (*WORDS, *NUMBERS) if row.get(name) not in (None, "")}
-    return {name: value for name, value in found.items() if value == value}  # NaN is left out
+    found = {name: column[memory] for name, column in columns.items()}
+    return {
+        name: value if isinstance(value, str) else float(value)
+        for name, value in found.items()
+        if value not in (None, "") and value == value  # NaN is left out
+    }
 
 
 @lru_cache(maxsize=2)
-def _table(path: Path, _changed: int) -> Any:
-    """The whole table, read once, because a page must not wait for it."""
+def _columns(path: Path, _changed: int) -> dict[str, NDArray[Any]]:
+    """Every column of the table, read once, because a page must not wait for it."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(path)
+    table = pq.read_table(path)
+    names = [name for name in (*WORDS, *NUMBERS) if name in table.column_names]
+    return {name: as_array(table.column(name)) for name in names}
 
 
 def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:
@@ -234,7 +239,7 @@ class AgreementTable:
     agreeing: NDArray[np.int32]
     median_rank: NDArray[np.float32]
 
-    @property
+    @cached_property
     def share(self) -> NDArray[np.float32]:
         """The share of triggers whose next token the value puts first."""
         return (self.agreeing / np.maximum(self.triggers, 1)).astype(np.float32)

@@ -129,9 +129,9 @@ def test_bands_hold_the_whole_sample_and_examples_of_their_size(store: ScanStore
 
 
 def test_examples_of_a_band_are_spread_over_it() -> None:
-    assert spread_out(np.arange(10, 20), 3) == [10, 13, 16]
-    assert spread_out(np.arange(2), 3) == [0, 1]
-    assert spread_out(np.arange(5), 0) == []
+    assert spread_out(range(10, 20), 3) == [10, 13, 16]
+    assert spread_out(range(2), 3) == [0, 1]
+    assert spread_out(range(5), 0) == []
 
 
 def test_factors_of_the_uniform_level_are_those_of_a_softmax(store: ScanStore) -> None:
