@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
@@ -88,8 +88,9 @@ def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
 
 def longest_bar(*ends: Iterable[TokenView]) -> float:
     """The logarithm of the largest factor by which a value changes a token's probability."""
-    factors = [token.times_uniform for tokens in ends for token in tokens]
-    return max((abs(math.log(max(factor, 1e-9))) for factor in factors), default=0.0)
+    factors = [token.times_uniform for tokens in ends for token in tokens] or [1.0]
+    extremes = min(factors), max(factors)
+    return max(abs(math.log(max(factor, 1e-9))) for factor in extremes)
 
 
 def hit_rows(found: Answer) -> Markup:
@@ -159,6 +160,17 @@ def _token_link(text: str, by: str) -> str:
     return f'<a href="/search?by={by}&amp;q={quote(text, safe="")}">{_token_text(text)}</a>'
 
 
+def weight_items(weights: Mapping[str, float | str]) -> Markup:
+    """A memory's weights as terms and numbers."""
+    return Markup(
+        "\n".join(
+            f"<div><dt>{escape(name.replace('_', ' '))}</dt>"
+            f"<dd>{escape(value) if isinstance(value, str) else short_number(value)}</dd></div>"
+            for name, value in weights.items()
+        )
+    )
+
+
 LEVELS = 8  # shades of the map
 WIDTH, HEIGHT = 320, 72
 
@@ -202,39 +214,35 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
     Where firing has a threshold, which is a power of two as well, a line stands there.
     """
     powers = max(math.ceil(math.log10(max(found.counts))), 1)
-    step = PLOT / len(found.counts)
+    step, names = PLOT / len(found.counts), [short_number(edge) for edge in found.edges]
 
     def height(count: int) -> float:
         return HIGH * (math.log10(count) + 0.15) / (powers + 0.15) if count else 0.0
 
     lines = "".join(
-        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{HIGH - height(10**power):.1f}" '
-        f'y2="{HIGH - height(10**power):.1f}"/>'
-        f'<text x="{LEFT - 5}" y="{HIGH - height(10**power) + 4:.1f}" text-anchor="end">'
-        f"{10**power:,}</text>"
-        for power in range(powers + 1)
+        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{10**power:,}</text>'
+        for power, y in ((power, HIGH - height(10**power)) for power in range(powers + 1))
     )
     boxes = "".join(
-        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - height(count):.1f}" '
-        f'width="{step - 2:.1f}" height="{height(count):.1f}"><title>{short_number(low)} to '
-        f"{short_number(high)}: {count:,}</title></rect>"
-        for place, (low, high, count) in enumerate(
-            zip(found.edges, found.edges[1:], found.counts, strict=False)
+        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - tall:.1f}" '
+        f'width="{step - 2:.1f}" height="{tall:.1f}">'
+        f"<title>{low} to {high}: {count:,}</title></rect>"
+        for place, (low, high, count, tall) in enumerate(
+            zip(names, names[1:], found.counts, map(height, found.counts), strict=False)
         )
     )
     last = len(found.counts)
     labels = "".join(
         f'<text x="{LEFT + place * step:.1f}" y="{HIGH + 15}" text-anchor="middle">'
-        f"{short_number(found.edges[place])}</text>"
-        for place in range(last + 1)
-        if (last - place) % 2 == 0
+        f"{names[place]}</text>"
+        for place in range(last % 2, last + 1, 2)
     )
     if threshold in found.edges:
         at = LEFT + found.edges.index(threshold) * step
         lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
     said = "; ".join(
-        f"up to {short_number(high)}: {count:,}"
-        for high, count in zip(found.edges[1:], found.counts, strict=False)
+        f"up to {high}: {count:,}" for high, count in zip(names[1:], found.counts, strict=False)
     )
     return Markup(  # numbers only, so that nothing needs escaping
         f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
@@ -267,9 +275,7 @@ def heading(asked: Question, name: Sort, title: str) -> Markup:
         rising = asked.reverse != (name == "address")
         shown = f'aria-sort="{"ascending" if rising else "descending"}"'
     to = link(asked, sort=name, reverse=asked.sort == name and not asked.reverse)
-    return Markup(
-        f'<th scope="col" {kind} {shown}><a href="{escape(to)}">{escape(title)}</a></th>'
-    )
+    return Markup(f'<th scope="col" {kind} {shown}><a href="{escape(to)}">{escape(title)}</a></th>')
 
 
 @cache
@@ -295,6 +301,7 @@ def templates() -> Environment:
         stripes,
         token_bars,
         trigger_items,
+        weight_items,
     ):
         environment.globals[made.__name__] = made
     environment.filters.update(token=visible_token, number=short_number)

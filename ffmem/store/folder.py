@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -163,7 +164,13 @@ class StudyFolder:
 
     def matching(self, pattern: Path) -> list[Path]:
         """The files that are there for a path with a `*` in its name, in order."""
-        return sorted(pattern.parent.glob(pattern.name))
+        if is_remote(pattern):
+            return sorted(pattern.parent.glob(pattern.name))
+        try:
+            names = os.listdir(pattern.parent)
+        except FileNotFoundError:
+            return []
+        return [pattern.with_name(name) for name in sorted(fnmatch.filter(names, pattern.name))]
 
     def name(self, path: Path) -> str:
         """The path of one of the files below the folder, with / on every machine."""

@@ -10,7 +10,7 @@ from functools import lru_cache
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -316,12 +316,12 @@ class MemoryPage:
         """The memory's weights in numbers, where the study has analysed them."""
         return weight_row(self.store, self.store.cells.memory(self.address))
 
-    def times_uniform(self, push: TokenPush) -> float:
-        """How many times its uniform probability the value alone gives to a token."""
+    def times_uniform(self, pushes: Sequence[TokenPush]) -> list[float]:
+        """How many times its uniform probability the value alone gives to each of some tokens."""
         if not self.promoted:
-            return 1.0
-        first = self.promoted[0].logit
-        return self.probability / self.uniform * math.exp(push.logit - first)
+            return [1.0] * len(pushes)
+        first, times = self.promoted[0].logit, self.probability / self.uniform
+        return [times * math.exp(push.logit - first) for push in pushes]
 
     def along(self, trigger: Trigger) -> list[tuple[str, float]] | None:
         """The trigger's whole sentence, token by token, with the coefficient at each.

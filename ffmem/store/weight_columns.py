@@ -114,25 +114,34 @@ def weight_row(store: ScanStore, memory: int) -> dict[str, Any]:
     except OSError:
         return {}
     with damage(store, path):
-        columns = _columns(path, changed)
-    if any(len(column) * len(store.cells.signs) != store.cells.count for column in columns.values()):
+        table = _weights(path, changed)
+    if len(table.numbers) * len(store.cells.signs) != store.cells.count:
         return {}
-    found = {name: column[memory] for name, column in columns.items()}
-    return {
-        name: value if isinstance(value, str) else float(value)
-        for name, value in found.items()
-        if value not in (None, "") and value == value  # NaN is left out
-    }
+    texts = {name: column[memory] for name, column in table.texts.items() if column[memory]}
+    numbers = zip(table.names, table.numbers[memory].tolist(), strict=True)
+    return texts | {name: value for name, value in numbers if value == value}  # NaN is left out
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTable:
+    """The whole table: columns of text, and of numbers as [memory, column]."""
+
+    texts: dict[str, NDArray[Any]]
+    names: tuple[str, ...]
+    numbers: NDArray[Any]
 
 
 @lru_cache(maxsize=2)
-def _columns(path: Path, _changed: int) -> dict[str, NDArray[Any]]:
-    """Every column of the table, read once, because a page must not wait for it."""
+def _weights(path: Path, _changed: int) -> WeightTable:
+    """Read once, because a page must not wait for it."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
-    names = [name for name in (*WORDS, *NUMBERS) if name in table.column_names]
-    return {name: as_array(table.column(name)) for name in names}
+    names = tuple(name for name in NUMBERS if name in table.column_names)
+    numbers = [np.zeros((len(table), 0), np.float32)]
+    numbers += [as_array(table.column(name)) for name in names]
+    texts = {name: as_array(table.column(name)) for name in WORDS if name in table.column_names}
+    return WeightTable(texts, names, np.column_stack(numbers))
 
 
 def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:

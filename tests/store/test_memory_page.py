@@ -138,8 +138,9 @@ def test_factors_of_the_uniform_level_are_those_of_a_softmax(store: ScanStore) -
     """Of the tokens that are there, ratios of probabilities are exponents of logits."""
     page = memory_page(MemoryIndex.at_once(store), store.cells.address(5))
     first, other = page.promoted[0], page.suppressed[0]
-    assert page.times_uniform(first) * page.uniform == pytest.approx(page.probability)
-    ratio = page.times_uniform(first) / page.times_uniform(other)
+    of_first, of_other = page.times_uniform([first, other])
+    assert of_first * page.uniform == pytest.approx(page.probability)
+    ratio = of_first / of_other
     assert ratio == pytest.approx(np.exp(first.logit - other.logit))
     assert page.uniform * page.vocabulary == pytest.approx(1)
 
