@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.corpus.kept_sentences import flat_indices, starts_of
+from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.errors import ConditionError, shorten
 from ffmem.scan.settings import UNIT
 from ffmem.store.cells import Rows, sign_factor
@@ -50,6 +50,8 @@ from ffmem.store.weight_columns import (
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
 MOST_RELATED = 200_000  # triggers that a question of related words looks at
 STEPS = 50_000  # of scores from 0 to 1, so that they fit into two bytes
+Postings = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
+NO_POSTINGS: Postings = (np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
 STATISTICS = ("fires", "mean", "largest", "probability")
 FILTERS: dict[str, Callable[[ScanStore], NDArray[Any]]] = {  # that conditions know besides
     "fire_rate": lambda store: store.array("fires") / max(store.manifest.counts["prefixes"], 1),
@@ -97,13 +99,35 @@ class Matches:
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedWord:
-    """Some sentences that hold a word, the tokens read when it is whole, and its weight."""
+@cache
+def compiled_sums() -> Callable[..., None]:
+    """`sum_weights` as machine code, or as it is where numba is not installed."""
+    try:
+        from ffmem.scan.numba_pass import compile_loop  # here: numba is slow to import
+    except ImportError:
+        return sum_weights
+    return compile_loop(sum_weights)
 
-    sentences: NDArray[np.int32]
-    read: NDArray[np.uint16]
-    weight: np.float32
+
+def sum_weights(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
+    sentences: Any, read: Any, weights: Any, starts: Any, position: Any, cells: Any, scores: Any
+) -> None:
+    """Add to the score of every cell the weights of words in each of its triggers, 1 at most.
+
+    The first three are of words in `sentences`, which are in order; the next three of triggers.
+    """
+    first = 0
+    while first < len(sentences):
+        sentence, stop = sentences[first], first + 1
+        while stop < len(sentences) and sentences[stop] == sentence:
+            stop += 1
+        for trigger in range(starts[sentence], starts[sentence + 1]):
+            total = np.float32(0)
+            for word in range(first, stop):
+                if read[word] <= position[trigger]:
+                    total += weights[word]
+            scores[cells[trigger]] += min(total, np.float32(1))
+        first = stop
 
 
 def token_texts(store: ScanStore) -> tuple[str, ...]:
@@ -150,6 +174,7 @@ class MemoryIndex:
     def warm(self) -> None:
         """Count now what the first questions would wait for; a second for a million cells."""
         self.token_ids("")
+        self.with_weights({})  # compiles its loop
         for name in STATISTICS:
             self.order(name)
 
@@ -309,26 +334,23 @@ class MemoryIndex:
         1 / STEPS, which sorts quickly.
         """
         words, share = self._heaviest(weights)
-        if not words:
-            return Matches.nothing()
-        sentences = np.unique(np.concatenate([word.sentences for word in words]))
-        starts, sizes = self.arrays["sentence_starts"][sentences], self._trigger_counts[sentences]
-        where, firsts = flat_indices(starts, sizes), starts_of(sizes)
-        position, totals = self.arrays["sentence_read"][where], np.zeros(len(where), np.float32)
-        for word in words:
-            at = np.searchsorted(sentences, word.sentences)
-            here = flat_indices(firsts[at], sizes[at])
-            totals[here] += word.weight * (position[here] >= np.repeat(word.read, sizes[at]))
-        amounts = np.minimum(totals / np.float32(most), 1)
-        scores = np.bincount(self.arrays["sentence_cells"][where], amounts, self.store.cells.count)
+        sentences, read, each = (np.concatenate(column) for column in zip(*words, strict=True))
+        order = np.argsort(sentences, kind="stable")
+        postings = (sentences[order], read[order], each[order] / np.float32(most))
+        triggers = (self.arrays[f"sentence_{name}"] for name in ("starts", "read", "cells"))
+        scores = np.zeros(self.store.cells.count, np.float32)
+        compiled_sums()(*postings, *triggers, scores)
         rows = np.flatnonzero(scores > 0)
         steps = np.rint(scores[rows] * (STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
         found = Matches.of(rows, steps, share).by_score()
         return replace(found, scores=found.scores / STEPS)
 
-    def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[WeightedWord], float]:
-        """The words of most weight in MOST_RELATED triggers, and the share of all that is."""
-        found, room, wanted = [], MOST_RELATED, 0
+    def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[Postings], float]:
+        """The words of most weight in MOST_RELATED triggers, and the share of all that is.
+
+        Of each word the sentences, the tokens read when it is whole, and its weight.
+        """
+        found, room, wanted = [NO_POSTINGS], MOST_RELATED, 0
         for word, weight in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0])):
             number = self.word_number(word)
             if number is None:
@@ -338,7 +360,7 @@ class MemoryIndex:
             many = np.cumsum(self._trigger_counts[sentences])
             few = int(np.searchsorted(many, room, side="right"))
             if few:
-                found.append(WeightedWord(sentences[:few], read[:few], np.float32(weight)))
+                found.append((sentences[:few], read[:few], np.full(few, weight, np.float32)))
                 room -= int(many[few - 1])
         return found, (MOST_RELATED - room) / wanted if wanted else 1.0
 
