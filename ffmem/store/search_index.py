@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,11 @@ def words_in(text: str) -> list[str]:
 def word_places(text: str) -> list[tuple[int, int, str]]:
     """First character and end of every word of a text, and the word in lower case."""
     return [(match.start(), match.end(), match[0].lower()) for match in WORD.finditer(text)]
+
+
+def spans_of(text: str, words: Collection[str]) -> list[tuple[int, int]]:
+    """First character and end of every word of a text that is among some."""
+    return [match.span() for match in WORD.finditer(text) if match[0].lower() in words]
 
 
 def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -256,8 +261,12 @@ def is_current_index(store: ScanStore) -> bool:
         files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    root, most = store.folder.root, READ_AT_OPENING
-    return found == mark(store) and first_wrong(root, files, most) is None
+    if found != mark(store):
+        return False
+    try:
+        return first_wrong(store.folder.root, files, READ_AT_OPENING) is None
+    except StoreError:  # closed to us, so it is as good as none
+        return False
 
 
 def clear(folder: StudyFolder) -> None:

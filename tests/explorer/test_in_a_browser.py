@@ -304,6 +304,7 @@ def test_labels_and_lists_in_the_browser(browser: Any, fresh: StudyContext) -> N
     context.close()
 
 
+@pytest.mark.usefixtures("few_calibration_keys")
 def test_patterns_are_found_on_request(browser: Any, fresh: StudyContext) -> None:
     context = browser.new_context()
     page, complaints = page_of(context)

@@ -29,7 +29,7 @@ from ffmem.explorer.queries.overview import (
     overview,
 )
 from ffmem.explorer.templating import page
-from ffmem.figures.saving import javascript
+from ffmem.figures.saving import chart_script
 from ffmem.report.rendering import fitting_script
 
 LINK = ("Overview", "/")
@@ -94,7 +94,7 @@ def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
 def vega() -> Response:
     """The library that draws figures; it lies in the installed package, not elsewhere."""
     headers = {"Cache-Control": "max-age=86400"}
-    return Response(javascript(), media_type="text/javascript", headers=headers)
+    return Response(chart_script(), media_type="text/javascript", headers=headers)
 
 
 @router.get("/fit.js", include_in_schema=False)
