@@ -119,3 +119,8 @@ def shorten(text: str) -> str:
     shown = text if text.isprintable() else repr(text)[1:-1]
     half = LONGEST // 2
     return shown if len(shown) <= LONGEST else f"{shown[:half]}...{shown[-half:]}"
+
+
+def visible_token(token: str) -> str:
+    """A token with its spaces and control characters visible."""
+    return repr(token)[1:-1].replace(" ", "·") or "∅"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ffmem.errors import visible_token
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.result_files import ResultFile, place_for, write_result
 
@@ -38,6 +39,7 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
 GLUE = re.compile(  # spaces within a number, and those that begin a next token in brackets
     r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])|(?<=\S\[) (?=\S)"
 )
+CONTROL = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "�")  # not for a terminal
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
@@ -114,7 +116,8 @@ def print_hanging(console: Console, head: str | Text, body: str | Text, style: s
     line = Text.assemble(head)
     indent = line.cell_len
     text = Text(body, style=style) if isinstance(body, str) else body.copy()
-    text.plain = GLUE.sub(SPACE, text.plain).replace("\u00a0", NO_BREAK)
+    plain = text.plain.translate(CONTROL)
+    text.plain = GLUE.sub(SPACE, plain).replace("\u00a0", NO_BREAK)
     parts = text.wrap(console, max(console.width - indent, 20))
     for number, part in enumerate(parts or [Text()]):
         part.rstrip()
@@ -148,11 +151,6 @@ def percent_text(found: Interval, scale: float = 1.0) -> str:
     if found.n < 2:
         return number
     return f"{number} ({scale * found.low:.0f} .. {scale * found.high:.0f})"
-
-
-def visible_token(token: str) -> str:
-    """A token with its spaces and control characters visible."""
-    return repr(token)[1:-1].replace(" ", "·") or "∅"
 
 
 def token_words(tokens: Sequence[str], width: int) -> str:

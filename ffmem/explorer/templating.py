@@ -19,6 +19,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ffmem.errors import visible_token
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question, Sort
 from ffmem.store.memory_page import Evidence
@@ -29,11 +30,6 @@ from ffmem.version import VERSION
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 Link = tuple[str, str]  # what it says, where it leads
-
-
-def visible_token(text: str) -> str:
-    """A token with its spaces and control characters visible."""
-    return repr(text)[1:-1].replace(" ", "·") or "∅"
 
 
 def short_number(value: float) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
+from ffmem.errors import visible_token
 from ffmem.scan.histograms import Histogram
 from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
@@ -409,8 +410,8 @@ class MemoryPage:
 
 
 def token_line(pushes: Sequence[TokenPush]) -> str:
-    """The first tokens in a line, their spaces visible."""
-    return "  ".join(push.text.replace(" ", "·") for push in pushes[:SHOWN])
+    """The first tokens in a line, their spaces and control characters visible."""
+    return "  ".join(visible_token(push.text) for push in pushes[:SHOWN])
 
 
 def times_text(times: int) -> str:

@@ -35,6 +35,8 @@ from ffmem.report.comparison import Comparison, Side
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
 from ffmem.store.checkpoint import Progress
+from ffmem.store.lookup import TokenPush
+from ffmem.store.memory_page import token_line
 from ffmem.studies.estimates import CorpusSize, Estimate
 from ffmem.studies.runner import AnalysisEvent
 
@@ -169,6 +171,12 @@ def test_a_next_token_stays_behind_what_was_read(width: int) -> None:
     assert max(map(len, lines)) <= width
     assert any("that[ was]" in line for line in lines)
     assert any("then[ a]" in line for line in lines)
+
+
+def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_hanging(terminal(), "  ", "a\x1b[31mred\x04 line\x9b2J")
+    assert capsys.readouterr().out == "  a�[31mred� line�2J\n"
+    assert token_line([TokenPush(1, "\x1b", 0.1), TokenPush(2, " a", 0.1)]) == "\\x1b  ·a"
 
 
 def test_hits_of_a_search_for_words_say_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,8 @@ from ffmem.cli.output import (
     print_parts,
     say,
     terminal,
-    visible_token,
 )
+from ffmem.errors import visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
-from ffmem.cli.output import print_hanging, terminal, token_words, visible_token
-from ffmem.errors import FfmemError, ModelError
+from ffmem.cli.output import print_hanging, terminal, token_words
+from ffmem.errors import FfmemError, ModelError, visible_token
 
 if TYPE_CHECKING:
     from rich.console import Console

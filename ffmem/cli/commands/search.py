@@ -11,8 +11,8 @@ import click
 
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, say, terminal, visible_token
-from ffmem.errors import StoreError
+from ffmem.cli.output import print_hanging, say, terminal
+from ffmem.errors import StoreError, visible_token
 
 if TYPE_CHECKING:
     from ffmem.address import Address
