@@ -99,6 +99,7 @@ def test_the_notebook_gives_what_it_shows() -> None:
         assert f"ffmem.{name}(" in source
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_my_model_and_my_text_is_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import PART, WHOLE, Address, Parts
-from ffmem.errors import AddressError, EditError, refusals, shorten
+from ffmem.errors import AddressError, EditError, shorten
+from ffmem.locations import file_text
 from ffmem.models.language_model import LanguageModel
 
 EXPERT = rf"L[1-9][0-9]*\.(?:{PART})"  # a whole one
@@ -208,14 +209,7 @@ def _changing(
 
 def read_set(path: str | Path) -> tuple[Address, ...]:
     """The addresses in a file, in its order, each once; refuses an empty set."""
-    with refusals(f"the set {path} cannot be read", AddressError):
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise AddressError(
-                f"the set {path} is not UTF-8 text; write one address per line"
-            ) from None
-    return parse_set(text, str(path))
+    return parse_set(file_text(path, f"the set {path}", AddressError), str(path))
 
 
 def parse_set(text: str, name: str) -> tuple[Address, ...]:

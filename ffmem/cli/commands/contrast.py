@@ -113,7 +113,9 @@ def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None
 
     first, *others = result.corpora
     if not addresses:
-        raise StoreError(f"no memory is specific to {first}, so {path} was not written")
+        raise StoreError(
+            f"no memory is specific to {first}, so {path} was not written; scan more text"
+        )
     about = f"{len(addresses)} memories that fire more often on {first} than on {', '.join(others)}"
     save_text(path, set_text(addresses, about))
     click.echo(f"-> {path}", err=True)
