@@ -66,7 +66,9 @@ class LayerCausal:
     length that do not fire it. `forced`: set to its largest coefficient of the scan at the end of
     those prefixes. `unrelated`: silenced at every token of random text, the damage done elsewhere.
     `other_strength` is how long what the other memory adds is, in units of the silenced one's,
-    median over places.
+    median over places. `lost_more` is by how much the mean log-probability of the value's tokens
+    is higher with the other memory silent than with the memory itself, paired by place; older
+    results have none.
     """
 
     layer: int
@@ -80,6 +82,7 @@ class LayerCausal:
     unrelated: Effect
     other_strength: float = float("nan")
     by_memory: tuple[MemoryEffect, ...] = ()  # older results have none
+    lost_more: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -147,34 +150,37 @@ def layer_causal(
     random = random_places(cells, sample, size.unrelated, generator)
     largest = [float(store.array("largest")[store.cells.row(cell)]) for cell in cells]
 
-    shifts: list[Tensor] = []  # of each change in turn, by place
-    plain = {id(p): next_log_probabilities(model, p.prefixes) for p in (at_triggers, elsewhere)}
-
-    def effect(places: _Places, edits: Sequence[Edit], everywhere: bool = False) -> Effect:
-        before = plain.get(id(places))
-        if before is None:
-            before = next_log_probabilities(model, places.prefixes)
-        after = next_log_probabilities(model, places.prefixes, edits, everywhere)
-        shifts.append(divergences(before, after))
-        return effect_of(before, after, places, (tops, generator))
-
     def silence(places: _Places) -> list[Edit]:
         return [Edit(cells[owner], "set", 0.0) for owner in places.owners.tolist()]
 
+    def effect(
+        places: _Places, before: Tensor, edits: Sequence[Edit], everywhere: bool = False
+    ) -> Effect:
+        after = next_log_probabilities(model, places.prefixes, edits, everywhere)
+        return effect_of(before, after, places, (tops, generator))
+
     force = [Edit(cells[owner], "set", largest[owner]) for owner in elsewhere.owners.tolist()]
     others, ratio = other_memories(model, cells, at_triggers)
+    plain, own, other = (
+        next_log_probabilities(model, at_triggers.prefixes, edits)
+        for edits in (None, silence(at_triggers), others)
+    )
+    quiet, text = (next_log_probabilities(model, one.prefixes) for one in (elsewhere, random))
+    shifts = (divergences(plain, own), divergences(plain, other))
+    apart = torch.Generator().manual_seed(layer)  # so that the next layers draw the same memories
     return LayerCausal(
         layer=layer,
         memories=len(cells),
         triggers=len(at_triggers.prefixes),
         controls=len(elsewhere.prefixes),
-        silenced=effect(at_triggers, silence(at_triggers)),
-        other_silenced=effect(at_triggers, others),
-        silenced_elsewhere=effect(elsewhere, silence(elsewhere)),
-        forced=effect(elsewhere, force),
-        unrelated=effect(random, silence(random), everywhere=True),
+        silenced=effect_of(plain, own, at_triggers, (tops, generator)),
+        other_silenced=effect_of(plain, other, at_triggers, (tops, generator)),
+        silenced_elsewhere=effect(elsewhere, quiet, silence(elsewhere)),
+        forced=effect(elsewhere, quiet, force),
+        unrelated=effect(random, text, silence(random), everywhere=True),
         other_strength=ratio,
-        by_memory=memory_effects(cells, at_triggers, *shifts[:2]),
+        by_memory=memory_effects(cells, at_triggers, *shifts),
+        lost_more=effect_of(own, other, at_triggers, (tops, apart)).value_log_probability,
     )
 
 

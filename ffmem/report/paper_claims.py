@@ -684,10 +684,9 @@ def silencing_matters(result: Causal) -> Finding:
         < layer.other_silenced.value_log_probability.estimate
         for layer in result.layers
     )
-    effects = (
-        Effect("loses more than another memory", difference(other, own)),
-        Effect("loses", _up_to(0, own)),
-    )
+    pairs = [layer.lost_more for layer in result.layers if layer.lost_more is not None]
+    more = _mean(pairs) if len(pairs) == len(result.layers) else difference(other, own)
+    effects = (Effect("loses more than another memory", more), Effect("loses", _up_to(0, own)))
     detail = f"more than another memory in {worse} of {len(result.layers)} layers"
     return Finding(own, other, "another active memory", effects, detail)
 

@@ -97,6 +97,10 @@ def test_effects_come_for_every_layer_and_kind(scanned_toy: Scanned) -> None:
         assert row.silenced.kl.n == 3
         assert row.silenced.kl.low >= -1e-6
         assert row.silenced.kl.low <= row.silenced.kl.estimate <= row.silenced.kl.high
+        own, another = (e.value_log_probability for e in (row.silenced, row.other_silenced))
+        assert row.lost_more is not None
+        assert row.lost_more.n == own.n
+        assert row.lost_more.estimate == pytest.approx(another.estimate - own.estimate, abs=1e-5)
 
 
 def test_controls_do_not_fire_the_cell(scanned_toy: Scanned) -> None:

@@ -363,6 +363,7 @@ def of_losses(numbers: Numbers, toy: Study) -> Results:
             layer=layer + 1,
             silenced=effect("own", layer),
             other_silenced=effect("other", layer),
+            lost_more=bootstrap((numbers["other"] - numbers["own"])[:, layer].double(), draw),
         )
         for layer in range(LAYERS)
     )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import torch
 
 import ffmem
+from ffmem.analyses.causal import Effect as CausalEffect
 from ffmem.analyses.inputs.claim_effects import dip_depth, lower_and_upper
-from ffmem.analyses.statistics import Interval, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, wilson
 from ffmem.report import paper_claims as paper
 from ffmem.report.verdicts import (
     ERROR_RATE,
@@ -130,9 +133,29 @@ def test_people_decide_and_the_rule_stands_beside_them(toy_study: Study) -> None
     assert "by bo, the hardest to convince" in found.finding.detail
 
 
-def test_a_dip_is_a_dip() -> None:
-    import torch
+def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: Study) -> None:
+    """What both lose at a place is no reason to doubt that one loses more."""
+    found = PLANTED["silencing-matters"].study("trained", 1, toy_study)["causal"]
+    both = 3 * torch.randn(10, generator=torch.Generator().manual_seed(0)).double()
+    draw = torch.Generator().manual_seed(0)
 
+    def wide(mean: float) -> CausalEffect:
+        return CausalEffect(*[bootstrap(mean + both, draw)] * 4)
+
+    layers = [
+        replace(one, silenced=wide(-0.5), other_silenced=wide(-0.4)) for one in found.layers[:1]
+    ]
+    paired = [replace(one, lost_more=Interval(0.1, 0.08, 0.12, 10)) for one in layers]
+    older = [replace(one, lost_more=None) for one in layers]
+    sure, unsure = (
+        paper.silencing_matters.check(replace(found, layers=tuple(some))).effects[0].found
+        for some in (paired, older)
+    )
+    assert sure.estimate == pytest.approx(unsure.estimate)
+    assert unsure.low < 0 < sure.low
+
+
+def test_a_dip_is_a_dip() -> None:
     assert float(dip_depth(torch.tensor(DIP) / 100)) > 0.02
     for curve in (FLAT, RISE, RISE[::-1], [36, 2, 2, 1, 0.7, 2, 3, 4, 5, 7, 7, 7, 8, 9, 11, 12]):
         assert float(dip_depth(torch.tensor(curve) / 100)) <= 0
