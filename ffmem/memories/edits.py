@@ -233,10 +233,14 @@ def set_text(addresses: Iterable[Address], about: str = "") -> str:
     return "\n".join([*head, *map(str, addresses)]) + "\n"
 
 
-def check_set(model: LanguageModel, addresses: Iterable[Address]) -> None:
-    """Refuse an address that is not in the model."""
+def check_set(model: LanguageModel, addresses: Iterable[Address], name: str = "") -> None:
+    """Refuse an address that is not in the model; `name` is the file that has it, if any."""
     for address in addresses:
-        model.layer_of(address)
+        try:
+            model.layer_of(address)
+        except AddressError as error:
+            where = f"{address} in the set {name}: " if name else ""
+            raise AddressError(f"{where}{error}") from None
 
 
 def expand_edits(
@@ -257,7 +261,7 @@ def expand_edits(
                 found.append(Edit.parse(text))
             continue
         addresses = read_set(match[1])
-        check_set(model, addresses)
+        check_set(model, addresses, match[1])
         mark, amount = match[2] or "=", match[3] if match[2] else "0"
         if mark == "=" and amount.strip() == "mean":
             found += mean_edits(addresses, model, means)

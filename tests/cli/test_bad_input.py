@@ -55,6 +55,7 @@ FOLDER = [
     ["compare", "", "study"],
     ["inspect"],
 ]
+EDITS = [f"@{LONG}=0", "@empty=0", "@text.txt=0", "@study=0", "@unknown=0", "L1.1=x"]
 PATHS = [LONG, DEEP, NUL, HALF, "loop", "~nobody-of-this-name/x", "file://", "file://[x"]
 
 
@@ -103,6 +104,16 @@ CASES = [
     ["analyse", "study", "--device", "meta"],
     ["removal", "study", "--top", "-1"],
     ["patterns", "study", "--keys", "-1"],
+    *(["contrast", "study", "other", "--level", level] for level in ("0", "1", "nan", "x")),
+    *(["contrast", *folders] for folders in (["study"], ["study", "study"], ["study", LONG])),
+    *(["effect", "tiny:opt", "text.txt", "--set", edit] for edit in EDITS),
+    *(["patch", "tiny:opt", "-o", "out", "--set", edit] for edit in EDITS),
+    ["effect", "tiny:opt", "text.txt", "--set", "L1.1=0", "--task", "empty"],
+    ["patch", "tiny:opt", "--set", "L1.1=0", "-o", "study"],
+    ["patch", "tiny:llama", "--set", "L1.1+=0", "-o", "out"],
+    ["show", "study", "L2.1", "--wakes", "L1.1"],
+    ["search", "study", "--where", "nothing=1"],
+    ["check", "tiny:gpt2"],
     ["models", "get", NUL],
     ["explore", "study", "--port", "-1"],
     ["explore", "study", "--host", "a..b", "--no-browser"],
@@ -116,12 +127,13 @@ CASES = [
 
 @pytest.fixture
 def place(tmp_path: Path, toy_study: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with texts of several kinds, an empty file, a link to itself, and a study."""
+    """A folder with texts of several kinds, an empty file, a wrong set, a link, and a study."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the river runs\n")
     Path("bytes").write_bytes(b"caf\xe9\n")
     Path("nested").write_text("[" * 100_000 + "]" * 100_000)
     Path("empty").touch()
+    Path("unknown").write_text("L1.1\nL99.1  # not in the toy\n")
     Path("loop").symlink_to("loop")
     os.mkfifo("pipe")
     Path("study").symlink_to(toy_study.folder)
@@ -155,22 +167,35 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
 
 
 def command(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
+    """Run Python in a process of its own."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "ffmem", *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **how,
+        [sys.executable, *words], env=env, capture_output=True, text=True, timeout=300, **how
     )
 
 
-def test_closed_standard_input_is_one_sentence(place: Path) -> None:
-    done = command("scan", "tiny:opt", "-", "-o", "out", preexec_fn=lambda: os.close(0))
-    assert done.returncode == 2
-    assert "standard input is closed" in only_message(done.stderr)
+CLOSED = """
+import os, sys
+sys.argv = ["ffmem", "models"]
+from ffmem.cli.start import main
+try:
+    main()
+finally:
+    print(sys.stdin is None)
+"""
+
+
+def test_closed_standard_input_is_one_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands start without it, and one that wants text from it says that there is none."""
+    done = command("-c", CLOSED, preexec_fn=lambda: os.close(0))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("True\n")
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = run(capsys, "scan", "tiny:opt", "-", "-o", "out")
+    assert code == 2
+    assert "standard input is closed" in only_message(err)
     assert not Path("out").exists()
 
 

@@ -37,6 +37,16 @@ def test_examples_in_the_help_stand_on_their_own_lines(
     assert not any(line.startswith("\\b") for line in lines)
 
 
+@pytest.mark.parametrize("words", [(), ("annotate",)], ids=["ffmem", "annotate"])
+def test_the_list_of_commands_cuts_no_sentence(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, *words, "--help")
+    listed = " ".join(out.partition("Commands:")[2].split())
+    assert "..." not in listed
+    assert "control keys among them." in listed if words else "corpora, controls." in listed
+
+
 def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "inspect", "tiny:opt", "--json")
     facts = json.loads(out)

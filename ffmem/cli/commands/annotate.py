@@ -61,7 +61,7 @@ def sheets(
     """
     from ffmem.annotations.markdown import sheet_text
     from ffmem.annotations.sheets import draw_sheets
-    from ffmem.cli.output import save_text
+    from ffmem.cli.output import save_text, say
     from ffmem.store.scan_store import ScanStore
 
     annotations = open_database(folder, database)
@@ -71,8 +71,10 @@ def sheets(
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
         save_text(out / f"{sheet.name}.md", sheet_text(sheet))
-    click.echo(
-        f"{len(new)} sheets -> {out}; fill them in, then: "
+    blind = sum(sheet.key is None for sheet in new)
+    say(
+        f"{len(new)} sheets ({len(new) - blind} keys and {blind} control keys, whose names do not "
+        f"tell which is which) -> {out}; fill them in, then: "
         f"ffmem annotate import {folder} {out} --annotator NAME"
     )
 
