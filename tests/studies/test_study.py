@@ -171,6 +171,19 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     assert some.there == ("scan", "values")
 
 
+def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corpus: Path) -> None:
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
+    names = ["lenses", "membership", "coefficients"]
+    few, many, more, unknown = (
+        costs(relu, plan, Sizes(), CorpusSize(tokens, 20.0), names)
+        for tokens in (200, 10**6, 10**7, None)
+    )
+    assert few["coefficients"].tokens == 200 * len(relu.layers)  # every layer reads all of it once
+    for name in names:
+        assert few[name].tokens < many[name].tokens / 2
+        assert many[name] == more[name] == unknown[name]
+
+
 def test_a_plan_sees_results_that_are_there(toy_study, tmp_path: Path) -> None:  # noqa: ANN001
     model = load("tiny:opt")
     plan = small_plan(tmp_path / "plan", model)
