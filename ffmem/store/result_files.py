@@ -73,7 +73,7 @@ def restore(kind: Any, value: Any) -> Any:
     if kind is Address:
         return Address.parse(value)
     if is_dataclass(kind):
-        hints = field_types(kind)
+        hints = field_types(kind)  # type: ignore[arg-type]
         return kind(**{name: restore(hints[name], inner) for name, inner in value.items()})  # type: ignore[operator]
     return _restore_inside(origin, inside, value)
 
