@@ -114,8 +114,10 @@ class KeptSentences:
 
     def sentence(self, row: int) -> str:
         """The exact source text of the sentence in that row."""
-        piece = self.text[self.text_starts[row] : self.text_starts[row + 1]]
-        return bytes(piece).decode("utf-8", "surrogatepass")
+        return self._text(*self.text_starts[row : row + 2].tolist())
+
+    def _text(self, start: int, stop: int) -> str:
+        return str(self.text[start:stop].data, "utf-8", "surrogatepass")
 
     def pieces(self, row: int) -> list[str]:
         """The source text of the sentence in that row, token by token."""
@@ -123,15 +125,20 @@ class KeptSentences:
         starts = [0, *ends[:-1].tolist()]
         return [text[start:end] for start, end in zip(starts, ends.tolist(), strict=False)]
 
-    def around(self, row: int, position: int) -> tuple[str, str, str, str]:
-        """The text at a place, in four: before the last token, it, the next one, the rest."""
-        text = self.sentence(row)
-        start, stop = self.starts[row : row + 2].tolist()
-        # Where the tokens from the one before the last to the next one end; a sentence starts at 0.
-        around = self.token_ends[start + max(position - 2, 0) : min(start + position + 1, stop)]
-        ends = [0] * max(2 - position, 0) + around.tolist()
-        last, here, after = ends[0], ends[1], ends[-1]
-        return text[:last], text[last:here], text[here:after], text[after:]
+    def around(
+        self, rows: NDArray[np.int64], positions: NDArray[np.int64]
+    ) -> list[tuple[str, str, str, str]]:
+        """The text at each place, in four: before the last token, it, the next one, the rest."""
+        starts, sizes = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
+        columns = [self.text_starts[rows], self.text_starts[rows + 1]]
+        for read in (positions - 1, positions, np.minimum(positions + 1, sizes)):
+            ends = self.token_ends[np.maximum(starts + read - 1, 0)]
+            columns.append(np.where(read > 0, ends, 0))  # a sentence starts at 0
+        found = []
+        for start, stop, last, here, after in zip(*(one.tolist() for one in columns), strict=True):
+            text = self._text(start, stop)
+            found.append((text[:last], text[last:here], text[here:after], text[after:]))
+        return found
 
     def _rows(self, rows: NDArray[Any]) -> KeptSentences:
         sizes, text_sizes = np.diff(self.starts)[rows], np.diff(self.text_starts)[rows]

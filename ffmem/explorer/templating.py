@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
@@ -21,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
-from ffmem.explorer.queries.search import Answer, Hit, Question
+from ffmem.explorer.queries.search import Answer, Hit, Question, Sort
 from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.store.weight_columns import NUMBERS
@@ -73,12 +72,12 @@ def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
 
     `longest` is the logarithm of the largest factor, over both ends of the value.
     """
+    scale = 100 / max(longest, 1e-9)
     lines = []
     for token in tokens:
-        size = 100 * min(abs(math.log(max(token.times_uniform, 1e-9))) / max(longest, 1e-9), 1.0)
+        size = min(scale * abs(math.log(max(token.times_uniform, 1e-9))), 100.0)
         lines.append(
-            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}">'
-            f"{_token_text(token.text)}</a>"
+            f"<li>{_token_link(token.text, by)}"
             '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect width="{size:.1f}" height="1"/></svg>'
             f'<span class="n">{token.logit:+.3f}</span>'
@@ -89,8 +88,9 @@ def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
 
 def longest_bar(*ends: Iterable[TokenView]) -> float:
     """The logarithm of the largest factor by which a value changes a token's probability."""
-    factors = [token.times_uniform for tokens in ends for token in tokens]
-    return max((abs(math.log(max(factor, 1e-9))) for factor in factors), default=0.0)
+    factors = [token.times_uniform for tokens in ends for token in tokens] or [1.0]
+    extremes = min(factors), max(factors)
+    return max(abs(math.log(max(factor, 1e-9))) for factor in extremes)
 
 
 def hit_rows(found: Answer) -> Markup:
@@ -99,19 +99,17 @@ def hit_rows(found: Answer) -> Markup:
     return Markup("\n".join(_hit_row(hit, sorted_by_weight) for hit in found.hits))
 
 
-MARKS = {"": "{}", "word": "<mark>{}</mark>"}  # others are spans of a class
+MARKS = {"": ("", ""), "word": ("<mark>", "</mark>")}  # others are spans of a class
+MARKS |= {mark: (f'<span class="{mark}">', "</span>") for mark in ("last", "next")}
 
 
 def evidence_text(found: Evidence) -> Markup:
     """A trigger with what was looked for, its last token and the next one marked."""
-    return Markup(
-        "<bdi>"
-        + "".join(
-            MARKS.get(one.mark, f'<span class="{one.mark}">{{}}</span>').format(escape(one.text))
-            for one in found.pieces
-        )
-        + "</bdi>"
-    )
+    parts = []
+    for piece in found.pieces:
+        start, end = MARKS[piece.mark]
+        parts.append(f"{start}{escape(piece.text)}{end}")
+    return Markup(f"<bdi>{''.join(parts)}</bdi>")
 
 
 def _why(hit: Hit) -> str:
@@ -133,7 +131,7 @@ def _score_cells(hit: Hit) -> str:
 
 
 def _hit_row(hit: Hit, with_weight: bool) -> str:
-    tokens = "".join(f'<span class="token">{_token_text(text)}</span>' for text in hit.promotes)
+    tokens = "".join(map(_token_span, hit.promotes))
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
     kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
     weight = f'<td class="n">{short_number(hit.weight or 0.0)}</td>' if with_weight else ""
@@ -148,14 +146,29 @@ def _hit_row(hit: Hit, with_weight: bool) -> str:
     )
 
 
-@lru_cache(maxsize=KEPT)
 def _token_text(text: str) -> str:
     return escape(visible_token(text))
 
 
 @lru_cache(maxsize=KEPT)
-def _token_link(text: str) -> str:
-    return f"q={quote(text, safe='')}"
+def _token_span(text: str) -> str:
+    return f'<span class="token">{_token_text(text)}</span>'
+
+
+@lru_cache(maxsize=KEPT)
+def _token_link(text: str, by: str) -> str:
+    return f'<a href="/search?by={by}&amp;q={quote(text, safe="")}">{_token_text(text)}</a>'
+
+
+def weight_items(weights: Mapping[str, float | str]) -> Markup:
+    """A memory's weights as terms and numbers."""
+    return Markup(
+        "\n".join(
+            f"<div><dt>{escape(name.replace('_', ' '))}</dt>"
+            f"<dd>{escape(value) if isinstance(value, str) else short_number(value)}</dd></div>"
+            for name, value in weights.items()
+        )
+    )
 
 
 LEVELS = 8  # shades of the map
@@ -201,39 +214,35 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
     Where firing has a threshold, which is a power of two as well, a line stands there.
     """
     powers = max(math.ceil(math.log10(max(found.counts))), 1)
-    step = PLOT / len(found.counts)
+    step, names = PLOT / len(found.counts), [short_number(edge) for edge in found.edges]
 
     def height(count: int) -> float:
         return HIGH * (math.log10(count) + 0.15) / (powers + 0.15) if count else 0.0
 
     lines = "".join(
-        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{HIGH - height(10**power):.1f}" '
-        f'y2="{HIGH - height(10**power):.1f}"/>'
-        f'<text x="{LEFT - 5}" y="{HIGH - height(10**power) + 4:.1f}" text-anchor="end">'
-        f"{10**power:,}</text>"
-        for power in range(powers + 1)
+        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{10**power:,}</text>'
+        for power, y in ((power, HIGH - height(10**power)) for power in range(powers + 1))
     )
     boxes = "".join(
-        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - height(count):.1f}" '
-        f'width="{step - 2:.1f}" height="{height(count):.1f}"><title>{short_number(low)} to '
-        f"{short_number(high)}: {count:,}</title></rect>"
-        for place, (low, high, count) in enumerate(
-            zip(found.edges, found.edges[1:], found.counts, strict=False)
+        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - tall:.1f}" '
+        f'width="{step - 2:.1f}" height="{tall:.1f}">'
+        f"<title>{low} to {high}: {count:,}</title></rect>"
+        for place, (low, high, count, tall) in enumerate(
+            zip(names, names[1:], found.counts, map(height, found.counts), strict=False)
         )
     )
     last = len(found.counts)
     labels = "".join(
         f'<text x="{LEFT + place * step:.1f}" y="{HIGH + 15}" text-anchor="middle">'
-        f"{short_number(found.edges[place])}</text>"
-        for place in range(last + 1)
-        if (last - place) % 2 == 0
+        f"{names[place]}</text>"
+        for place in range(last % 2, last + 1, 2)
     )
     if threshold in found.edges:
         at = LEFT + found.edges.index(threshold) * step
         lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
     said = "; ".join(
-        f"up to {short_number(high)}: {count:,}"
-        for high, count in zip(found.edges[1:], found.counts, strict=False)
+        f"up to {high}: {count:,}" for high, count in zip(names[1:], found.counts, strict=False)
     )
     return Markup(  # numbers only, so that nothing needs escaping
         f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
@@ -243,25 +252,30 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
     )
 
 
+PARAMETERS = {"text": "q"}  # of a search, where they are not called as the question's fields are
+
+
 def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any) -> str:
     """The address of a search that differs from this one in a few things."""
-    wanted = replace(asked, **changes)
-    values = {
-        "by": wanted.by,
-        "q": wanted.text,
-        "layer": wanted.layer,
-        "sort": wanted.sort if wanted.sort != "score" else None,
-        "reverse": "true" if wanted.reverse else None,
-        "where": wanted.where,
-        "sign": wanted.sign,
-        "fires_from": wanted.fires_from,
-        "fires_to": wanted.fires_to,
-        "agrees": wanted.agrees,
-        "kind": wanted.kind,
-        "first": first or None,
+    wanted = {**vars(asked), **changes, "first": first or None}
+    if wanted["sort"] == "score":
+        del wanted["sort"]
+    some = {
+        PARAMETERS.get(name, name): "true" if value is True else value
+        for name, value in wanted.items()
+        if value not in (None, "") and value is not False
     }
-    some = {name: value for name, value in values.items() if value not in (None, "")}
     return f"{path}?{urlencode(some)}"
+
+
+def heading(asked: Question, name: Sort, title: str) -> Markup:
+    """The head of a column of hits: a link that sorts by it, or turns its order round."""
+    shown, kind = "", "" if name == "address" else 'class="n"'
+    if asked.sort == name:
+        rising = asked.reverse != (name == "address")
+        shown = f'aria-sort="{"ascending" if rising else "descending"}"'
+    to = link(asked, sort=name, reverse=asked.sort == name and not asked.reverse)
+    return Markup(f'<th scope="col" {kind} {shown}><a href="{escape(to)}">{escape(title)}</a></th>')
 
 
 @cache
@@ -279,6 +293,7 @@ def templates() -> Environment:
     for made in (
         bars,
         evidence_text,
+        heading,
         histogram,
         hit_rows,
         link,
@@ -286,6 +301,7 @@ def templates() -> Environment:
         stripes,
         token_bars,
         trigger_items,
+        weight_items,
     ):
         environment.globals[made.__name__] = made
     environment.filters.update(token=visible_token, number=short_number)

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class RelatedWords:
     def _numbers(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}
 
+    @lru_cache(maxsize=4096)  # noqa: B019 - one of them lives as long as its process
     def of(self, word: str) -> dict[str, float]:
         """The words nearest to one, with their cosines; none where it is rare."""
         number = self._numbers.get(word)

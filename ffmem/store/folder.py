@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +52,7 @@ class StudyFolder:
         """The state of one such process, or of some merged."""
         return self.parts / f"{name}.safetensors"
 
-    @property
+    @cached_property
     def arrays(self) -> Path:
         """The memory-mapped arrays."""
         return self.root / "arrays"
@@ -82,7 +84,7 @@ class StudyFolder:
         """Words of the text as vectors, to search by meaning."""
         return self.index / "related-words.npz"
 
-    @property
+    @cached_property
     def analyses(self) -> Path:
         """The results of analyses."""
         return self.root / "analyses"
@@ -95,7 +97,7 @@ class StudyFolder:
         """The arrays that results were made from."""
         return self.analyses / f"{name}.npz"
 
-    @property
+    @cached_property
     def weights(self) -> Path:
         """The table of every memory's weights in numbers."""
         return self.analyses / "weights.parquet"
@@ -132,7 +134,7 @@ class StudyFolder:
         """Every number of the report."""
         return self.root / "numbers.json"
 
-    @property
+    @cached_property
     def annotations(self) -> Path:
         """The database of annotations, unless another is named."""
         return self.root / "annotations.sqlite"
@@ -166,7 +168,13 @@ class StudyFolder:
 
     def matching(self, pattern: Path) -> list[Path]:
         """The files that are there for a path with a `*` in its name, in order."""
-        return sorted(pattern.parent.glob(pattern.name))
+        if is_remote(pattern):
+            return sorted(pattern.parent.glob(pattern.name))
+        try:
+            names = os.listdir(pattern.parent)
+        except FileNotFoundError:
+            return []
+        return [pattern.with_name(name) for name in sorted(fnmatch.filter(names, pattern.name))]
 
     def name(self, path: Path) -> str:
         """The path of one of the files below the folder, with / on every machine."""

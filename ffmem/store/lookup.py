@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,9 @@ from ffmem.store.weight_columns import (
 
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
 MOST_RELATED = 200_000  # triggers that a question of related words looks at
+STEPS = 50_000  # of scores from 0 to 1, so that they fit into two bytes
+Postings = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
+NO_POSTINGS: Postings = (np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
 STATISTICS = ("fires", "mean", "largest", "probability")
 FILTERS: dict[str, Callable[[ScanStore], NDArray[Any]]] = {  # that conditions know besides
     "fire_rate": lambda store: store.array("fires") / max(store.manifest.counts["prefixes"], 1),
@@ -86,7 +89,7 @@ class Matches:
         return cls(rows, scores, len(rows), looked_at)
 
     def by_score(self) -> Matches:
-        """The same with the highest scores first; quick for scores of one byte."""
+        """The same with the highest scores first; quick for scores of one or two bytes."""
         order = np.argsort(self.scores.max(initial=0) - self.scores, kind="stable")
         return replace(self, rows=self.rows[order], scores=self.scores[order])
 
@@ -94,6 +97,37 @@ class Matches:
     def nothing(cls) -> Matches:
         """No cell."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
+
+
+@cache
+def compiled_sums() -> Callable[..., None]:
+    """`sum_weights` as machine code, or as it is where numba is not installed."""
+    try:
+        from ffmem.scan.numba_pass import compile_loop  # here: numba is slow to import
+    except ImportError:
+        return sum_weights
+    return compile_loop(sum_weights)
+
+
+def sum_weights(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
+    sentences: Any, read: Any, weights: Any, starts: Any, position: Any, cells: Any, scores: Any
+) -> None:
+    """Add to the score of every cell the weights of words in each of its triggers, 1 at most.
+
+    The first three are of words in `sentences`, which are in order; the next three of triggers.
+    """
+    first = 0
+    while first < len(sentences):
+        sentence, stop = sentences[first], first + 1
+        while stop < len(sentences) and sentences[stop] == sentence:
+            stop += 1
+        for trigger in range(starts[sentence], starts[sentence + 1]):
+            total = np.float32(0)
+            for word in range(first, stop):
+                if read[word] <= position[trigger]:
+                    total += weights[word]
+            scores[cells[trigger]] += min(total, np.float32(1))
+        first = stop
 
 
 def token_texts(store: ScanStore) -> tuple[str, ...]:
@@ -140,6 +174,7 @@ class MemoryIndex:
     def warm(self) -> None:
         """Count now what the first questions would wait for; a second for a million cells."""
         self.token_ids("")
+        self.with_weights({})  # compiles its loop
         for name in STATISTICS:
             self.order(name)
 
@@ -189,6 +224,13 @@ class MemoryIndex:
             )
         words = self.words
         return [[words[token] for token in row] for row in tokens.tolist()]
+
+    def logits_at(self, rows: Rows, ranks: Rows, end: End) -> list[float]:
+        """The logit of one token of each of some cells, by its rank (from 0) at an end."""
+        memories, negative = self.store.cells.memories_of(rows)
+        own, other = self.arrays[f"{end}_logits"], self.arrays[f"{OTHER[end]}_logits"]
+        logits = np.where(negative, -other[memories, ranks], own[memories, ranks])
+        return logits.tolist()  # type: ignore[no-any-return]
 
     def promoters(self, token: int, end: End = "promoted") -> Matches:
         """The cells that have a token among those they promote (or suppress), by its rank."""
@@ -251,6 +293,7 @@ class MemoryIndex:
         """All rows by a statistic, the largest first; of equals the earlier row."""
         return np.argsort(-self.statistic(name), kind="stable").astype(np.int32)
 
+    @lru_cache(maxsize=65_536)  # noqa: B019
     def word_number(self, word: str) -> int | None:
         """The place of a word among all words of triggers, or None."""
         starts, text = self.arrays["word_text_starts"], self.arrays["word_text"]
@@ -275,11 +318,10 @@ class MemoryIndex:
             return counted
         sentences, read = self._sentences_with([number for number in numbers if number is not None])
         many, sentences, read = len(sentences), sentences[:MOST_COUNTED], read[:MOST_COUNTED]
-        firsts = self.arrays["sentence_starts"]
-        starts, sizes = firsts[sentences], firsts[sentences + 1] - firsts[sentences]
+        sizes = self._trigger_counts[sentences]
         few = int(np.searchsorted(np.cumsum(sizes), MOST_COUNTED, side="right"))
         share = few / max(many, 1) if few < many else 1.0
-        where = flat_indices(starts[:few], sizes[:few])
+        where = flat_indices(self.arrays["sentence_starts"][sentences[:few]], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
         rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
         return Matches.of(rows, counts.astype(np.uint8), share).by_score()
@@ -288,42 +330,66 @@ class MemoryIndex:
         """The cells whose triggers hold words of much weight: mean over triggers, largest first.
 
         The weights in a prefix are added up to at most `most`, which counts as 1. Words of little
-        weight are left out once MOST_RELATED triggers have been looked at.
+        weight are left out once MOST_RELATED triggers have been looked at. Scores are rounded to
+        1 / STEPS, which sorts quickly.
         """
-        firsts, room, wanted = self.arrays["sentence_starts"], MOST_RELATED, 0
-        places, amounts = [np.zeros(0, np.int64)], [np.zeros(0)]
+        words, share = self._heaviest(weights)
+        sentences, read, each = (np.concatenate(column) for column in zip(*words, strict=True))
+        order = np.argsort(sentences, kind="stable")
+        postings = (sentences[order], read[order], each[order] / np.float32(most))
+        triggers = (self.arrays[f"sentence_{name}"] for name in ("starts", "read", "cells"))
+        scores = np.zeros(self.store.cells.count, np.float32)
+        compiled_sums()(*postings, *triggers, scores)
+        rows = np.flatnonzero(scores > 0)
+        steps = np.rint(scores[rows] * (STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
+        found = Matches.of(rows, steps, share).by_score()
+        return replace(found, scores=found.scores / STEPS)
+
+    def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[Postings], float]:
+        """The words of most weight in MOST_RELATED triggers, and the share of all that is.
+
+        Of each word the sentences, the tokens read when it is whole, and its weight.
+        """
+        found, room, wanted = [NO_POSTINGS], MOST_RELATED, 0
         for word, weight in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0])):
             number = self.word_number(word)
             if number is None:
                 continue
-            sentences, read = self._postings(number)
-            starts, sizes = firsts[sentences], firsts[sentences + 1] - firsts[sentences]
-            few = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
-            where = flat_indices(starts[:few], sizes[:few])
-            wanted, room = wanted + int(sizes.sum()), room - len(where)
-            where = where[self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])]
-            places.append(where)
-            amounts.append(np.full(len(where), weight))
-        triggers, which = np.unique(np.concatenate(places), return_inverse=True)
-        totals = np.bincount(which, np.concatenate(amounts), len(triggers))
-        cells, which = np.unique(self.arrays["sentence_cells"][triggers], return_inverse=True)
-        scores = np.bincount(which, np.minimum(totals / most, 1), len(cells)) / TRIGGERS_SHOWN
-        share = (MOST_RELATED - room) / wanted if wanted else 1.0
-        return Matches.of(cells.astype(np.int64), scores, share).by_score()
+            wanted += self._triggers_with(number)
+            sentences, read = (part[:room] for part in self._postings(number))
+            many = np.cumsum(self._trigger_counts[sentences])
+            few = int(np.searchsorted(many, room, side="right"))
+            if few:
+                found.append((sentences[:few], read[:few], np.full(few, weight, np.float32)))
+                room -= int(many[few - 1])
+        return found, (MOST_RELATED - room) / wanted if wanted else 1.0
+
+    @cached_property
+    def _trigger_counts(self) -> NDArray[np.int64]:
+        """How many triggers end in each kept sentence."""
+        return np.diff(self.arrays["sentence_starts"])
+
+    @lru_cache(maxsize=65_536)  # noqa: B019
+    def _triggers_with(self, number: int) -> int:
+        """How many triggers end in a sentence with a word."""
+        return int(self._trigger_counts[self._postings(number)[0]].sum())
 
     def best_triggers(self, rows: Rows, weights: Mapping[str, float]) -> list[int]:
         """The trigger (from 0) of each of some cells with most weight of words, first of equals."""
         slots = self.store.slots(rows, top=TRIGGERS_SHOWN)
-        found = np.full(slots.mask.shape, -1.0)
-        found[slots.mask] = 0.0
+        numbers, which = np.unique(slots.number, return_inverse=True)
+        wanted = self.store.sentences.rows(numbers)
+        totals = np.zeros(len(which))
         for word, weight in weights.items():
             number = self.word_number(word)
             if number is None:
                 continue
             sentences, read = self._postings(number)
-            at = np.minimum(np.searchsorted(sentences, slots.sentence), len(sentences) - 1)
-            here = (sentences[at] == slots.sentence) & (read[at] <= slots.position)
-            found[slots.mask] += weight * here
+            at = np.minimum(np.searchsorted(sentences, wanted), len(sentences) - 1)
+            here = sentences[at] == wanted
+            totals += weight * (here[which] & (read[at][which] <= slots.position))
+        found = np.full(slots.mask.shape, -1.0)
+        found[slots.mask] = totals
         best: list[int] = found.argmax(axis=1).tolist()
         return best
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from ffmem.scan.histograms import Histogram
 from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts, ScanStore
-from ffmem.store.search_index import word_places
+from ffmem.store.search_index import spans_of
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers
 from ffmem.store.weight_columns import weight_row
 
@@ -29,6 +29,7 @@ BEFORE = 90  # characters of a prefix in a text
 REST = 20  # characters behind the next token in a text
 BANDS = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # of coefficients, in shares of the largest
 PER_BAND = 3  # examples
+LOWER_EDGES = np.array(BANDS[:0:-1], np.float32)
 COLOUR = 0.75  # of the ground of a token with the largest coefficient
 
 
@@ -96,7 +97,7 @@ class Evidence:
 def evidence(trigger: Trigger, rank: int, words: Collection[str] = ()) -> Evidence:
     """A trigger with some words marked, cut to about a line around the first of them."""
     read = trigger.before + trigger.last
-    spans = [(a, b) for a, b, word in word_places(read) if word in words] if words else []
+    spans = spans_of(read, words) if words else []
     end = max(len(read) - BEFORE * 2 // 3, 0)
     windows = [(end, len(read))]
     if spans and spans[0][0] < end:
@@ -183,12 +184,11 @@ def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band
         sample.coefficients / largest,
         triggers.coefficients[TRIGGERS_SHOWN:] / largest,
     )
-    edges = list(zip(BANDS[1:], BANDS, strict=False))
-    inside = [np.flatnonzero(in_band(random, *edge)) for edge in edges]
+    inside = by_band(random)
     few = [spread_out(places, PER_BAND) for places in inside]
     more = [
-        spread_out(np.flatnonzero(in_band(further, *edge)), PER_BAND - len(places))
-        for edge, places in zip(edges, few, strict=True)
+        spread_out(places, PER_BAND - len(others))
+        for places, others in zip(by_band(further), few, strict=True)
     ]
     sampled = iter(sample.at([place for places in few for place in places]))
     others = iter(triggers.at([TRIGGERS_SHOWN + place for places in more for place in places]))
@@ -199,13 +199,16 @@ def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band
             len(places),
             distinct_places([*islice(sampled, len(a)), *islice(others, len(b))]),
         )
-        for (low, high), places, a, b in zip(edges, inside, few, more, strict=True)
+        for low, high, places, a, b in zip(BANDS[1:], BANDS, inside, few, more, strict=False)
     )
 
 
-def in_band(shares: NDArray[np.float32], low: float, high: float) -> NDArray[np.bool_]:
-    """Which shares of the largest lie in a band; rounding takes none out of the highest."""
-    return (shares > low) & ((shares <= high) | (high == 1.0))
+def by_band(shares: NDArray[np.float32]) -> list[list[int]]:
+    """The places of shares of the largest in each band; rounding takes none out of the highest."""
+    found: list[list[int]] = [[] for _ in BANDS]
+    for place, higher in enumerate(np.searchsorted(LOWER_EDGES, shares).tolist()):
+        found[len(LOWER_EDGES) - higher].append(place)
+    return found[:-1]  # without those that are not above 0
 
 
 def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
@@ -214,11 +217,11 @@ def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
     return tuple(sorted(found.values(), key=lambda one: -one.coefficient))
 
 
-def spread_out(places: NDArray[Any], most: int) -> list[int]:
+def spread_out(places: Sequence[int], most: int) -> list[int]:
     """At most so many of the places, from the first to the last at equal distances."""
     if len(places) <= most:
-        return [int(place) for place in places]
-    return [int(places[len(places) * turn // most]) for turn in range(most)]
+        return list(places)
+    return [places[len(places) * turn // most] for turn in range(most)]
 
 
 def page_sentences(store: ScanStore, cell: Address, shown: int = TRIGGERS_SHOWN) -> list[int]:
@@ -301,7 +304,7 @@ class MemoryPage:
     @property
     def histogram(self) -> Histogram | None:
         """How its coefficients are spread, in powers of two; None for an older scan."""
-        return self.store.histogram(self.address)
+        return self.store.histogram(self.address, self.triggers)
 
     @property
     def bands(self) -> tuple[Band, ...]:
@@ -313,12 +316,12 @@ class MemoryPage:
         """The memory's weights in numbers, where the study has analysed them."""
         return weight_row(self.store, self.store.cells.memory(self.address))
 
-    def times_uniform(self, push: TokenPush) -> float:
-        """How many times its uniform probability the value alone gives to a token."""
+    def times_uniform(self, pushes: Sequence[TokenPush]) -> list[float]:
+        """How many times its uniform probability the value alone gives to each of some tokens."""
         if not self.promoted:
-            return 1.0
-        first = self.promoted[0].logit
-        return self.probability / self.uniform * math.exp(push.logit - first)
+            return [1.0] * len(pushes)
+        first, times = self.promoted[0].logit, self.probability / self.uniform
+        return [times * math.exp(push.logit - first) for push in pushes]
 
     def along(self, trigger: Trigger) -> list[tuple[str, float]] | None:
         """The trigger's whole sentence, token by token, with the coefficient at each.

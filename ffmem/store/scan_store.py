@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -157,21 +157,31 @@ class ScanStore:
 
     def has(self, name: str) -> bool:
         """Whether the scan left an array that not every scan has."""
-        return self.folder.name(self.folder.array(name)) in self.manifest.files
+        return name in self._array_names
 
-    def histogram(self, cell: Address) -> Histogram | None:
-        """How a cell's coefficients are spread; None for a scan of an earlier version."""
+    @cached_property
+    def _array_names(self) -> frozenset[str]:
+        """The arrays that the manifest names."""
+        here = self.folder.name(self.folder.arrays)
+        paths = map(PurePosixPath, self.manifest.files)
+        return frozenset(path.stem for path in paths if str(path.parent) == here)
+
+    def histogram(self, cell: Address, triggers: Triggers | None = None) -> Histogram | None:
+        """How a cell's coefficients are spread; None for a scan of an earlier version.
+
+        Its `triggers` are read unless they are given.
+        """
         if not self.has("histogram"):
             return None
         if len(self.cells.resolve(cell)) > 1:
             raise AddressError(f"{cell} is two cells; write {cell}+ or {cell}-")
-        row = self.cells.row(cell)
-        every = self.manifest.counts["sentences"] <= ALL
+        row, every = self.cells.row(cell), self.manifest.counts["sentences"] <= ALL
+        known = self.triggers(cell) if triggers is None else triggers
         with contradictions(self, "tally"):
             return cell_histogram(
                 self.array("histogram")[row].astype(np.int64),
                 int(self.array("fires")[row]),
-                self.triggers(cell).coefficients,
+                known.coefficients,
                 every,
             )
 

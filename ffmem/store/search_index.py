@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,11 @@ def words_in(text: str) -> list[str]:
 def word_places(text: str) -> list[tuple[int, int, str]]:
     """First character and end of every word of a text, and the word in lower case."""
     return [(match.start(), match.end(), match[0].lower()) for match in WORD.finditer(text)]
+
+
+def spans_of(text: str, words: Collection[str]) -> list[tuple[int, int]]:
+    """First character and end of every word of a text that is among some."""
+    return [match.span() for match in WORD.finditer(text) if match[0].lower() in words]
 
 
 def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:

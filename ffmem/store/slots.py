@@ -152,12 +152,15 @@ class Triggers(Sequence[Trigger]):
         with self._damage():
             rows = kept.rows(slots.number[which])
             check_places(kept, rows, positions)
-            columns = (rows, positions, slots.coefficient[which], slots.number[which])
+            columns = (slots.coefficient[which], slots.number[which], positions)
             weights = [None] * len(rows) if self.weights is None else self.weights[which].tolist()
             return [
-                Trigger(coefficient, number, position, *kept.around(row, position), weight=weight)
-                for row, position, coefficient, number, weight in zip(
-                    *(column.tolist() for column in columns), weights, strict=True
+                Trigger(coefficient, number, position, *around, weight)
+                for coefficient, number, position, around, weight in zip(
+                    *(column.tolist() for column in columns),
+                    kept.around(rows, positions),
+                    weights,
+                    strict=True,
                 )
             ]
 
@@ -176,12 +179,14 @@ def single_triggers(
     with contradictions(store, "trigger"):
         sentences = kept.rows(slots.number[chosen])
         check_places(kept, sentences, positions)
-        columns = (slots.coefficient[chosen], slots.number[chosen], positions, sentences)
+        columns = (slots.coefficient[chosen], slots.number[chosen], positions)
         found = iter(
             [
-                Trigger(coefficient, number, position, *kept.around(sentence, position))
-                for coefficient, number, position, sentence in zip(
-                    *(column.tolist() for column in columns), strict=True
+                Trigger(coefficient, number, position, *around)
+                for coefficient, number, position, around in zip(
+                    *(column.tolist() for column in columns),
+                    kept.around(sentences, positions),
+                    strict=True,
                 )
             ]
         )

@@ -9,7 +9,7 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -118,20 +118,34 @@ def weight_row(store: ScanStore, memory: int) -> dict[str, Any]:
     except OSError:
         return {}
     with damage(store, path):
-        table = _table(path, changed)
-    if len(table) * len(store.cells.signs) != store.cells.count:
+        table = _weights(path, changed)
+    if len(table.numbers) * len(store.cells.signs) != store.cells.count:
         return {}
-    (row,) = table.slice(memory, 1).to_pylist()
-    found = {name: row[name] for name in (*WORDS, *NUMBERS) if row.get(name) not in (None, "")}
-    return {name: value for name, value in found.items() if value == value}  # NaN is left out
+    texts = {name: column[memory] for name, column in table.texts.items() if column[memory]}
+    numbers = zip(table.names, table.numbers[memory].tolist(), strict=True)
+    return texts | {name: value for name, value in numbers if value == value}  # NaN is left out
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTable:
+    """The whole table: columns of text, and of numbers as [memory, column]."""
+
+    texts: dict[str, NDArray[Any]]
+    names: tuple[str, ...]
+    numbers: NDArray[Any]
 
 
 @lru_cache(maxsize=2)
-def _table(path: Path, _changed: int) -> Any:
-    """The whole table, read once, because a page must not wait for it."""
+def _weights(path: Path, _changed: int) -> WeightTable:
+    """Read once, because a page must not wait for it."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(for_arrow(path))
+    table = pq.read_table(for_arrow(path))
+    names = tuple(name for name in NUMBERS if name in table.column_names)
+    numbers = [np.zeros((len(table), 0), np.float32)]
+    numbers += [as_array(table.column(name)) for name in names]
+    texts = {name: as_array(table.column(name)) for name in WORDS if name in table.column_names}
+    return WeightTable(texts, names, np.column_stack(numbers))
 
 
 def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:
@@ -238,7 +252,7 @@ class AgreementTable:
     agreeing: NDArray[np.int32]
     median_rank: NDArray[np.float32]
 
-    @property
+    @cached_property
     def share(self) -> NDArray[np.float32]:
         """The share of triggers whose next token the value puts first."""
         return (self.agreeing / np.maximum(self.triggers, 1)).astype(np.float32)

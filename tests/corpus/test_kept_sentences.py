@@ -38,8 +38,9 @@ def test_the_four_pieces_of_a_place_join_to_the_sentence() -> None:
     source = shard(0)
     kept = KeptSentences.of(source)
     for row in range(len(source)):
-        for position in range(len(source.token_ids(row)) + 1):
-            before, last, after, rest = kept.around(row, position)
+        positions = np.arange(len(source.token_ids(row)) + 1)
+        pieces = kept.around(np.full(len(positions), row), positions)
+        for position, (before, last, after, rest) in zip(positions.tolist(), pieces, strict=True):
             assert before + last + after + rest == source.texts[row]
             assert before + last == source.prefix(row, position)
             assert after == (source.next_token(row, position) or "")

@@ -129,17 +129,18 @@ def test_bands_hold_the_whole_sample_and_examples_of_their_size(store: ScanStore
 
 
 def test_examples_of_a_band_are_spread_over_it() -> None:
-    assert spread_out(np.arange(10, 20), 3) == [10, 13, 16]
-    assert spread_out(np.arange(2), 3) == [0, 1]
-    assert spread_out(np.arange(5), 0) == []
+    assert spread_out(range(10, 20), 3) == [10, 13, 16]
+    assert spread_out(range(2), 3) == [0, 1]
+    assert spread_out(range(5), 0) == []
 
 
 def test_factors_of_the_uniform_level_are_those_of_a_softmax(store: ScanStore) -> None:
     """Of the tokens that are there, ratios of probabilities are exponents of logits."""
     page = memory_page(MemoryIndex.at_once(store), store.cells.address(5))
     first, other = page.promoted[0], page.suppressed[0]
-    assert page.times_uniform(first) * page.uniform == pytest.approx(page.probability)
-    ratio = page.times_uniform(first) / page.times_uniform(other)
+    of_first, of_other = page.times_uniform([first, other])
+    assert of_first * page.uniform == pytest.approx(page.probability)
+    ratio = of_first / of_other
     assert ratio == pytest.approx(np.exp(first.logit - other.logit))
     assert page.uniform * page.vocabulary == pytest.approx(1)
 

@@ -227,7 +227,8 @@ def without_repeats(patterns: Sequence[PatternView]) -> tuple[PatternView, ...]:
 def token_views(page: MemoryPage, pushes: Sequence[TokenPush]) -> tuple[TokenView, ...]:
     """One end of a value's ranking."""
     return tuple(
-        TokenView(push.token, push.text, push.logit, page.times_uniform(push)) for push in pushes
+        TokenView(push.token, push.text, push.logit, times)
+        for push, times in zip(pushes, page.times_uniform(pushes), strict=True)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -149,16 +149,14 @@ def answer(
     most = MOST if first + count <= MOST else MOST_SAVED
     found = order_matches(explored, question, most, firing)
     shown = slice(first, first + count)
-    table = hits(explored, found.rows[shown], found.scores[shown], question)
-    if count <= MOST_EXPLAINED:
-        table = with_evidence(explored, table, found.rows[shown], question)
+    rows, scores = found.rows[shown], found.scores[shown]
     return Answer(
         question=question,
         score=SCORES[question.by],
         total=found.total,
         looked_at=found.looked_at,
         first=first,
-        hits=table,
+        hits=hits(explored, rows, scores, question, explained=count <= MOST_EXPLAINED),
     )
 
 
@@ -305,64 +303,52 @@ def statistic(explored: StudyContext, name: str) -> NDArray[Any]:
 
 
 def hits(
-    explored: StudyContext, rows: NDArray[np.int64], numbers: NDArray[Any], question: Question
+    explored: StudyContext,
+    rows: NDArray[np.int64],
+    numbers: NDArray[Any],
+    question: Question,
+    explained: bool = True,
 ) -> tuple[Hit, ...]:
-    """The rows of a table."""
-    lookup, by = explored.lookup, question.by
+    """The rows of a table, with what each was found by where that is to be `explained`."""
+    if not len(rows):
+        return ()
+    lookup, nothing = explored.lookup, [None] * len(rows)
     known = agreement_table(explored.store.folder, explored.store.cells.count)
-    promoted = lookup.top_texts(rows, TOKENS)
-    columns = [lookup.statistic(name)[rows].tolist() for name in STATISTICS]
-    agreeing = [None] * len(rows) if known is None else known.share[rows].tolist()
-    scores = [None] * len(rows) if not SCORES[by] else numbers.tolist()
-    kinds, weights = weight_fields(explored, rows, question.sort)
-    return tuple(
-        Hit(
-            address=str(cell),
-            score=score,
-            promotes=tuple(texts),
-            fires=fires,
-            mean=mean,
-            largest=largest,
-            probability=probability,
-            agreement=agreement,
-            kind=kind,
-            weight=weight,
-        )
-        for cell, texts, score, agreement, kind, weight, fires, mean, largest, probability in zip(
-            explored.store.cells.addresses(rows),
-            promoted,
-            scores,
-            agreeing,
-            kinds,
-            weights,
-            *columns,
-            strict=True,
-        )
+    names = list(map(str, explored.store.cells.addresses(rows)))
+    columns = (  # in the order of a hit's fields
+        names,
+        numbers.tolist() if SCORES[question.by] else nothing,
+        map(tuple, lookup.top_texts(rows, TOKENS)),
+        *(lookup.statistic(name)[rows].tolist() for name in STATISTICS),
+        nothing if known is None else known.share[rows].tolist(),
+        *weight_fields(explored, rows, question.sort),
+        *(reasons(explored, names, rows, numbers, question) if explained else [nothing] * 3),
     )
+    return tuple(Hit(*fields) for fields in zip(*columns, strict=True))
 
 
-def with_evidence(
-    explored: StudyContext, found: tuple[Hit, ...], rows: NDArray[np.int64], question: Question
-) -> tuple[Hit, ...]:
-    """The same rows with the trigger, the pattern or the logit that each was found by."""
-    cells = explored.store.cells.addresses(rows)
+def reasons(
+    explored: StudyContext,
+    names: Sequence[str],
+    rows: NDArray[np.int64],
+    numbers: NDArray[Any],
+    question: Question,
+) -> tuple[Sequence[float | None], list[str | None], list[Evidence | None]]:
+    """Of each cell the logit, the pattern and the trigger that it was found by."""
     weights = looked_for(explored, question)
-    patterns = [shown_pattern(explored, hit.address, question, weights) for hit in found]
-    if weights and len(rows):
+    patterns = shown_patterns(explored, names, question, weights)
+    if weights:
         ranks = explored.lookup.best_triggers(rows, weights)
     else:
         ranks = [0 if pattern is None else pattern.ranks[0] - 1 for pattern in patterns]
-    triggers = single_triggers(explored.store, rows, ranks) if len(rows) else []
-    return tuple(
-        replace(
-            hit,
-            logit=token_logit(explored, cell, hit, question),
-            pattern=None if pattern is None else pattern.description,
-            evidence=None if trigger is None else evidence(trigger, rank + 1, weights),
-        )
-        for hit, cell, rank, pattern, trigger in zip(
-            found, cells, ranks, patterns, triggers, strict=True
-        )
+    triggers = single_triggers(explored.store, rows, ranks)
+    return (
+        token_logits(explored, rows, numbers, question),
+        [None if pattern is None else pattern.description for pattern in patterns],
+        [
+            None if trigger is None else evidence(trigger, rank + 1, weights)
+            for trigger, rank in zip(triggers, ranks, strict=True)
+        ],
     )
 
 
@@ -373,30 +359,33 @@ def looked_for(explored: StudyContext, question: Question) -> dict[str, float]:
     return explored.related.weights(question.text)[0] if question.by == "meaning" else {}
 
 
-def shown_pattern(
-    explored: StudyContext, address: str, question: Question, weights: Mapping[str, float]
-) -> PatternView | None:
-    """The pattern that fits a question best, where patterns are searched."""
+def shown_patterns(
+    explored: StudyContext, names: Sequence[str], question: Question, weights: Mapping[str, float]
+) -> list[PatternView | None]:
+    """Of each memory the pattern that fits a question best, where patterns are searched."""
     if question.by not in ("pattern", "meaning"):
-        return None
-    known = pattern_results(explored.store.folder).of(address)
-    fits = [
-        pattern
-        for pattern in known
-        if (question.by == "pattern" and has_letters(pattern, question.text))
-        or any(word in weights for word in words_in(pattern.description))
+        return [None] * len(names)
+    known = pattern_results(explored.store.folder)
+
+    def fits(pattern: PatternView) -> bool:
+        if question.by == "pattern" and has_letters(pattern, question.text):
+            return True
+        return any(word in weights for word in words_in(pattern.description))
+
+    return [
+        max(filter(fits, known.of(name)), key=lambda one: one.covered, default=None)
+        for name in names
     ]
-    return max(fits, key=lambda pattern: pattern.covered, default=None)
 
 
-def token_logit(
-    explored: StudyContext, cell: Address, hit: Hit, question: Question
-) -> float | None:
+def token_logits(
+    explored: StudyContext, rows: NDArray[np.int64], ranks: NDArray[Any], question: Question
+) -> Sequence[float | None]:
     """What a coefficient of 1 adds to the logit of the token that was looked for."""
-    if question.by not in ("promotes", "suppresses") or hit.score is None:
-        return None
+    if question.by not in ("promotes", "suppresses"):
+        return [None] * len(rows)
     end: End = "promoted" if question.by == "promotes" else "suppressed"
-    return explored.lookup.value_tokens(cell, end)[int(hit.score)].logit
+    return explored.lookup.logits_at(rows, ranks.astype(np.int64), end)
 
 
 def weight_fields(
