@@ -58,6 +58,7 @@ LONG = (
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long files; all others keep their order."""
     place = {config.rootpath / "tests" / name: at for at, name in enumerate(LONG)}
+    assert all(path.is_file() for path in place), "a file of LONG has another name now"
     items.sort(key=lambda item: place.get(item.path, len(LONG)))
 
 

@@ -140,7 +140,7 @@ def chart_script() -> str:
     It is a module that sets `window.vegaEmbed`, and may stand inside a `<script type="module">`.
     Putting it together takes seconds, so the cache keeps it for the next process.
     """
-    version = vl_convert.__version__
+    version = vl_convert.__version__  # type: ignore[attr-defined]  # its stub leaves it out
     address = address_of(version, EMBED)
     entry = disk_cache.find(LIBRARY, address)
     if entry is not None:

@@ -253,7 +253,7 @@ NAMES = (
 
 
 @cache
-def activation_named(name: str) -> nn.Module:
+def stock_activation(name: str) -> nn.Module:
     """One of transformers' activations, which are not there before a model is."""
     from transformers.activations import ACT2FN
 
@@ -264,7 +264,7 @@ def activation_named(name: str) -> nn.Module:
 def candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
     """Every reading of `a` through an activation: the usual ones, then the block's own modules."""
     for name in NAMES:
-        yield name, activation_named(name)(a)
+        yield name, stock_activation(name)(a)
     for name, seen in trace.inputs.items():
         if not name.startswith(block + ".") or name not in trace.outputs:
             continue
@@ -336,7 +336,7 @@ def rare_coefficients(
         return
     for number in numbers:
         for name in NAMES:
-            yield f"{name} of {number:g} x", activation_named(name)(number * a) * beside
+            yield f"{name} of {number:g} x", stock_activation(name)(number * a) * beside
         for limit in numbers:
             gate, keys = a.clamp(max=limit), beside.clamp(-abs(limit), abs(limit))
             yield "swigluoai", (keys + 1) * gate * (number * gate).sigmoid()

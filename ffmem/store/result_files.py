@@ -8,6 +8,7 @@ import re
 import types
 from collections.abc import Collection
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -72,9 +73,15 @@ def restore(kind: Any, value: Any) -> Any:
     if kind is Address:
         return Address.parse(value)
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
+        hints = field_types(kind)  # type: ignore[arg-type]
         return kind(**{name: restore(hints[name], inner) for name, inner in value.items()})  # type: ignore[operator]
     return _restore_inside(origin, inside, value)
+
+
+@cache
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields by name, worked out once."""
+    return get_type_hints(kind)
 
 
 def _restore_inside(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
