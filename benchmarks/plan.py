@@ -1,7 +1,7 @@
 """The time that `ffmem study` announces against the time it takes, stage by stage.
 
 python -m benchmarks.plan demo demo --max-sentences 2000
-python -m benchmarks.plan smollm2 corpus.txt --layers 5,15,25 --max-sentences 60
+python -m benchmarks.plan smollm2 corpus.txt --layers 5,25 --max-sentences 60 --sample 100 --twin
 
 Ends with code 1 where the total is off by more than the factor that `--factor` names.
 """
@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from ffmem import demo
@@ -37,6 +38,7 @@ def main() -> int:
     words.add_argument("--only")
     words.add_argument("--max-sentences", type=int, default=2000)
     words.add_argument("--size", choices=list(SIZES), default="small")
+    words.add_argument("--sample", type=int, help="validation prefixes, instead of the size's")
     words.add_argument("--twin", action="store_true", help="the untrained twin too")
     words.add_argument("--factor", type=float, default=1.5)
     asked = words.parse_args()
@@ -46,9 +48,12 @@ def main() -> int:
         ScanSettings(signed=model.gated),
         SentenceSettings(),
         None if asked.layers is None else layer_numbers(asked.layers),
-        asked.max_sentences,
+        max_sentences=asked.max_sentences,
     )
-    plan = StudyPlan(scan, SIZES[asked.size], only=parse_names(asked.only), twin=asked.twin)
+    sizes = SIZES[asked.size]
+    if asked.sample is not None:
+        sizes = replace(sizes, sample=asked.sample)
+    plan = StudyPlan(scan, sizes, only=parse_names(asked.only), twin=asked.twin)
     twin = twin_analyses(plan.only) if asked.twin else ()
     expected = estimate(model, scan, plan.sizes, plan.only, twin=twin)
     began = last = time.monotonic()

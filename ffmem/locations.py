@@ -31,25 +31,38 @@ def location(text: str | Path) -> Path:
     """The path that a text names; for a URL an object that answers as a path does.
 
     `file://` is a path like any other. A path that can never be opened is refused: an empty one,
-    one that is too long, is not text, leads back to itself, or into a folder that is closed.
+    one that is too long, is not text, leads back to itself, or into a folder that is closed; a URL
+    whose storage cannot be asked.
     """
     if not isinstance(text, str):
         return possible(text)
     if not is_url(text):
         return possible(_at_home(text))
+    if text.startswith("file://"):
+        return possible(_at_home(_path_of_url(text)))
     try:
-        if text.startswith("file://"):
-            return possible(Path(unquote(urlparse(text).path)))
         from upath import UPath  # slow, and few need it
 
         path: Any = UPath(text)
-        path.fs  # noqa: B018 - asks for the package that knows this storage
-    except (ImportError, ValueError) as error:
+        with suppress(OSError):  # nothing there yet, or not to be listed: whoever needs it says so
+            path.fs.info(path.path)
+    except Exception as error:  # each storage's library raises what its transports raise
         raise FfmemError(
-            f"{shorten(text)} cannot be reached ({error}); check the URL, or install the fsspec "
-            "package for it (s3fs, gcsfs, adlfs ...)"
+            f"{shorten(text)} cannot be reached ({_first_line(error)}); check the URL and the "
+            "connection, or install the fsspec package for it (s3fs, gcsfs, adlfs ...)"
         ) from error
     return path
+
+
+def _path_of_url(text: str) -> str:
+    try:
+        return unquote(urlparse(text).path)
+    except ValueError as error:
+        raise FfmemError(f"{shorten(text)} is not a URL ({error}); check it") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _at_home(text: str) -> Path:
@@ -79,6 +92,23 @@ def possible(path: Path) -> Path:
             f"{name} cannot be a path (it holds NUL or half a character); rename it or check it"
         ) from None
     return path
+
+
+def file_text(name: str | Path, what: str, kind: type[FfmemError] = FfmemError) -> str:
+    """The text of a file that a user names; `what` begins the sentence why there is none."""
+    path = location(name)
+    with refusals(f"{what} cannot be read", kind):
+        if not is_remote(path) and (path.is_char_device() or path.is_block_device()):
+            raise kind(f"{what} is a device, which may have no end; name a file")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise kind(f"{what} is not UTF-8 text; save it as UTF-8") from None
+
+
+def for_arrow(path: Path) -> Path:
+    """A path of this machine as Arrow must have it, which takes run:1/x for a URL."""
+    return path.absolute()
 
 
 def is_remote(path: Path) -> bool:

@@ -8,23 +8,22 @@ import random
 import shutil
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from tests.shared_folders import folder_once, shared_root
+
+if TYPE_CHECKING:  # the process that only hands out tests need not wait for torch
+    import torch
+
+    from ffmem.models.language_model import LanguageModel
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Some virtual machines announce AMX and then forbid it, which kills 16-bit matrix products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-
-import torch  # noqa: E402
-
-from ffmem.models import loading  # noqa: E402
-from ffmem.models.language_model import LanguageModel  # noqa: E402
-from ffmem.models.loading import load  # noqa: E402
-from tests.shared_folders import folder_once  # noqa: E402
-
-torch.set_num_threads(1)
+gc.disable()  # until all is imported: next to nothing of it is garbage
 hypothesis.settings.register_profile(  # how long an example takes says nothing about the law
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -33,15 +32,50 @@ hypothesis.settings.load_profile("any machine")
 KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "granite", "olmo2", "phi3", "bloom"]
 
 
+# Files that take long, the longest first, so that the processes end together.
+LONG = (
+    "explorer/test_in_a_browser.py",
+    "execution/test_distributed.py",
+    "report/test_in_a_browser.py",
+    "test_documentation.py",
+    "scaleout/test_executors.py",
+    "studies/test_study.py",
+    "studies/test_runner.py",
+    "models/test_discovery.py",
+    "models/test_offloaded.py",
+    "annotations/test_llm.py",
+    "scan/test_layer_scan.py",
+    "explorer/test_api.py",
+    "explorer/test_page_process.py",
+    "report/test_untrained_models.py",
+    "explorer/test_mixture_pages.py",
+    "cli/test_bad_input.py",
+    "store/test_older_study.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the long files; all others keep their order."""
+    place = {config.rootpath / "tests" / name: at for at, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays, so the collector of garbage need not look at it again."""
+    import torch
+
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_machine_as_another(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The CPU where a GPU is too, and a cache of the tests' own; GPU tests name their device."""
+    from ffmem.models import loading
+
     where = loading.resolve_device
 
     def by_name(device: str) -> torch.device:
@@ -49,13 +83,15 @@ def one_machine_as_another(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "resolve_device", by_name)
-        patch.setenv("FFMEM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("FFMEM_CACHE", str(shared_root(tmp_path_factory) / "cache"))
         yield
 
 
 @pytest.fixture(autouse=True)
 def same_chance_in_any_order() -> None:
     """What a test draws without a seed of its own does not depend on the tests before it."""
+    import torch
+
     torch.manual_seed(0)
     random.seed(0)
 
@@ -98,6 +134,8 @@ def ray_cluster() -> Iterator[str]:
 @pytest.fixture(scope="session", params=KINDS)
 def toy(request: pytest.FixtureRequest) -> LanguageModel:
     """One toy after the other: ReLU, GELU, gated, parallel, sandwich norms, scaled, fused."""
+    from ffmem.models.loading import load
+
     model = load(f"tiny:{request.param}")
     assert model.memories < 1000
     return model
@@ -105,11 +143,15 @@ def toy(request: pytest.FixtureRequest) -> LanguageModel:
 
 @pytest.fixture(scope="session")
 def relu() -> LanguageModel:
+    from ffmem.models.loading import load
+
     return load("tiny:opt")
 
 
 @pytest.fixture(scope="session")
 def gated() -> LanguageModel:
+    from ffmem.models.loading import load
+
     return load("tiny:llama")
 
 
@@ -120,6 +162,18 @@ def few_calibration_keys() -> Iterator[None]:
 
     with calibration_on_few_keys():
         yield
+
+
+@pytest.fixture
+def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that study a toy and look at one of its figures: the others are not drawn."""
+    from ffmem.figures import refinement, values
+
+    for module, name in ((refinement, "refinement-winners"), (values, "values-agreement")):
+        every = module.charts
+        monkeypatch.setattr(
+            module, "charts", lambda result, every=every, name=name: {name: every(result)[name]}
+        )
 
 
 CHROMIUM = [

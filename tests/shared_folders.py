@@ -11,11 +11,17 @@ import pytest
 from filelock import FileLock
 
 
-def folder_once(files: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A copy, for this process alone, of the folder that `make` fills in one process of the run."""
+def shared_root(files: pytest.TempPathFactory) -> Path:
+    """The folder that all processes of the run have in common."""
     own = files.getbasetemp()
     root = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
     root.mkdir(exist_ok=True)
+    return root
+
+
+def folder_once(files: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A copy, for this process alone, of the folder that `make` fills in one process of the run."""
+    root = shared_root(files)
     whole, done = root / name, root / f"{name}.done"
     with FileLock(root / f"{name}.lock"):
         if not done.exists():

@@ -34,7 +34,8 @@ FEW = Sizes(
 def calibration_on_few_keys() -> Iterator[None]:
     """The rule annotator is set on few control keys: no test of a small study asks how well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ffmem.patterns.analysis.CALIBRATION", 40)
+        for name, number in (("CALIBRATION", 21), ("COUNTED", 1500), ("POOL", 400)):
+            patch.setattr(f"ffmem.patterns.analysis.{name}", number)
         yield
 
 
@@ -51,9 +52,12 @@ def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
 
 
 def small_study(kind: str, out: Path) -> Study:
-    """Study a toy: scan, every analysis, figures and report."""
+    """Study a toy: scan, every analysis and report; the files of figures, which take as long as
+    all else, are made by `tests/studies/test_runner.py`.
+    """
     model = load(f"tiny:{kind}")
-    with calibration_on_few_keys():
+    with calibration_on_few_keys(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Study, "draw", lambda _study: None)
         found, events = run_study_plan(model, small_plan(out, model), out)
     assert {event.state for event in events} == {"made"}, events
     return found

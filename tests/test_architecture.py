@@ -88,6 +88,7 @@ DOORS = {
 
 
 @cache
+@cache
 def imported_names(path: Path) -> set[str]:
     """Every module a file imports, in either form, wherever in the file; types-only left out."""
     tree = ast.parse(path.read_text())

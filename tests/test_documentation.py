@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ffmem.cli.main import ffmem
+from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.verdicts import tally
 from tools import (
     cli_page,
     moe_study_page,
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))]
+STUDIED = ("wiki", "smollm2")  # whose tallies the README has
 RUN_ELSEWHERE = {"add-a-family.md", "memories.md"}  # by tests/models
 
 
@@ -96,6 +99,7 @@ def test_the_notebook_gives_what_it_shows() -> None:
         assert f"ffmem.{name}(" in source
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_my_model_and_my_text_is_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +157,54 @@ def test_the_tables_of_a_study_are_what_its_numbers_say(page: paper_study_page.P
         f"Of the paper's {tally[2]} claims {tally[1]} hold, {tally[3]} hold also without training"
     )
     assert said in text, "the words of the page say another number than its table"
+
+
+@pytest.mark.parametrize("name", paper_study_page.CHAPTERS)
+def test_the_page_of_an_analysis_has_the_verdicts_of_every_study(name: str) -> None:
+    text = paper_study_page.chapter_path(name).read_text(encoding="utf-8")
+    assert text == paper_study_page.fill_chapter(text, name), (
+        "run `python -m tools.paper_study_page`"
+    )
+
+
+def test_every_claim_is_on_the_page_of_its_analysis() -> None:
+    chapters = {analysis for names in paper_study_page.CHAPTERS.values() for analysis in names}
+    assert chapters == {claim.analysis for claim in CLAIMS}
+
+
+def test_the_readme_says_what_the_studies_say() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    wiki, smollm2 = (tally(paper_study_page.verdicts_of(f"{name}-study")) for name in STUDIED)
+    assert (
+        f"({wiki.outcomes['holds']} of {wiki.claims} claims hold, "
+        f"{wiki.outcomes['also without training']} also without training)"
+    ) in text
+    assert f"({smollm2.outcomes['holds']} and {smollm2.outcomes['also without training']})" in text
+    of_hundred = paper_study_page.read_numbers("smollm2-study")["results"]["values"]["predictive"]
+    upper, agreeing, chance = (
+        of_hundred["largest"]["upper"],
+        of_hundred["largest"]["agreeing"],
+        of_hundred["random_same_layers"]["agreeing"],
+    )
+    assert f"where {upper} of the 100 values with the highest" in text
+    assert f"and {agreeing} have an agreeing trigger (46 there, {chance} for random values" in text
+    values = paper_study_page.read_numbers("paper-study")["results"]["values"]
+    share = 100 * values["effects"]["agreement_upper"]["estimate"]
+    assert f"predict the next token in {share:.1f} % of the keys (3.5 % in the paper)" in text
+    spread = spread_page.PAGE.read_text(encoding="utf-8")
+    same = re.search(r"^The same verdict in every study, (\d+ of \d+):", spread, re.MULTILINE)
+    assert same
+    studies = len(paper_study_page.read_numbers(spread_page.NAME)["studies"])
+    assert f"{same[1]} verdicts stay the same in {studies} studies" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_tally_of_claims_is_that_of_a_study(page: Path) -> None:
+    """No page speaks of claims that hold by rules of another day."""
+    known = [tally(paper_study_page.verdicts_of(name)) for name in paper_study_page.STUDIES]
+    told = re.findall(r"(\d+) of (\d+)\s+claims", page.read_text(encoding="utf-8"))
+    of_studies = {(str(one.outcomes["holds"]), str(one.claims)) for one in known}
+    assert set(told) <= of_studies
 
 
 def test_the_tables_of_the_spread_are_what_its_numbers_say() -> None:

@@ -73,6 +73,7 @@ def test_a_bad_corpus_is_refused(tmp_path: Path, texts: Any, message: str) -> No
     assert not (tmp_path / "scan" / "manifest.json").exists()
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_study_of_a_list(tmp_path: Path) -> None:
     model = ffmem.load("tiny:opt")
     settings: dict[str, Any] = {"only": ["values", "refinement"], "top": 5, "splitter": "line"}
@@ -96,9 +97,11 @@ def test_old_names_lead_to_the_new_ones() -> None:
 
 
 def test_a_scan_needs_no_figures_no_server_and_no_database() -> None:
+    """And nothing waits for transformers before there is a model, the explorer neither."""
     code = (
         "import sys, ffmem.workflows; "
-        "print({'altair', 'fastapi', 'sqlalchemy', 'pandas', 'ray'} & set(sys.modules))"
+        "print({'altair', 'fastapi', 'sqlalchemy', 'pandas', 'ray'} & set(sys.modules)); "
+        "import ffmem.explorer.app; print('transformers' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
+    assert found.stdout.split() == ["set()", "False"]

@@ -15,10 +15,11 @@ LONGEST = 300.0  # seconds
 
 def wait_until(holds: Callable[[], object], what: str) -> None:
     """Return as soon as a condition holds."""
-    until = time.monotonic() + LONGEST
+    until, pause = time.monotonic() + LONGEST, 0.02
     while not holds():
         assert time.monotonic() < until, f"waited {LONGEST:g} seconds in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(0.2, 1.5 * pause)  # to look costs time too
 
 
 def in_a_loop(asking: Coroutine[Any, Any, Answer]) -> Answer:

@@ -2,10 +2,11 @@
 
     python -m tools.paper_study_page
 
-The numbers of `paper-study.md`, `wiki-study.md` and `smollm2-study.md` are those that
-`tools.study_numbers` takes from a study and its untrained twin, without the texts; the first has
-the curve of its training too. The words of a page are written by hand; each table stands between a
-pair of comments that name it.
+The numbers of `paper-study.md`, `wiki-study.md`, `smollm2-study.md` and `demo-model.md` are those
+that `tools.study_numbers` takes from a study and its untrained twin, without the texts; the first
+has the curve of its training too. The pages of analyses have the verdicts on their claims in all
+four. The words of a page are written by hand; each table stands between a pair of comments that
+name it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import lzma
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +176,54 @@ def times(numbers: Numbers) -> str:
     return table(("step", "seconds", "untrained twin"), [["scan", *scans], *rows])
 
 
+STUDIES = {  # by the name of the page that has all of it
+    "demo-model": "the demo",
+    "wiki-study": "a ReLU model, Wikipedia",
+    "smollm2-study": "SmolLM2",
+    "paper-study": "the paper's shape",
+}
+CHAPTERS = {  # pages of analyses, and whose claims they have
+    "patterns": ("patterns",),
+    "removal": ("removal",),
+    "values": ("values",),
+    "composition": ("composition",),
+    "refinement": ("refinement", "last-layer"),
+    "causal": ("causal",),
+}
+
+
+@cache
+def verdicts_of(study: str) -> tuple[Verdict, ...]:
+    """The verdict on every claim, by the name of a study."""
+    return tuple(judge(read_numbers(study)))
+
+
+def chapter(analyses: Iterable[str]) -> str:
+    """What each study says of the claims that these analyses answer."""
+
+    def cell(one: Verdict) -> str:
+        number = None if one.finding is None else one.finding.number
+        return f"{interval_text(number, one.unit, False)}, **{one.word}**"
+
+    rows = [
+        [same[0].says, same[0].paper, *map(cell, same)]
+        for same in zip(*map(verdicts_of, STUDIES), strict=True)
+        if same[0].analysis in analyses
+    ]
+    links = (f"[{title}](../reference/{name}.md)" for name, title in STUDIES.items())
+    return table(("claim", "the paper", *links), rows)
+
+
+def chapter_path(name: str) -> Path:
+    """The page of an analysis."""
+    return DOCS / "analyses" / f"{name}.md"
+
+
+def fill_chapter(text: str, name: str) -> str:
+    """The page of an analysis with the verdicts as the numbers have them."""
+    return fill(text, {}, {"verdicts": lambda _: chapter(CHAPTERS[name])})
+
+
 STUDY: Tables = {"claims": claims, "layers": layers, "refinement": refinement}
 
 
@@ -233,6 +283,7 @@ PAGES = (
             ("causal", "causal-value-tokens"),
         ),
     ),
+    Page("demo-model", {"claims": claims}, ()),
 )
 
 
@@ -263,6 +314,9 @@ def main() -> None:
     """Write pages and pictures."""
     for page in PAGES:
         page.write()
+    for name in CHAPTERS:
+        path = chapter_path(name)
+        path.write_text(fill_chapter(path.read_text("utf-8"), name), "utf-8")
 
 
 if __name__ == "__main__":

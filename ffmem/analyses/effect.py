@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval, pool_by_key
-from ffmem.errors import CorpusError, EditError, refusals
+from ffmem.errors import CorpusError, EditError
+from ffmem.locations import file_text
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record_forward
 from ffmem.models.language_model import LanguageModel, continuation, evaluation_mode
@@ -236,15 +237,14 @@ class TaskEffect:
 def read_tasks(path: str | Path) -> tuple[Task, ...]:
     """A file of JSON lines, each with a prompt and an answer."""
     found = []
-    with refusals(f"the task file {path} cannot be read", CorpusError):
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    lines = file_text(path, f"the task file {path}", CorpusError).splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             data = json.loads(line)
             found.append(Task(str(data["prompt"]), str(data["answer"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise CorpusError(
                 f'line {number} of {path} is not a task; write {{"prompt": "...", "answer": "..."}}'
             ) from None

@@ -28,8 +28,9 @@ from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 
 MEASURED, LEARNED = "measured", "learned"
-PLACES = 1500  # of the scanned text that maps are fitted and tested on
+SENTENCES = 1500  # of the scanned text that maps are fitted and tested on, at most
 TRAINING = 0.8  # share of them that maps are fitted on
+PLACES = 1200  # that maps are fitted on: several of a sentence where there are fewer sentences
 RIDGE = 0.1  # pull of a map towards doing nothing, in units of the states' mean variance
 
 
@@ -161,37 +162,71 @@ def fit_map(states: Tensor, ends: Tensor) -> AffineMap:
     return AffineMap(found.float(), (goal - middle @ found).float())
 
 
-@torch.no_grad()
-def scanned_states(
-    model: LanguageModel, store: ScanStore, generator: torch.Generator
-) -> dict[int, Tensor]:
-    """Outputs [place, width] of every layer at random places of the scanned text, on the CPU.
+@dataclass(frozen=True)
+class ScannedStates:
+    """Outputs [place, width] by layer, at random places of the scanned text, on the CPU.
 
-    One place for each of some sentences of the random samples, in random order.
+    Maps are fitted on the first `training` places and tested on the others, each of which is of a
+    sentence of its own.
+    """
+
+    outputs: dict[int, Tensor]
+    training: int
+
+
+def scanned_prefixes(
+    store: ScanStore, generator: torch.Generator
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Random prefixes of the scan's random samples: to fit maps on, and of other sentences.
+
+    Of the sentences to fit on several each, if there are few; of the others one each, because
+    places of one sentence are alike.
     """
     rows = store.slots(slice(None), "sample").distinct_sentences()
     if not len(rows):
         rows = np.arange(len(store.sentences))
-    chosen = rows[random_rows(len(rows), PLACES, generator).numpy()]
-    prefixes = []
-    for row in chosen.tolist():
-        tokens = torch.from_numpy(store.sentences.token_ids(row).astype(np.int64))
-        end = 1 + int(torch.randint(max(len(tokens), 1), (1,), generator=generator))
-        prefixes.append(tokens[:end])
+    chosen = rows[random_rows(len(rows), SENTENCES, generator).numpy()].tolist()
+    fitting = round(TRAINING * len(chosen))
+    parts = ((chosen[:fitting], max(1, round(PLACES / max(fitting, 1)))), (chosen[fitting:], 1))
+    training, testing = (
+        [prefix for row in some for prefix in random_prefixes(store, row, each, generator)]
+        for some, each in parts
+    )
+    return training, testing
+
+
+def random_prefixes(
+    store: ScanStore, row: int, count: int, generator: torch.Generator
+) -> list[Tensor]:
+    """So many different prefixes of a sentence, or all that it has."""
+    tokens = torch.from_numpy(store.sentences.token_ids(row).astype(np.int64))
+    return [tokens[: 1 + end] for end in random_rows(len(tokens), count, generator).tolist()]
+
+
+@torch.no_grad()
+def scanned_states(
+    model: LanguageModel, store: ScanStore, generator: torch.Generator
+) -> ScannedStates:
+    """What every layer gives out at random places of the scanned text."""
+    training, testing = scanned_prefixes(store, generator)
+    prefixes = training + testing
     found: dict[int, list[Tensor]] = {layer.number: [] for layer in model.layers}
+    order = []
     for batch in prefix_batches(prefixes, model.bos, len(prefixes)):
+        order.append(batch.rows)
         for reading in record(model, batch.tokens, "o", at=batch.columns):
             found[reading.layer.number].append(reading.o.float().cpu())
-    order = torch.randperm(sum(len(part) for part in found[1]), generator=generator)
-    return {layer: torch.cat(parts)[order] for layer, parts in found.items()}
+    back = torch.cat(order).argsort()
+    outputs = {layer: torch.cat(parts)[back] for layer, parts in found.items()}
+    return ScannedStates(outputs, len(training))
 
 
 def learn_lens(
-    model: LanguageModel, layer: int, states: dict[int, Tensor], generator: torch.Generator
+    model: LanguageModel, layer: int, states: ScannedStates, generator: torch.Generator
 ) -> tuple[LensFit, AffineMap]:
     """Fit a layer's map on some places and test it on the others."""
-    own, ends = states[layer], states[len(model.layers)]
-    count = round(TRAINING * len(own))
+    own, ends = states.outputs[layer], states.outputs[len(model.layers)]
+    count = states.training
     learned = fit_map(own[:count], ends[:count])
     chance = fit_map(own[:count], shuffle_rows(ends[:count], generator))
     rest = own[count:]

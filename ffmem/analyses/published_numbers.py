@@ -14,6 +14,7 @@ import ffmem
 from ffmem.address import Address
 from ffmem.analyses.weights import entropy_score
 from ffmem.errors import ModelError
+from ffmem.locations import file_text
 from ffmem.memories.folded_weights import FoldedWeights, folded_weights, paired_cosines
 from ffmem.memories.weight_statistics import (
     class_names,
@@ -68,10 +69,10 @@ class Comparison:
 
 def published_models(path: Path | None = None) -> tuple[PublishedModel, ...]:
     """The published numbers that come with ffmem, or those of a file of the same form."""
+    text = file_text(path or DATA, str(path or DATA), ModelError)
     try:
-        data = json.loads((path or DATA).read_text(encoding="utf-8"))
-        return tuple(PublishedModel(**_with_tuples(one)) for one in data)
-    except (OSError, ValueError, TypeError, AttributeError):
+        return tuple(PublishedModel(**_with_tuples(one)) for one in json.loads(text))
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise ModelError(
             f"{path} cannot be read as published numbers; write a JSON list like that of "
             "ffmem/assets/published_neurons.json"

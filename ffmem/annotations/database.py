@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -42,21 +42,23 @@ class Annotations:
         Tables that are absent are made: in a new database all, in an older one those that came
         later.
         """
-        where = url if "://" in url else f"sqlite:///{location(url)}"
-        where = where.replace("postgresql://", "postgresql+psycopg://", 1)
+        where: str | URL = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        if "://" not in url:  # a ? or % of the path would mean something else inside a URL
+            where = URL.create("sqlite", database=str(location(url)))
+        is_file = str(where).startswith("sqlite")
         options: dict[str, Any] = {}
-        if where.startswith("sqlite"):  # a file is quick to open, so nothing is left open
+        if is_file:  # quick to open, so nothing is left open
             options = {"poolclass": NullPool, "connect_args": {"timeout": 30}}
         try:
             engine = create_engine(where, **options)
-            if where.startswith("sqlite"):
+            if is_file:
                 event.listen(engine, "connect", _write_through)
             with engine.begin() as connection:
                 TABLES.create_all(connection)
         except (SQLAlchemyError, ModuleNotFoundError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            name, reason = str(where).split("@")[-1], str(error).splitlines()[0]
             raise StoreError(
-                f"the annotations in {where.split('@')[-1]} cannot be opened ({reason}); give a "
+                f"the annotations in {name} cannot be opened ({reason}); give a "
                 "file, or a URL such as postgresql://user@host/name"
             ) from None
         return cls(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from inspect import cleandoc
 
 import click
 
@@ -68,18 +69,20 @@ for command in (
     ffmem.add_command(command)
 
 
-def keep_lines_of_examples(command: click.Command) -> None:
+def prepare_help(command: click.Command) -> None:
     """Mark the examples in a help text for click, which else joins their lines.
 
-    The mark is the character backspace; in a raw docstring it is still written out.
+    The mark is the character backspace; in a raw docstring it is still written out. In the list of
+    commands the first sentence stands whole; click would cut it to one line.
     """
     command.help = (command.help or "").replace(r"\b", "\b")
+    command.short_help = " ".join(cleandoc(command.help).partition("\n\n")[0].split())
     if isinstance(command, click.Group):
         for inner in command.commands.values():
-            keep_lines_of_examples(inner)
+            prepare_help(inner)
 
 
-keep_lines_of_examples(ffmem)
+prepare_help(ffmem)
 
 
 def main() -> None:

@@ -292,9 +292,12 @@ class Whole(click.ParamType[int]):
 
 
 class Positive(click.ParamType[float]):
-    """A number above 0 that is not infinite."""
+    """A number above 0 and below another."""
 
     name = "float"
+
+    def __init__(self, bound: float = math.inf) -> None:
+        self.bound = bound
 
     def convert(
         self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
@@ -304,9 +307,12 @@ class Positive(click.ParamType[float]):
             number = float(value)
         except ValueError:
             number = math.nan
-        if not 0 < number < math.inf:
+        if not 0 < number < self.bound:
             shown = shorten(str(value))
-            self.fail(f"{shown!r} is not one it can take; write a number above 0.", param, ctx)
+            wanted = "write a number above 0" + (
+                f" and below {self.bound:g}" if self.bound < math.inf else ""
+            )
+            self.fail(f"{shown!r} is not one it can take; {wanted}.", param, ctx)
         return number
 
 
@@ -314,6 +320,7 @@ SOME = Whole(1)
 ANY = Whole(0)
 SEED = Whole(0, 2**63 - 1)
 POSITIVE = Positive()
+SHARE = Positive(1)
 
 
 class EmbeddingOptions(ModelOptions):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ffmem.analyses.predictive_values import PaperValue
+    from ffmem.analyses.statistics import Interval
     from ffmem.report.verdicts import Outcome, Verdict
 
 MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
@@ -34,7 +35,9 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "does not hold": ("✗", "red"),
     "undecided": ("?", "dim"),
 }
-GLUE = re.compile(r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])")  # spaces within a number
+GLUE = re.compile(  # spaces within a number, and those that begin a next token in brackets
+    r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])|(?<=\S\[) (?=\S)"
+)
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
@@ -103,7 +106,8 @@ def say(text: str, err: bool = False) -> None:
 def print_hanging(console: Console, head: str | Text, body: str | Text, style: str = "") -> None:
     """Print `head` and `body` on a line; further lines begin below the body's first character.
 
-    No line ends between a number and its % sign, or inside an interval.
+    No line ends between a number and its % sign, inside an interval, or at the space that begins
+    the next token of a trigger, as in `reported[ that]`.
     """
     from rich.text import Text
 
@@ -128,6 +132,22 @@ def print_parts(console: Console, head: str, parts: Sequence[str]) -> None:
             head, line = indent, ""
         line = f"{line}  {part}" if line else part
     print_hanging(console, head, line)
+
+
+def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    for row in (headings, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def percent_text(found: Interval, scale: float = 1.0) -> str:
+    """A number in percent, and its interval where more than one key gives it one."""
+    number = f"{scale * found.estimate:6.1f}"
+    if found.n < 2:
+        return number
+    return f"{number} ({scale * found.low:.0f} .. {scale * found.high:.0f})"
 
 
 def visible_token(token: str) -> str:
@@ -165,8 +185,7 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
     from ffmem.report.verdicts import interval_text
 
     word = f"{verdict.word} ({verdict.reason})" if verdict.reason else verdict.word
-    paper = verdict.paper if verdict.source == "paper" else f"{verdict.paper} ({verdict.source})"
-    parts = [f"paper: {paper}"]
+    parts = [f"paper: {paper_text(verdict)}"]
     if verdict.finding is not None:
         number = interval_text(verdict.finding.number, verdict.unit)
         parts.insert(0, f"{number} {NOUNS.get(verdict.unit, '')}".rstrip())
@@ -174,6 +193,12 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
             control = interval_text(verdict.finding.control, verdict.unit, interval=False)
             parts.insert(1, f"control: {control} {verdict.finding.against}")
     return Text(word, style=colour).append("  " + "; ".join(parts), style="default")
+
+
+def paper_text(verdict: Verdict) -> str:
+    """What the paper found; where the claim is not the paper's, whose it is."""
+    said = verdict.source == "paper" or verdict.source in verdict.paper
+    return verdict.paper if said else f"{verdict.paper} ({verdict.source})"
 
 
 def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:

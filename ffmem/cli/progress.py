@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ffmem.studies.estimates import Estimate
     from ffmem.studies.runner import AnalysisEvent
     from ffmem.workflows import Watches
-if TYPE_CHECKING:
-    from ffmem.studies.runner import AnalysisEvent
 
 
 def duration_text(seconds: float) -> str:
@@ -83,12 +81,18 @@ class _EventLines:
         self.lines.update(task, estimate=ends, note=note)
 
     def end_of_scan(self, what: str, share: float) -> None:
-        """What the scan does once all text is read."""
-        self.lines.update(self.begin("scan"), estimate=0.0, note=f"{what} {share:.0%}")
+        """What the scan does once all text is read; later scans are the untrained twin's."""
+        if not self.tasks or self.is_at_scan:
+            self.lines.update(self.begin("scan"), estimate=0.0, note=f"{what} {share:.0%}")
+
+    @property
+    def is_at_scan(self) -> bool:
+        """Whether the scan has begun and not ended."""
+        return "scan" in self.tasks and not self.lines.tasks[self.tasks["scan"]].finished
 
     def analysis(self, event: AnalysisEvent) -> None:
         """An analysis begins or ends; by then the scan has ended."""
-        if "scan" in self.tasks and not self.lines.tasks[self.tasks["scan"]].finished:
+        if self.is_at_scan:
             self.lines.update(self.tasks["scan"], completed=1.0, note="")
             if self.plain:
                 print_stage("scan", time.monotonic() - self.began)

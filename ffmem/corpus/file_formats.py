@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.errors import CorpusError, refusals, shorten
-from ffmem.locations import is_remote
+from ffmem.locations import for_arrow, is_remote
 
 COMPRESSED = (".gz", ".xz", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -318,7 +318,7 @@ def _parquet_rows(path: Path, rows: RowFormat) -> Iterator[str]:
     except ImportError as error:
         raise CorpusError(f"{path} needs a package: run `pip install pyarrow`") from error
     with ExitStack() as files:
-        file = files.enter_context(path.open("rb")) if is_remote(path) else path
+        file = files.enter_context(path.open("rb")) if is_remote(path) else for_arrow(path)
         table = files.enter_context(_from_arrow(path, lambda: ParquetFile(file)))
         names = table.schema_arrow.names
         rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column

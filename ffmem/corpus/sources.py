@@ -227,7 +227,7 @@ def _files(source: Source) -> list[tuple[str, Path]]:
             "not one; leave `--split` out"
         )
     if root.is_dir():
-        base, inside = root, list(root.rglob("*"))
+        base, inside = root, list(_open_folder(root).rglob("*"))
     elif root.exists():
         return [(root.name, _readable(root, source))]
     else:
@@ -237,6 +237,13 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     if not visible:
         raise CorpusError(f"no such file, or no files there: {source.path!r}; check the path")
     return sorted(visible)
+
+
+def _open_folder(path: Path) -> Path:
+    """The folder itself; one that is closed would seem to be empty."""
+    with refusals(f"{shorten(str(path))} cannot be listed", CorpusError):
+        next(iter(path.iterdir()), None)
+    return path
 
 
 def _readable(path: Path, source: Source) -> Path:

@@ -15,6 +15,8 @@ import altair as alt
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
+from ffmem import disk_cache
+from ffmem.disk_cache import address_of
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
 from ffmem.store.digests import write_and_note
@@ -30,6 +32,10 @@ window.vegaEmbed("#figure", {spec}, {{"mode": "vega-lite", "actions": true}});
 </body>
 </html>
 """
+
+
+EMBED = "window.vegaEmbed = vegaEmbed;"  # what the library does when it is loaded
+LIBRARY, SCRIPT = "charts", "library.js"  # in the cache
 
 
 def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
@@ -131,13 +137,17 @@ def picture(spec: dict[str, Any]) -> str:
 def chart_script() -> str:
     """The library that draws charts, whole, so that no request leaves the page.
 
-    It sets `window.vegaEmbed`, and may stand inside a `<script type="module">`.
+    It is a module that sets `window.vegaEmbed`, and may stand inside a `<script type="module">`.
+    Putting it together takes seconds, so the cache keeps it for the next process.
     """
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script")
-
-
-@cache
-def javascript() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that sets `window.vegaEmbed`."""
-    return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub wants a snippet
+    version = vl_convert.__version__
+    address = address_of(version, EMBED)
+    entry = disk_cache.find(LIBRARY, address)
+    if entry is not None:
+        return (entry / SCRIPT).read_text(encoding="utf-8")
+    bundle = vl_convert.javascript_bundle(EMBED).replace("</script", "<\\/script")
+    about = f"the library that draws charts, of vl-convert {version}"
+    disk_cache.keep(
+        LIBRARY, address, about, lambda part: (part / SCRIPT).write_text(bundle, encoding="utf-8")
+    )
+    return bundle

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import PART, WHOLE, Address, Parts
-from ffmem.errors import AddressError, EditError, refusals, shorten
+from ffmem.errors import AddressError, EditError, shorten
+from ffmem.locations import file_text
 from ffmem.models.language_model import LanguageModel
 
 EXPERT = rf"L[1-9][0-9]*\.(?:{PART})"  # a whole one
@@ -208,14 +209,7 @@ def _changing(
 
 def read_set(path: str | Path) -> tuple[Address, ...]:
     """The addresses in a file, in its order, each once; refuses an empty set."""
-    with refusals(f"the set {path} cannot be read", AddressError):
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise AddressError(
-                f"the set {path} is not UTF-8 text; write one address per line"
-            ) from None
-    return parse_set(text, str(path))
+    return parse_set(file_text(path, f"the set {path}", AddressError), str(path))
 
 
 def parse_set(text: str, name: str) -> tuple[Address, ...]:
@@ -239,10 +233,14 @@ def set_text(addresses: Iterable[Address], about: str = "") -> str:
     return "\n".join([*head, *map(str, addresses)]) + "\n"
 
 
-def check_set(model: LanguageModel, addresses: Iterable[Address]) -> None:
-    """Refuse an address that is not in the model."""
+def check_set(model: LanguageModel, addresses: Iterable[Address], name: str = "") -> None:
+    """Refuse an address that is not in the model; `name` is the file that has it, if any."""
     for address in addresses:
-        model.layer_of(address)
+        try:
+            model.layer_of(address)
+        except AddressError as error:
+            where = f"{address} in the set {name}: " if name else ""
+            raise AddressError(f"{where}{error}") from None
 
 
 def expand_edits(
@@ -263,7 +261,7 @@ def expand_edits(
                 found.append(Edit.parse(text))
             continue
         addresses = read_set(match[1])
-        check_set(model, addresses)
+        check_set(model, addresses, match[1])
         mark, amount = match[2] or "=", match[3] if match[2] else "0"
         if mark == "=" and amount.strip() == "mean":
             found += mean_edits(addresses, model, means)

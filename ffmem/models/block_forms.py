@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
 from ffmem.models.device_placement import tensor_of
@@ -251,10 +252,19 @@ NAMES = (
 )
 
 
+@cache
+def activation_named(name: str) -> nn.Module:
+    """One of transformers' activations, which are not there before a model is."""
+    from transformers.activations import ACT2FN
+
+    found: nn.Module = ACT2FN[name]
+    return found
+
+
 def candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
     """Every reading of `a` through an activation: the usual ones, then the block's own modules."""
     for name in NAMES:
-        yield name, ACT2FN[name](a)
+        yield name, activation_named(name)(a)
     for name, seen in trace.inputs.items():
         if not name.startswith(block + ".") or name not in trace.outputs:
             continue
@@ -296,9 +306,10 @@ def nearest(m: Tensor, candidates: Iterable[tuple[str, Tensor]]) -> tuple[str, f
 
     None is computed after one that leaves no error.
     """
-    best = "none", float("inf")
+    best, expected = ("none", float("inf")), m.double()
+    size = torch.linalg.vector_norm(expected).item()
     for name, found in candidates:
-        error = relative_error(found, m)
+        error = relative_error(found, expected, size)
         if error < best[1]:
             best = name, error
         if error == 0:
@@ -325,7 +336,7 @@ def rare_coefficients(
         return
     for number in numbers:
         for name in NAMES:
-            yield f"{name} of {number:g} x", ACT2FN[name](number * a) * beside
+            yield f"{name} of {number:g} x", activation_named(name)(number * a) * beside
         for limit in numbers:
             gate, keys = a.clamp(max=limit), beside.clamp(-abs(limit), abs(limit))
             yield "swigluoai", (keys + 1) * gate * (number * gate).sigmoid()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
-from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from ffmem.models.device_placement import tensor_of
 
@@ -87,6 +86,7 @@ class ExpertsSwitch:
         if not self._readers:
             for module in self._modules:
                 _stock[module] = module.config._experts_implementation  # type: ignore[union-attr,assignment]
+            registry()
             self._on.enter_context(experts_function(self._modules, NAME))
         self._readers += 1
         _listeners.setdefault(experts, []).append(listener)
@@ -213,7 +213,7 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     listeners = _listeners.get(experts)
     if not listeners:
         own = type(experts).forward.__wrapped__  # the module's loop over experts, "eager"
-        function: Any = ALL_EXPERTS_FUNCTIONS.get(_stock.get(experts), own)
+        function: Any = registry().get(_stock.get(experts), own)
         y: Tensor = function(experts, hidden, index, weights)
         return y
     x, k = hidden.reshape(-1, hidden.shape[-1]), index.shape[-1]
@@ -243,7 +243,13 @@ def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     return total.to(hidden.dtype).view_as(hidden)
 
 
-ALL_EXPERTS_FUNCTIONS.register(NAME, read_experts)
+@cache
+def registry() -> Any:
+    """Transformers' functions by name, ours among them; to import them takes seconds."""
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+    ALL_EXPERTS_FUNCTIONS.register(NAME, read_experts)
+    return ALL_EXPERTS_FUNCTIONS
 
 
 def _in_order(lines: Tensor, order: Tensor, count: int) -> Tensor:

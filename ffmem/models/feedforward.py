@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
@@ -62,6 +61,8 @@ class LinearPart:
         return rows.narrow(dim, start, middle)
 
     def _oriented(self, weight: Tensor) -> Tensor:
+        from transformers.pytorch_utils import Conv1D  # here: who has no model need not wait
+
         return self.of(weight.T if isinstance(self.module, Conv1D) else weight)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -128,9 +129,12 @@ def resolve_device(device: str) -> torch.device:
     if device in ("auto", "all"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.zeros(1, device=device).item()  # not every device of torch's holds numbers
+        with warnings.catch_warnings(action="ignore"):  # of names that torch no longer uses
+            torch.zeros(1, device=device).item()  # not every device of torch's holds numbers
     except (RuntimeError, AssertionError, ImportError, ValueError) as error:
         reason = (str(error).splitlines() or ["it is not there"])[0]
+        if "INTERNAL ASSERT" in reason:
+            reason = "torch holds no numbers there"
         raise ModelError(
             f"device {device!r} cannot be used ({reason}); write cpu, cuda, cuda:1 or all"
         ) from None

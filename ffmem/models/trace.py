@@ -97,12 +97,16 @@ def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> T
     return torch.stack([ids, other]).to(device)
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """|found - expected| / |expected| as vectors, in float64; infinite where nothing compares."""
+def relative_error(found: Tensor, expected: Tensor, size: float | None = None) -> float:
+    """|found - expected| / |expected| as vectors, in float64; infinite where nothing compares.
+
+    `size` is |expected| where it is known.
+    """
     if found.shape != expected.shape:
         return float("inf")
     expected, found = expected.double(), found.to(expected.device)
-    size = torch.linalg.vector_norm(expected).item()
+    if size is None:
+        size = torch.linalg.vector_norm(expected).item()
     error = torch.linalg.vector_norm(found.double() - expected).item()
     if size == 0:
         return 0.0 if error == 0 else float("inf")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
 
 from ffmem.errors import ModelError
-from ffmem.models.block_forms import NAMES
+from ffmem.models.block_forms import NAMES, activation_named
 from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_of
 from ffmem.models.trace import Trace, relative_error, rounding
 
@@ -379,7 +378,7 @@ def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
     for name in NAMES:
         if name == "linear":
             continue
-        activation: nn.Module = ACT2FN[name]
+        activation = activation_named(name)
         if any(nearly_equal(activation(state), seen) for seen in readers):
             return activation
     return None

@@ -162,16 +162,16 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
     }
 
 
-def summarise(study: Study) -> StudySummary:
-    """What a comparison needs of a study, from its results."""
-    figures = (
+def summarise(study: Study, figures: bool = True) -> StudySummary:
+    """What a comparison needs of a study, from its results: claims, and figures if wanted."""
+    drawn = (
         figure_of(words, study)
-        for section in sections_of(study)
+        for section in (sections_of(study) if figures else ())
         for words in figure_texts(section)
         if words.figure in study.charts
     )
     name, folder = study.model_name, study.folder
-    return StudySummary(name, folder, about(study), tuple(judge(study)), tuple(figures))
+    return StudySummary(name, folder, about(study), tuple(judge(study)), tuple(drawn))
 
 
 def about(study: Study) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Two or more studies side by side: the same claims, the same figures on the same scales.
 
 A study's side is read from what its report left (`numbers.json`), which needs neither torch nor the
-analyses; where the report is older than the results, it is made from the results.
+analyses; where the report is older than the results, it is made from the results. What draws and
+what fills pages is imported by those who ask for it: claims alone are compared in half a second.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ffmem.errors import FfmemError
-from ffmem.figures.saving import picture
-from ffmem.figures.style import INK, draws_nothing
-from ffmem.report.rendering import page_script, render, write_text
 from ffmem.report.verdicts import Verdict
 from ffmem.store.folder import StudyFolder, prepare_target
 from ffmem.store.result_files import restore
@@ -42,6 +40,8 @@ class Figure:
     @property
     def is_empty(self) -> bool:
         """Whether no point has enough cases to be drawn; the caption says so."""
+        from ffmem.figures.style import draws_nothing
+
         return draws_nothing(self.spec)
 
 
@@ -68,18 +68,21 @@ class StudySummary:
     figures: tuple[Figure, ...]
 
 
-def summary_of(store: ScanStore) -> StudySummary:
-    """A study's side of a comparison: as its report was written, or made now."""
-    found = read_summary(store)
+def summary_of(store: ScanStore, figures: bool = True) -> StudySummary:
+    """A study's side of a comparison: as its report was written, or made now.
+
+    Without `figures` it has the claims alone, which is quicker.
+    """
+    found = read_summary(store, figures)
     if found is not None:
         return found
     from ffmem.report.build import summarise  # here: analyses import torch, which is slow
     from ffmem.studies.study import Study
 
-    return summarise(Study(store))
+    return summarise(Study(store), figures)
 
 
-def read_summary(store: ScanStore) -> StudySummary | None:
+def read_summary(store: ScanStore, figures: bool = True) -> StudySummary | None:
     """What the report left; None where it is missing, damaged or older than the results."""
     try:
         data = json.loads(store.folder.report_numbers.read_text(encoding="utf-8"))
@@ -87,11 +90,11 @@ def read_summary(store: ScanStore) -> StudySummary | None:
             return None
         claims = [verdict_fields(claim) for claim in data["claims"].values()]
         verdicts = restore(tuple[Verdict, ...], claims)
-        figures = restore(tuple[Figure, ...], data["figures"])
+        drawn = restore(tuple[Figure, ...], data["figures"] if figures else [])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     name, folder = store.manifest.key.model["name"], store.folder.root
-    return StudySummary(name, folder, data["about"], verdicts, figures)
+    return StudySummary(name, folder, data["about"], verdicts, drawn)
 
 
 def verdict_fields(claim: dict[str, Any]) -> dict[str, Any]:
@@ -170,6 +173,8 @@ def distinct_labels(studies: Sequence[NamedStudy]) -> list[str]:
 
 def shared_figure(drawn: Sequence[tuple[str, Figure]]) -> SharedFigure:
     """One figure of several studies on one scale, each under its study's label."""
+    from ffmem.figures.style import INK
+
     specs = [
         copy.deepcopy(figure.spec) | {"title": {"text": label, "anchor": "start", "color": INK}}
         for label, figure in drawn
@@ -202,6 +207,9 @@ def side_by_side(specs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def write_comparison(studies: Sequence[StudySummary], path: Path) -> Path:
     """Write the comparison as one page that opens offline; a bad path is refused at once."""
+    from ffmem.figures.saving import picture
+    from ffmem.report.rendering import page_script, render, write_text
+
     prepare_target(path)
     comparison = compare(studies)
     pictures = {figure.name: picture(figure.spec) for figure in comparison.figures}

@@ -20,9 +20,16 @@ from ffmem.store.memory_page import cut
 @cache
 def page_script() -> str:
     """All that a page runs: the library that draws charts, and what fits them to the page."""
-    return chart_script() + resources.files(__package__).joinpath("templates/draw.js").read_text(
-        "utf-8"
-    )
+    return "\n".join([chart_script(), fitting_script(), _script("draw.js")])
+
+
+def fitting_script() -> str:
+    """What makes a chart as wide as its place on a page."""
+    return _script("fit.js")
+
+
+def _script(name: str) -> str:
+    return resources.files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
 def script_source(script: str) -> str:

@@ -228,7 +228,7 @@ def _against_twin(finding: Finding, twin: Finding | None) -> tuple[Outcome, str]
         return "also without training", "not twice as large as in the untrained twin"
     if more.high <= 0:
         return "undecided", "not twice as large as in the untrained twin, where it does not hold"
-    return "undecided", "cannot be told from the untrained twin"
+    return "undecided", "not clearly twice as large as in the untrained twin"
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ NEAR = 64  # memories whose bins, or slots, stay in the cache together
 def compile_loop(function: Callable[..., None]) -> Callable[..., None]:
     """The function as machine code, kept on disk for the next run if there is a place for it."""
     try:
-        made: Callable[..., None] = njit(nogil=True, cache=True, error_model="numpy")(function)
+        loop: Callable[..., None] = njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError:  # nowhere to keep it
-        made = njit(nogil=True, error_model="numpy")(function)
-    return made
+        loop = njit(nogil=True, error_model="numpy")(function)
+    return loop
 
 
 @compile_loop

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ffmem.errors import StoreError
+from ffmem.errors import StoreError, advice, reason
 from ffmem.locations import is_remote
 from ffmem.store.folder import StudyFolder, notes_beside, write_errors, write_whole
 
@@ -77,8 +77,10 @@ def what_is_wrong(
             return "is not as it was written"
     except FileNotFoundError:
         return "is missing"
+    except PermissionError as error:  # closed, which is not damaged
+        raise StoreError(f"{path} cannot be read ({reason(error)}); {advice(error)}") from None
     except OSError as error:
-        return f"cannot be read ({error.strerror or error})"
+        return f"cannot be read ({reason(error)})"
     return None
 
 

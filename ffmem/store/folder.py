@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from ffmem.errors import StoreError
+from ffmem.errors import StoreError, advice
 from ffmem.locations import is_remote, possible, put
 
 Role = Literal["scan", "index", "result", "figure", "report", "notes"]
@@ -43,6 +43,10 @@ class StudyFolder:
     def remedy(self) -> str:
         """What to do about a finished scan that is damaged."""
         return f"delete {self.manifest} and run the same `ffmem scan` command again"
+
+    def remedy_for(self, error: Exception) -> str:
+        """What to do about a file that cannot be read; one that is closed is not damaged."""
+        return advice(error) if isinstance(error, PermissionError) else self.remedy
 
     def part(self, name: str) -> Path:
         """The state of one such process, or of some merged."""

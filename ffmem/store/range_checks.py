@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences, flat_indices
 from ffmem.errors import StoreError
+from ffmem.locations import for_arrow
 from ffmem.scan.histograms import COLUMNS
 from ffmem.store.digests import first_wrong
 
@@ -209,5 +210,5 @@ def read_table(store: ScanStore, name: str) -> None:
     """Read all of a table, which raises where it cannot be read."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(store.folder.table(name)) as file:
+    with pq.ParquetFile(for_arrow(store.folder.table(name))) as file:
         file.read().validate(full=True)

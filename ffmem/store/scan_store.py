@@ -98,7 +98,7 @@ class ScanStore:
             except UNREADABLE as error:
                 raise StoreError(
                     f"{self.folder.array(name)} cannot be read ({first_line(error)}); "
-                    f"{self.folder.remedy}"
+                    f"{self.folder.remedy_for(error)}"
                 ) from None
         return self._arrays[name]
 

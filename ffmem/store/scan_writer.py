@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.shards import EMPTY, sentence_and_position
+from ffmem.locations import for_arrow
 from ffmem.scan.histograms import firing, first_firing_bin, narrow, threshold, windows
 from ffmem.store.digests import Files, write_with_digest
 from ffmem.store.folder import StudyFolder
@@ -115,7 +116,9 @@ def write_table(folder: StudyFolder, name: str, columns: Mapping[str, Any], grou
     return write_with_digest(
         folder,
         folder.table(name),
-        lambda part: pq.write_table(table, part, row_group_size=group, compression="zstd"),
+        lambda part: pq.write_table(
+            table, for_arrow(part), row_group_size=group, compression="zstd"
+        ),
     )
 
 

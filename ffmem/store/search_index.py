@@ -261,8 +261,12 @@ def is_current_index(store: ScanStore) -> bool:
         files = {name: FileDigest(**one) for name, one in found.pop("files").items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    root, most = store.folder.root, READ_AT_OPENING
-    return found == mark(store) and first_wrong(root, files, most) is None
+    if found != mark(store):
+        return False
+    try:
+        return first_wrong(store.folder.root, files, READ_AT_OPENING) is None
+    except StoreError:  # closed to us, so it is as good as none
+        return False
 
 
 def clear(folder: StudyFolder) -> None:

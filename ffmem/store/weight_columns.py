@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.errors import ConditionError, FfmemError, StoreError, shorten
+from ffmem.locations import for_arrow
 from ffmem.store.digests import check_note, write_and_note
 from ffmem.store.folder import StudyFolder
 from ffmem.store.parquet_tables import as_array, damage
@@ -64,10 +65,13 @@ def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
 
     table = pa.table(dict(columns))
     if path.suffix == ".csv":
-        write_and_note(path, lambda part: pyarrow.csv.write_csv(table, part))
+        write_and_note(path, lambda part: pyarrow.csv.write_csv(table, for_arrow(part)))
         return
     write_and_note(
-        path, lambda part: pq.write_table(table, part, row_group_size=65536, compression="zstd")
+        path,
+        lambda part: pq.write_table(
+            table, for_arrow(part), row_group_size=65536, compression="zstd"
+        ),
     )
 
 
@@ -79,7 +83,7 @@ def weight_names(store: ScanStore) -> tuple[str, ...]:
     if not path.exists():
         return ()
     with damage(store, path):
-        return tuple(pq.read_schema(path).names)
+        return tuple(pq.read_schema(for_arrow(path)).names)
 
 
 def cell_column(store: ScanStore, name: str) -> NDArray[Any]:
@@ -96,7 +100,7 @@ def cell_column(store: ScanStore, name: str) -> NDArray[Any]:
     if name not in known:
         raise StoreError(f"the model's memories have no {name}; choose among {', '.join(known)}")
     with damage(store, path):
-        column = as_array(pq.read_table(path, columns=[name]).column(0))
+        column = as_array(pq.read_table(for_arrow(path), columns=[name]).column(0))
     if len(column) * len(cells.signs) != cells.count:
         raise StoreError(
             f"{path} is of another scan; run `ffmem analyse {store.folder.root} --only weights "
@@ -136,7 +140,7 @@ def _weights(path: Path, _changed: int) -> WeightTable:
     """Read once, because a page must not wait for it."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
+    table = pq.read_table(for_arrow(path))
     names = tuple(name for name in NUMBERS if name in table.column_names)
     numbers = [np.zeros((len(table), 0), np.float32)]
     numbers += [as_array(table.column(name)) for name in names]

@@ -5,6 +5,7 @@ To add one, write its module in `ffmem/analyses/`, its figures in `ffmem/figures
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ from ffmem.analyses.composition import Composition, Suppression, composition, su
 from ffmem.analyses.expert_use import Experts, experts
 from ffmem.analyses.inputs.sentence_coefficients import SUREST, StoredSizes
 from ffmem.analyses.last_layer import LastLayer, last_layer
-from ffmem.analyses.lenses import Lenses, lenses
-from ffmem.analyses.membership import Membership, membership
+from ffmem.analyses.lenses import PLACES, Lenses, lenses
+from ffmem.analyses.membership import PAIRS, Membership, membership
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.values import Values, summarise
@@ -50,6 +51,10 @@ class Workload:
         """Tokens of a mean prefix, the BOS among them."""
         return self.tokens_per_sentence / 2 + 1
 
+    def sentences(self, most: float) -> float:
+        """How many different scanned sentences an analysis reads that would read so many."""
+        return min(most, self.tokens / self.tokens_per_sentence) if self.tokens else most
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -74,6 +79,12 @@ class Cost:
 def scan_cost(work: Workload) -> Cost:
     """The cost of the scan: all text, and every value through the vocabulary, from both ends."""
     return Cost(work.tokens, 2 * work.memories, 2)
+
+
+def page_sentences(work: Workload) -> float:
+    """Sentences on the pages of the first memories; a layer reads each of its own once."""
+    memories = work.layers * work.sizes.pattern_keys + SUREST
+    return min(PAGE_SENTENCES * memories, work.layers * work.sentences(math.inf))
 
 
 def sample_cost(work: Workload) -> Cost:
@@ -220,7 +231,7 @@ ANALYSES: dict[str, Analysis] = {
         ),
         "values",
         lambda w: Cost(
-            5 * w.layers * w.prefix * w.sizes.lens_memories + 1500 * w.prefix,
+            5 * w.layers * w.prefix * w.sizes.lens_memories + w.sentences(PLACES) * w.prefix,
             6 * w.memories * w.signs + 1000 * w.layers,
             2,
         ),
@@ -274,7 +285,7 @@ ANALYSES: dict[str, Analysis] = {
         Membership,
         lambda s: membership(s.model, s.store, s.sample, s.generator, s.valid is not None),
         "keys",
-        lambda w: Cost(1600 * w.prefix, 0, 2),
+        lambda w: Cost(4 * w.sentences(2 * PAIRS) * w.prefix, 0, 2),
         ("sample",),
         _membership_figures,
     ),
@@ -301,9 +312,7 @@ ANALYSES: dict[str, Analysis] = {
         StoredSizes,
         lambda s: s.coefficients.sizes,
         "",
-        lambda w: Cost(
-            PAGE_SENTENCES * w.tokens_per_sentence * (w.layers * w.sizes.pattern_keys + SUREST)
-        ),
+        lambda w: Cost(w.tokens_per_sentence * page_sentences(w)),
         ("pattern_keys",),
         arrays=("coefficients",),
     ),

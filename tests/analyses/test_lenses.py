@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from ffmem.analyses.inputs.prefix_sample import draw_sample
@@ -7,15 +8,18 @@ from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.lenses import (
     LEARNED,
     MEASURED,
+    ScannedStates,
     fit_map,
     learn_lens,
     lenses,
     lenses_of,
     measured_effects,
+    scanned_prefixes,
     scanned_states,
 )
 from ffmem.figures.values import learned_chart
 from ffmem.memories.projection import Lens, logits
+from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -78,13 +82,14 @@ def test_forcing_a_planted_memory_shows_its_token(planted: Planted) -> None:
     assert found == [promised for _, promised in memories.values()]
 
 
-def planted_states(model: LanguageModel, turned: bool) -> dict[int, torch.Tensor]:
+def planted_states(model: LanguageModel, turned: bool) -> ScannedStates:
     """Last states that a head can tell apart, and first ones: the same turned, or others."""
     draw = torch.Generator().manual_seed(0)
     ends = 3 * torch.randn(600, model.hidden_size, generator=draw)
     turn = torch.linalg.qr(torch.randn(model.hidden_size, model.hidden_size, generator=draw)).Q
     other = torch.randn(ends.shape, generator=draw)
-    return {1: (ends + 1) @ turn if turned else other, len(model.layers): ends}
+    first = (ends + 1) @ turn if turned else other
+    return ScannedStates({1: first, len(model.layers): ends}, 480)
 
 
 def test_a_learned_lens_finds_a_hidden_turn_and_nothing_where_there_is_nothing(
@@ -99,10 +104,8 @@ def test_a_learned_lens_finds_a_hidden_turn_and_nothing_where_there_is_nothing(
     assert fit.shuffled.high < fit.learned.low
     fit, _ = learn_lens(relu, 1, planted_states(relu, turned=False), draw)
     assert fit.learned.low <= fit.shuffled.high
-    ends = planted_states(relu, turned=True)
-    assert torch.allclose(
-        learned(ends[1][:3]) - learned(ends[1][:3] * 0), learned.move(ends[1][:3]), atol=1e-4
-    )
+    some = planted_states(relu, turned=True).outputs[1][:3]
+    assert torch.allclose(learned(some) - learned(some * 0), learned.move(some), atol=1e-4)
 
 
 def test_a_map_of_equal_states_changes_nothing() -> None:
@@ -111,10 +114,46 @@ def test_a_map_of_equal_states_changes_nothing() -> None:
     torch.testing.assert_close(found(states), states, rtol=1e-5, atol=1e-5)
 
 
-def test_every_layer_has_a_learned_lens_beside_its_controls(scanned_toy: Scanned) -> None:
+def test_few_sentences_give_many_places_and_each_test_is_of_a_sentence_of_its_own(
+    relu_store: ScanStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.analyses.lenses.PLACES", 12)
+    monkeypatch.setattr("ffmem.analyses.lenses.SENTENCES", 5)
+    store = relu_store
+    training, testing = scanned_prefixes(store, torch.Generator().manual_seed(0))
+    assert (len(training), len(testing)) == (12, 1)  # three in each of four, one in another
+    whole = [store.sentences.token_ids(row).tolist() for row in range(len(store.sentences))]
+
+    def sentences_with(prefix: torch.Tensor) -> set[int]:
+        ids = prefix.tolist()
+        return {row for row, sentence in enumerate(whole) if sentence[: len(ids)] == ids}
+
+    threes = [training[at : at + 3] for at in range(0, 12, 3)]
+    assert all(set.intersection(*map(sentences_with, three)) for three in threes)
+    assert all(len({len(prefix) for prefix in three}) == 3 for three in threes)
+    longest = [max(three, key=len) for three in threes] + testing
+    homes = [sentences_with(prefix) for prefix in longest]
+    only = [next(iter(home)) for home in homes if len(home) == 1]
+    assert len(only) > 1
+    assert len(set(only)) == len(only)
+
+
+def test_states_are_those_of_each_prefix_read_alone(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     states = scanned_states(model, store, torch.Generator().manual_seed(0))
-    assert len({len(part) for part in states.values()}) == 1
+    training, testing = scanned_prefixes(store, torch.Generator().manual_seed(0))
+    assert states.training == len(training)
+    assert {len(part) for part in states.outputs.values()} == {len(training + testing)}
+    lead = [] if model.bos is None else [model.bos]
+    for place in (0, 7, len(training), -1):
+        tokens = torch.tensor([lead + (training + testing)[place].tolist()])
+        for reading in record(model, tokens, "o"):
+            mine = states.outputs[reading.layer.number][place]
+            torch.testing.assert_close(mine, reading.o[0, -1].float(), rtol=1e-4, atol=1e-4)
+
+
+def test_every_layer_has_a_learned_lens_beside_its_controls(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
     sample = draw_sample([sentences_of(model, lines(20, 5))], 10)
     found = lenses(model, store, sample, torch.Generator().manual_seed(0), (2, 1))
     assert [fit.layer for fit in found.fits] == list(store.memories)

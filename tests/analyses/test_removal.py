@@ -15,6 +15,7 @@ from ffmem.analyses.removal import (
     ShortenedSentence,
     Variant,
     _random_tokens,
+    _Triggers,
     _triggers,
     removal,
     saliency,
@@ -216,6 +217,17 @@ def test_an_interior_token_is_neither_the_first_nor_the_last(
     every = _random_tokens(triggers, 5, interior=False)
     assert ((every >= 1) & (every <= triggers.position)).all()
     assert (every == 1).any()
+
+
+def test_every_token_of_a_prefix_is_as_likely_to_be_removed() -> None:
+    places = np.arange(6000)
+    triggers = _Triggers([Address(1, 0)], places * 0, places, places * 0 + 6)
+    for interior, possible in ((False, [1, 2, 3, 4, 5, 6]), (True, [2, 3, 4, 5])):
+        drawn = _random_tokens(triggers, 7, interior)
+        tokens, counts = np.unique(drawn, return_counts=True)
+        assert tokens.tolist() == possible
+        share = len(places) / len(possible)
+        assert (abs(counts - share) < 5 * share**0.5).all()  # five standard errors
 
 
 def test_unclipped_coefficients_may_fall_below_zero(

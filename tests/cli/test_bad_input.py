@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,20 @@ import pytest
 import torch
 
 import ffmem
+from ffmem.analyses.effect import read_tasks
+from ffmem.analyses.published_numbers import published_models
 from ffmem.corpus.sources import STREAM, Source, digest, documents
 from ffmem.errors import FfmemError
 from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
+from ffmem.memories.edits import read_set
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
 from ffmem.store.folder import write_whole
-from ffmem.store.lookup import TokenPush
+from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.memory_page import MemoryPage
-from ffmem.store.scan_store import Counts
+from ffmem.store.scan_store import Counts, ScanStore
 from tests.cli.test_commands import run
 
 LONG = "x" * 300  # more than any file system allows for one name
@@ -35,6 +40,7 @@ ROOT = Path(__file__).parents[2]
 
 SCAN = ["scan", "tiny:opt", "text.txt", "-o", "out"]
 PROMPT = ["prompt", "tiny:opt", "hi"]
+EFFECT = ["effect", "tiny:opt", "text.txt", "--set", "L1.1=0", "--task"]
 LLM = ["annotate", "llm", "study", "--llm", "x", "--dry-run", "--keys", "1"]
 FOLDER = [
     ["report"],
@@ -49,7 +55,8 @@ FOLDER = [
     ["compare", "", "study"],
     ["inspect"],
 ]
-PATHS = [LONG, DEEP, NUL, HALF, "loop", "~nobody-of-this-name/x"]
+EDITS = [f"@{LONG}=0", "@empty=0", "@text.txt=0", "@study=0", "@unknown=0", "L1.1=x"]
+PATHS = [LONG, DEEP, NUL, HALF, "loop", "~nobody-of-this-name/x", "file://", "file://[x"]
 
 
 def with_path(words: list[str], path: str) -> list[str]:
@@ -76,10 +83,17 @@ CASES = [
     *([*SCAN, "--workers", "0"], [*SCAN, "--ray", "--gpus-per-worker", "nan"]),
     *([*SCAN, "--devices", text] for text in ("", "cuda:999", "cpu,", DIGITS)),
     *(["cache", word, "nothing"] for word in ("list", "clear")),
-    *(["inspect", "tiny:opt", "--device", name] for name in ("meta", "", "cuda:999", "mtia")),
+    *(
+        ["inspect", "tiny:opt", "--device", name]
+        for name in ("meta", "", "cuda:999", "mtia", "mkldnn")
+    ),
     *([*PROMPT, "--set", edit] for edit in ("L1.5=1e39", "L1.5*1e39", "L1.5=3e38", "L1.5=nan")),
     *([*PROMPT, "--set", f"L1.{DIGITS}=1"], [*PROMPT, "--top", "0"], [*PROMPT, "--top", "-1"]),
     [*PROMPT, "--dtype", "float16", "--set", "L1.5=1e5"],
+    *([*PROMPT, "--set", f"@{path}=0"] for path in (LONG, NUL, "bytes", "loop", ".", "nothing")),
+    *([*EFFECT, path] for path in (LONG, NUL, "bytes", "nested", ".", "nothing")),
+    *(["check", "tiny:opt", "--published", path] for path in (LONG, "bytes", "nested", "nothing")),
+    *(["annotate", "import", "study", path, "--annotator", "a"] for path in ("bytes", "loop")),
     ["prompt", "tiny:opt", HALF],
     ["search", "study", "--token", HALF],
     ["search", "study", "--token", " a", "-n", "-1"],
@@ -90,6 +104,16 @@ CASES = [
     ["analyse", "study", "--device", "meta"],
     ["removal", "study", "--top", "-1"],
     ["patterns", "study", "--keys", "-1"],
+    *(["contrast", "study", "other", "--level", level] for level in ("0", "1", "nan", "x")),
+    *(["contrast", *folders] for folders in (["study"], ["study", "study"], ["study", LONG])),
+    *(["effect", "tiny:opt", "text.txt", "--set", edit] for edit in EDITS),
+    *(["patch", "tiny:opt", "-o", "out", "--set", edit] for edit in EDITS),
+    ["effect", "tiny:opt", "text.txt", "--set", "L1.1=0", "--task", "empty"],
+    ["patch", "tiny:opt", "--set", "L1.1=0", "-o", "study"],
+    ["patch", "tiny:llama", "--set", "L1.1+=0", "-o", "out"],
+    ["show", "study", "L2.1", "--wakes", "L1.1"],
+    ["search", "study", "--where", "nothing=1"],
+    ["check", "tiny:gpt2"],
     ["models", "get", NUL],
     ["explore", "study", "--port", "-1"],
     ["explore", "study", "--host", "a..b", "--no-browser"],
@@ -103,10 +127,13 @@ CASES = [
 
 @pytest.fixture
 def place(tmp_path: Path, toy_study: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a text, an empty file, a link to itself, and a study."""
+    """A folder with texts of several kinds, an empty file, a wrong set, a link, and a study."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the river runs\n")
+    Path("bytes").write_bytes(b"caf\xe9\n")
+    Path("nested").write_text("[" * 100_000 + "]" * 100_000)
     Path("empty").touch()
+    Path("unknown").write_text("L1.1\nL99.1  # not in the toy\n")
     Path("loop").symlink_to("loop")
     os.mkfifo("pipe")
     Path("study").symlink_to(toy_study.folder)
@@ -140,22 +167,35 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
 
 
 def command(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
+    """Run Python in a process of its own."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "ffmem", *words],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **how,
+        [sys.executable, *words], env=env, capture_output=True, text=True, timeout=300, **how
     )
 
 
-def test_closed_standard_input_is_one_sentence(place: Path) -> None:
-    done = command("scan", "tiny:opt", "-", "-o", "out", preexec_fn=lambda: os.close(0))
-    assert done.returncode == 2
-    assert "standard input is closed" in only_message(done.stderr)
+CLOSED = """
+import os, sys
+sys.argv = ["ffmem", "models"]
+from ffmem.cli.start import main
+try:
+    main()
+finally:
+    print(sys.stdin is None)
+"""
+
+
+def test_closed_standard_input_is_one_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands start without it, and one that wants text from it says that there is none."""
+    done = command("-c", CLOSED, preexec_fn=lambda: os.close(0))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("True\n")
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = run(capsys, "scan", "tiny:opt", "-", "-o", "out")
+    assert code == 2
+    assert "standard input is closed" in only_message(err)
     assert not Path("out").exists()
 
 
@@ -178,8 +218,15 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
     assert "/proc/self/mem cannot be read" in only_message(err)
 
 
-def refusals_of_another_user(paths: list[Path]) -> list[str]:
-    """What reading says in a copy of this process whom permissions hold for, two lines a path."""
+@pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="needs a device with a name")
+def test_a_device_is_not_read_as_a_small_file() -> None:
+    for read in (read_set, read_tasks, published_models):
+        with pytest.raises(FfmemError, match="is a device"):
+            read(Path(os.devnull))
+
+
+def refusals_of_another_user(calls: list[Callable[[], object]]) -> list[str]:
+    """What the calls are refused with in a copy of this process whom permissions hold for."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -187,12 +234,11 @@ def refusals_of_another_user(paths: list[Path]) -> list[str]:
             if os.geteuid() == 0:
                 os.setgid(65534)
                 os.setuid(65534)
-            for source in map(Source, map(str, paths)):
-                for read in (digest, lambda source: list(documents(source))):
-                    try:
-                        read(source)
-                    except FfmemError as error:
-                        os.write(writing, f"{error}\n".encode())
+            for call in calls:
+                try:
+                    call()
+                except FfmemError as error:
+                    os.write(writing, f"{error}\n".encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -212,9 +258,31 @@ def test_a_file_of_somebody_else_is_one_sentence() -> None:
             path.write_text("the river\n")
         file.chmod(0)
         inside.parent.chmod(0)
-        lines = refusals_of_another_user([file, inside])
+        sources = [Source(str(path)) for path in (file, inside, inside.parent)]
+        reads = [lambda one=one: list(documents(one)) for one in sources]
+        lines = refusals_of_another_user(
+            [*(lambda one=one: digest(one) for one in sources), *reads]
+        )
         inside.parent.chmod(0o700)
-    assert len(lines) == 4
+    assert len(lines) == 6
+    assert all("Permission denied" in line and "permission, or" in line for line in lines)
+
+
+def test_a_closed_file_of_a_study_is_not_damaged(toy_study: Any) -> None:
+    closed = ["arrays/totals.npy", "values.parquet", "prepared/promoted.npy"]
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        MemoryIndex.open(ScanStore.open(toy_study.folder))
+        folders = [
+            Path(shutil.copytree(toy_study.folder, Path(name) / str(number)))
+            for number in range(len(closed))
+        ]
+        for folder, file in zip(folders, closed, strict=True):
+            (folder / file).chmod(0)
+        lines = refusals_of_another_user(
+            [lambda one=one: MemoryIndex.at_once(ScanStore.open(one)) for one in folders]
+        )
+    assert len(lines) == 2  # what was prepared can be done without
     assert all("Permission denied" in line and "permission, or" in line for line in lines)
 
 

@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ffmem.cli import main as cli
@@ -35,6 +37,16 @@ def test_examples_in_the_help_stand_on_their_own_lines(
     assert not any(line.startswith("\\b") for line in lines)
 
 
+@pytest.mark.parametrize("words", [(), ("annotate",)], ids=["ffmem", "annotate"])
+def test_the_list_of_commands_cuts_no_sentence(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, *words, "--help")
+    listed = " ".join(out.partition("Commands:")[2].split())
+    assert "..." not in listed
+    assert "control keys among them." in listed if words else "corpora, controls." in listed
+
+
 def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "inspect", "tiny:opt", "--json")
     facts = json.loads(out)
@@ -49,6 +61,27 @@ def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, "inspect", "tiny:llama")
     assert "a memory is two cells" in out
     assert "r + y = o" in out
+
+
+def test_a_folder_may_have_any_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some libraries take a relative path with a colon, ? or % for a URL."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"text": ["the river runs to the sea"] * 3}), tmp_path / "a:b.parquet")
+    folder = "run:1 50%25?x=y#z"
+    for words in (
+        ["scan", "tiny:opt", "a:b.parquet", "-o", folder],
+        ["show", folder, "L1.1"],
+        ["analyse", folder, "--only", "weights", "--no-figures"],
+        ["search", folder, "--where", "value_norm>0"],
+        ["annotate", "sheets", folder, f"{folder}/sheets", "--keys", "1"],
+        ["verify", folder],
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 0, (words, err)
+    assert (Path(folder) / "annotations.sqlite").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a:b.parquet", folder]
 
 
 def test_models_lists_families_and_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,7 @@ def test_sheets_go_out_come_back_and_are_compared(
     files = sorted(sheets.glob("*.md"))
     assert code == 0
     assert len(files) == 3 * 2 + 3 * 2
+    assert out.startswith("12 sheets (6 keys and 6 control keys,")
     assert not any("control" in path.read_text() or "L1." in path.read_text() for path in files)
     for who, ranks in (("ana", "1, 2, 3"), ("bo", "2-4")):
         for path in files[:-1]:

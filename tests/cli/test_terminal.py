@@ -15,9 +15,13 @@ from rich.text import Text
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
+from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
+from ffmem.cli.commands.search import print_word_hits
 from ffmem.cli.output import (
     MARKS,
+    percent_text,
+    print_columns,
     print_hanging,
     print_parts,
     print_verdicts,
@@ -27,6 +31,7 @@ from ffmem.cli.output import (
 )
 from ffmem.cli.progress import board, print_plan
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
+from ffmem.report.comparison import Comparison, Side
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
 from ffmem.store.checkpoint import Progress
@@ -82,6 +87,27 @@ def test_claims_fit_80_columns_whatever_their_outcomes_are(
     assert "1 of 5 claims of the paper hold, 1 also without training" in said
 
 
+def test_claims_of_several_studies_fit_80_columns_and_say_where_they_differ(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [[verdict("holds"), verdict("undecided", measured=False)], [verdict("holds")] * 2]
+    columns = zip(*rows, strict=True)
+    labels = ("one [bold]model[/]", "a model with a name of some length")
+    sides = [Side(label, {}, tuple(one)) for label, one in zip(labels, columns, strict=True)]
+    print_claims(Comparison(tuple(sides), ()))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line[0] for line in lines if "A claim of" in line[:12]] == ["≠", " "]
+    marks = [line.split()[0] for line in lines if line.startswith("    ") and line[4] in "✓?"]
+    assert marks == ["✓", "?", "✓", "✓"]
+    assert "    ? a model with a name of some length  not measured" in lines
+    said = " ".join(" ".join(lines).split())
+    assert "one [bold]model[/]                  12.3 % (10.0 .. 20.0," in "\n".join(lines)
+    assert "paper: 3.5 %; median rank, % of the vocabulary; control: keys that were" in said
+    assert "≠ 1 of 2 come out differently" in said
+    assert "one [bold]model[/] 2 of 2 claims of the paper hold" in said
+
+
 def test_further_lines_begin_below_the_first() -> None:
     text = StringIO()
     print_hanging(Console(file=text, width=30), "head: ", "word " * 12)
@@ -134,6 +160,28 @@ def test_a_number_keeps_its_unit_and_an_interval_its_ends(width: int) -> None:
     assert " ".join(" ".join(lines).split()) == " ".join(says.replace("\u00a0", " ").split())
 
 
+@pytest.mark.parametrize("width", range(24, 60))
+def test_a_next_token_stays_behind_what_was_read(width: int) -> None:
+    text = StringIO()
+    says = "on …Evening is an Egyptian thriller series that[ was] shown, and then[ a] second one"
+    print_hanging(Console(file=text, width=width), "  ", says)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("that[ was]" in line for line in lines)
+    assert any("then[ a]" in line for line in lines)
+
+
+def test_hits_of_a_search_for_words_say_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    hits = [{"address": "L1.2", "score": score, "trigger": "a *river*"} for score in (0.54, 0.1234)]
+    print_word_hits(hits, False, "are about this")
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  L1.2       0.540  a *river*",
+        "  L1.2       0.123  a *river*",
+    ]
+    print_word_hits([], False, "have these words")
+    assert "no memory has strong triggers that have these words; try" in capsys.readouterr().out
+
+
 class Screen(StringIO):
     """What is printed to a terminal."""
 
@@ -156,6 +204,20 @@ def test_a_sentence_is_broken_between_words_on_a_terminal_only(
     assert " ".join(" ".join([*lines, path]).split()) == text
 
 
+def test_columns_stand_below_their_headings_and_one_key_has_no_interval(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = [Interval(-100.0, -100.0, -99.6, 9), Interval(3.25, 3.25, 3.25, 1)]
+    rows = [[f"{layer:5}", percent_text(one), "x"] for layer, one in enumerate(numbers, 1)]
+    print_columns(("layer", "last token", "sign"), rows)
+    assert capsys.readouterr().out.splitlines() == [
+        "layer  last token             sign",
+        "    1  -100.0 (-100 .. -100)  x",
+        "    2     3.2                 x",
+    ]
+    assert percent_text(Interval(0.5, 0.25, 0.75, 2), 100) == "  50.0 (25 .. 75)"
+
+
 def test_tokens_are_whole_or_not_there() -> None:
     assert token_words([" one", " two", "three"], 9) == "·one ·two"
 
@@ -170,20 +232,24 @@ def test_steps_tell_how_far_a_loop_is() -> None:
 
 
 def events_on(console: Console) -> None:
-    """A scan that ranks values last, and one analysis."""
-    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0}, 2**30)
+    """A scan that ranks values last, one analysis, and the scan of the twin."""
+    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0, "twin": 1.0}, 2**30)
     with board(console, estimate) as watches:
         watches.scan(Progress(tokens=10, seconds=1.0), 1.0)
         for _ in steps(range(8), "ranking values"):
             pass
         watches.analyses(AnalysisEvent("values", "begun"))
         watches.analyses(AnalysisEvent("values", "made", 2.5))
+        watches.analyses(AnalysisEvent("twin", "begun"))
+        for _ in steps(range(8), "ranking values"):
+            pass
+        watches.analyses(AnalysisEvent("twin", "made", 1.5))
 
 
 def test_a_file_gets_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
     events_on(terminal())
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["scan", "values"]
+    assert [line.split()[0] for line in lines] == ["scan", "values", "twin"]
     assert lines[1].split()[1:] == ["2.5", "s"]
 
 

@@ -6,15 +6,18 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from ffmem.corpus.file_formats import Meter
 from ffmem.corpus.sources import Source, digest, documents
 from ffmem.errors import CorpusError, FfmemError
+from ffmem.locations import location
 
 
 @pytest.fixture
@@ -54,3 +57,19 @@ def test_what_is_not_there_is_one_sentence(both: tuple[Path, str]) -> None:
         documents(Source("memory://there/nothing"))
     with pytest.raises(FfmemError, match=r"nosuch://x .*install the fsspec package"):
         documents(Source("nosuch://x"))
+
+
+class Closed(MemoryFileSystem):
+    """A storage whose library refuses in a way of its own, as those of clouds do."""
+
+    protocol = "closed"
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        raise RuntimeError("no credentials\nat all")
+
+
+@pytest.mark.filterwarnings("ignore:UPath 'closed' filesystem not explicitly implemented")
+def test_a_storage_that_refuses_is_one_sentence() -> None:
+    fsspec.register_implementation("closed", Closed, clobber=True)
+    with pytest.raises(FfmemError, match=r"^closed://x/y cannot be reached \(no credentials\); "):
+        location("closed://x/y")

@@ -73,10 +73,12 @@ CHECKS = [
 ]
 
 
+@pytest.mark.usefixtures("few_calibration_keys")
 def test_whatever_is_asked_is_answered_as_described(gated_study: ScanStore) -> None:
     assert ask_all(context_of(gated_study), list(GenerationMode), EXAMPLES) >= 6
 
 
+@pytest.mark.usefixtures("few_calibration_keys")
 def test_so_it_is_where_memories_have_no_sign(study: ScanStore) -> None:
     """A few right requests; what is wrong does not depend on the study."""
     assert ask_all(context_of(study), [GenerationMode.POSITIVE], 2) >= 6

@@ -304,6 +304,7 @@ def test_labels_and_lists_in_the_browser(browser: Any, fresh: StudyContext) -> N
     context.close()
 
 
+@pytest.mark.usefixtures("few_calibration_keys")
 def test_patterns_are_found_on_request(browser: Any, fresh: StudyContext) -> None:
     context = browser.new_context()
     page, complaints = page_of(context)
@@ -388,6 +389,28 @@ def test_figures_are_alive_at_once(browser: Any, address: str) -> None:
     page.goto(f"{address}/compare")
     page.locator(".living").first.scroll_into_view_if_needed()
     page.locator(".living svg").first.wait_for()
+    assert complaints == []
+    context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_figures_are_as_wide_as_their_place(browser: Any, address: str, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 844})
+    page, complaints = page_of(context)
+    for path in ("/figure/values-agreement", "/compare"):
+        page.goto(address + path)
+        page.locator(".living").first.scroll_into_view_if_needed()
+        page.locator(".living svg").first.wait_for()
+        room, chart = page.evaluate(
+            "[document.querySelector('.living'), document.querySelector('.living svg')]"
+            ".map((one) => one.getBoundingClientRect().width)"
+        )
+        assert 0.5 * room < chart <= room + 1, path
+    page.set_viewport_size({"width": 700, "height": 844})
+    page.wait_for_function(
+        "before => document.querySelector('.living svg').getBoundingClientRect().width !== before",
+        arg=chart,
+    )
     assert complaints == []
     context.close()
 

@@ -1,16 +1,23 @@
-"""The second process makes the same pages as the first, and nobody notices when it is gone."""
+"""Servers in processes of their own, with a second one that makes pages.
+
+It makes the same pages as the first, and nobody notices when it is gone. What the first said was
+saved is there after it was killed.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from ffmem.annotations.database import Annotations
+from ffmem.annotations.sheets import draw_sheets
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
 from ffmem.explorer.server import can_fork
@@ -55,24 +62,40 @@ def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
         server.communicate()
 
 
-def test_what_was_annotated_a_moment_ago_is_on_the_page_and_the_helper_ends_with_its_server(
+def test_what_was_annotated_is_on_the_page_at_once_and_survives_the_server_and_its_helper(
     study: ScanStore, tmp_path: Path
 ) -> None:
+    """Killed right after the answer to the last save, without a word to it: nothing is lost."""
     copied = ScanStore.open(shutil.copytree(study.folder.root, tmp_path / "study"))
+    sheets = [sheet.name for sheet in draw_sheets(copied, keys=2)][:5]
     server, port = started(copied)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LONGEST) as client:
-            assert "end in a stone" not in client.get(PATHS[0]).text
-            for description in ("all end in a stone", "or end in a stone and a river"):
+
+            def answer(path: str, description: str) -> None:
                 pattern = {"description": description, "kind": "shallow", "ranks": [1, 2, 3]}
                 body = {"annotator": "mara", "patterns": [pattern]}
-                client.put("/api/memories/L2.7/answer", json=body).raise_for_status()
+                client.put(f"/api/{path}/answer", json=body).raise_for_status()
+
+            assert "end in a stone" not in client.get(PATHS[0]).text
+            for description in ("all end in a stone", "or end in a stone and a river"):
+                answer("memories/L2.7", description)
                 assert description in client.get(PATHS[0]).text
-        (helper,) = children(server.pid)
+            client.post("/api/sheets", json={"keys": 2}).raise_for_status()
+            (helper,) = children(server.pid)
+            for number, name in enumerate(sheets):
+                answer(f"sheets/{name}", f"text {number}")
+            os.kill(server.pid, signal.SIGKILL)
     finally:
         server.kill()
         server.communicate()
     wait_until(lambda: is_dead(helper), "the end of the helper")
+    with closing(Annotations.open(str(tmp_path / "study" / "annotations.sqlite"))) as opened:
+        answers = {one.sheet.name: one.said[0].description for one in opened.answers()}
+    assert {name: answers.get(name) for name in sheets} == {
+        name: f"text {number}" for number, name in enumerate(sheets)
+    }
+    assert "or end in a stone and a river" in answers.values()
 
 
 def is_dead(process: int) -> bool:

@@ -5,12 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import vl_convert
 
 from ffmem.analyses.composition import Composition, LayerActivity
 from ffmem.figures import style
 from ffmem.figures.composition import active_chart
-from ffmem.figures.saving import picture, rows_of, save
+from ffmem.figures.saving import EMBED, chart_script, picture, rows_of, save
 
 ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}]
 
@@ -31,6 +32,30 @@ def test_a_figure_is_a_page_two_pictures_and_its_numbers(tmp_path: Path) -> None
     ]
     rows = list(csv.DictReader((tmp_path / "one.csv").read_text().splitlines()))
     assert rows[0] == {"layer": "1", "share": "0.25", "n": ""}
+
+
+def test_the_library_is_put_together_once_and_again_where_the_cache_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache outlives the process; here the memory of this one is left out."""
+    monkeypatch.setenv("FFMEM_CACHE", str(tmp_path))
+    bundles: list[str] = []
+
+    def bundle(snippet: str) -> str:
+        bundles.append(snippet)
+        return f"{snippet} </script>"
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
+    read = chart_script.__wrapped__
+    assert read() == read() == f"{EMBED} <\\/script>"
+    assert bundles == [EMBED]
+    (script,) = tmp_path.rglob("*.js")
+    script.write_text("nonsense")
+    assert read() == f"{EMBED} <\\/script>"
+    assert bundles == [EMBED] * 2
+    monkeypatch.setattr(vl_convert, "__version__", "another")
+    read()
+    assert bundles == [EMBED] * 3
 
 
 def test_captions_are_cut_between_words() -> None:

@@ -52,6 +52,20 @@ def test_a_wrong_set_is_one_sentence(tmp_path: Path, text: str | None, said: str
         read_set(path)
 
 
+@pytest.mark.parametrize("unknown", ["L99.1", "L2.99999", "L2.7+"])
+def test_a_memory_that_the_model_lacks_is_named_with_its_set(
+    tmp_path: Path, relu: LanguageModel, unknown: str
+) -> None:
+    path = tmp_path / "set.txt"
+    path.write_text(f"L1.3\n{unknown}\n")
+    with pytest.raises(AddressError) as refusal:
+        expand_edits([f"@{path}=0"], relu)
+    assert str(refusal.value).startswith(f"{unknown} in the set {path}: ")
+    with pytest.raises(AddressError) as refusal:
+        expand_edits([f"{unknown}=0"], relu)
+    assert "in the set" not in str(refusal.value)
+
+
 def test_texts_stand_for_edits_of_every_memory(tmp_path: Path, relu: LanguageModel) -> None:
     path = tmp_path / "a=set.txt"
     path.write_text("L2.7\nL1.3\n")

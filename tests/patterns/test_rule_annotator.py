@@ -8,7 +8,7 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.analyses.inputs.english import stem
-from ffmem.patterns.embeddings import ClusterFinder
+from ffmem.patterns.embeddings import ClusterFinder, content_words
 from ffmem.patterns.held_out import Trial, auc, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels
@@ -207,12 +207,19 @@ def test_keys_of_one_hard_kind_set_the_nearness(corpus: list[Prefix]) -> None:
     assert share(both) < 0.3
 
 
-def test_prefixes_with_no_words_left_are_never_a_cluster(corpus: list[Prefix]) -> None:
-    """Controls that lose all their words say nothing about how near is near."""
+@pytest.mark.parametrize("words_left", [0, 1, 2])
+def test_prefixes_with_too_few_words_are_never_a_cluster(
+    corpus: list[Prefix], words_left: int
+) -> None:
+    """Controls that lose nearly all their words say nothing about how near is near."""
+
+    def all_but_few(prefix: Prefix) -> frozenset[int]:
+        return frozenset(range(len(prefix.words))) - {*content_words(prefix)[:words_left]}
+
     background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
-    shown = [pseudo.random(1).shown for _ in range(60)]
-    bare = [(key, [frozenset(range(len(one.words))) for one in key]) for key in shown]
-    dressed = [dress(key) for key in shown]
+    keys = [pseudo.random(1).shown for _ in range(60)]
+    bare = [(key, [all_but_few(prefix) for prefix in key]) for key in keys]
+    dressed = [dress(key) for key in keys]
     few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*dressed[:2], *bare]})
     half = ClusterFinder.calibrate(
         embedding, background, corpus, {"random": dressed[:30] + bare[30:], "bare": bare}

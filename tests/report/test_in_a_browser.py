@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,19 @@ def test_a_page_opens_offline(
     context.close()
 
 
-def test_charts_fill_their_place_and_can_be_saved(browser: Any, pages: dict[str, Path]) -> None:
+@pytest.fixture(scope="module")
+def report_page(browser: Any, pages: dict[str, Path]) -> Iterator[Any]:
+    """The report with all its charts drawn, which takes seconds."""
     context = browser.new_context(viewport={"width": 1100, "height": 900})
     page = context.new_page()
     page.goto(pages["report"].as_uri())
-    charts = wait_for_charts(page)
+    wait_for_charts(page)
+    yield page
+    context.close()
+
+
+def test_charts_fill_their_place_and_can_be_saved(report_page: Any) -> None:
+    page, charts = report_page, wait_for_charts(report_page)
     shares = page.evaluate(
         """[...document.querySelectorAll("[data-chart]")].map((place) =>
         place.querySelector("svg").getBoundingClientRect().width / place.clientWidth)"""
@@ -83,16 +92,10 @@ def test_charts_fill_their_place_and_can_be_saved(browser: Any, pages: dict[str,
             first.get_by_role("button", name=f"Save the chart as {kind}").click()
         assert saving.value.suggested_filename == f"patterns.{kind.lower()}"
         assert start in Path(saving.value.path()).read_bytes()[:200]
-    context.close()
 
 
-def test_a_claim_leads_to_its_figure_and_the_sections_stay_in_sight(
-    browser: Any, pages: dict[str, Path]
-) -> None:
-    context = browser.new_context(viewport={"width": 1100, "height": 900})
-    page = context.new_page()
-    page.goto(pages["report"].as_uri())
-    wait_for_charts(page)
+def test_a_claim_leads_to_its_figure_and_the_sections_stay_in_sight(report_page: Any) -> None:
+    page = report_page
     page.locator("#claim-ranks-improve a").click()
     assert page.url.endswith("#figure-values-ranks")
     figure, sections = (
@@ -100,4 +103,3 @@ def test_a_claim_leads_to_its_figure_and_the_sections_stay_in_sight(
     )
     assert sections["y"] == 0
     assert sections["height"] <= figure["y"] < 200
-    context.close()

@@ -72,7 +72,7 @@ def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_giv
     bos, padding = shape
     compiled, in_template = how
     generator = torch.Generator().manual_seed(seed)
-    sentences = readings(generator, 30, MEMORIES)
+    sentences = readings(generator, 20, MEMORIES)
     if in_template:
         sentences = with_content(sentences, generator)
     with pytest.MonkeyPatch.context() as patch:

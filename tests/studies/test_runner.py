@@ -73,6 +73,7 @@ def test_every_analysis_leaves_numbers_and_figures(
     assert {values[name].dtype.name for name in ("layer", "top", "ranks", "next")} == {"int32"}
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_an_untrained_model_is_a_word_away(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ def test_what_is_there_is_kept_and_made_again_on_demand(
     assert open_study(folder).result("refinement").prefixes == 9
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_other_settings_never_take_the_place_of_a_result_unasked(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_stage_that_fails_leaves_the_others(
 
     monkeypatch.setitem(ANALYSES, "values", replace(ANALYSES["values"], run=breaks))
     words = ["analyse", str(folder), "--only", "values,refinement", "--sample", "9"]
+    words.append("--no-figures")
     monkeypatch.setattr(sys, "argv", ["ffmem", *words])
     with pytest.raises(SystemExit) as stop:
         main()

@@ -46,10 +46,11 @@ def run(capsys: Capture, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(lines(160, 1)) + "\n")
+    path.write_text("\n".join(lines(60, 1)) + "\n")
     return path
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     corpus: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +66,7 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     assert "report.html (" in said  # and the time that all took
     assert f"ffmem explore {out}" in said
     assert "triggers are weak" in said
+    assert (out / "figures" / "values-agreement.svg").is_file()
     study = open_study(out)
     assert study.twin is not None
     assert study.twin.names == ("values", "refinement")
@@ -82,6 +84,7 @@ def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
     assert (out / "report.html").read_bytes() == again
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_a_study_of_other_sizes_takes_over_and_the_earlier_results_stay_beside(
     tmp_path: Path, relu: LanguageModel, corpus: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_study_of_other_sizes_takes_over_and_the_earlier_results_stay_beside(
     assert (earlier / "analyses/refinement.json").read_bytes() == first
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_without_a_twin_of_the_same_size_nothing_holds(
     tmp_path: Path, relu: LanguageModel, corpus: Path
 ) -> None:
@@ -165,6 +169,19 @@ def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corp
     some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "values"])
     assert set(some.seconds) == {"removal", "report"}
     assert some.there == ("scan", "values")
+
+
+def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corpus: Path) -> None:
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
+    names = ["lenses", "membership", "coefficients"]
+    few, many, more, unknown = (
+        costs(relu, plan, Sizes(), CorpusSize(tokens, 20.0), names)
+        for tokens in (200, 10**6, 10**7, None)
+    )
+    assert few["coefficients"].tokens == 200 * len(relu.layers)  # every layer reads all of it once
+    for name in names:
+        assert few[name].tokens < many[name].tokens / 2
+        assert many[name] == more[name] == unknown[name]
 
 
 def test_a_plan_sees_results_that_are_there(toy_study, tmp_path: Path) -> None:  # noqa: ANN001

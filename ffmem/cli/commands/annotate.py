@@ -21,6 +21,7 @@ from ffmem.cli.options import (
     open_database,
 )
 from ffmem.errors import StoreError
+from ffmem.locations import file_text
 
 if TYPE_CHECKING:
     from ffmem.analyses.statistics import Interval
@@ -60,7 +61,7 @@ def sheets(
     """
     from ffmem.annotations.markdown import sheet_text
     from ffmem.annotations.sheets import draw_sheets
-    from ffmem.cli.output import save_text
+    from ffmem.cli.output import save_text, say
     from ffmem.store.scan_store import ScanStore
 
     annotations = open_database(folder, database)
@@ -70,8 +71,10 @@ def sheets(
     new = [sheet for sheet in drawn if not (out / f"{sheet.name}.md").exists()]
     for sheet in new:
         save_text(out / f"{sheet.name}.md", sheet_text(sheet))
-    click.echo(
-        f"{len(new)} sheets -> {out}; fill them in, then: "
+    blind = sum(sheet.key is None for sheet in new)
+    say(
+        f"{len(new)} sheets ({len(new) - blind} keys and {blind} control keys, whose names do not "
+        f"tell which is which) -> {out}; fill them in, then: "
         f"ffmem annotate import {folder} {out} --annotator NAME"
     )
 
@@ -102,7 +105,7 @@ def take_back(
 
     annotations = open_database(folder, database)
     known = {sheet.name: sheet for sheet in annotations.sheets()}
-    texts = {str(path): read_text(path) for path in sheet_files(files)}
+    texts = {str(path): file_text(path, str(path), StoreError) for path in sheet_files(files)}
     of_cases = {path: text for path, text in texts.items() if is_case_sheet(text)}
     judged = parse_case_files(annotations, of_cases, skip_empty)
     filled = [
@@ -121,14 +124,6 @@ def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
     return [
         file for path in paths for file in (sorted(path.glob("*.md")) if path.is_dir() else [path])
     ]
-
-
-def read_text(path: Path) -> str:
-    """A sheet's text, or one sentence why there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} cannot be read ({error}); save it as UTF-8 text") from None
 
 
 @annotate.command()

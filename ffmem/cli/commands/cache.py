@@ -16,6 +16,7 @@ ABOUT = {
     "gguf": "GGUF files, unpacked",
     "values": "values of a layer, ranked over the vocabulary",
     "digests": "digests of weights",
+    "charts": "the library that draws charts",
     "stores": "scans and studies fetched from a URL",
     "replies": "replies of language models that annotate",
 }

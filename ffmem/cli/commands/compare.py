@@ -1,22 +1,36 @@
-"""`ffmem compare DIR1 DIR2 ...`: studies side by side, as a page or memory by memory."""
+"""`ffmem compare DIR1 DIR2 ...`: studies side by side, by claim or memory by memory."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import shlex
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ffmem.cli.options import ANY, LOCATION
-from ffmem.cli.output import print_hanging, print_parts, terminal, visible_token
+from ffmem.cli.output import (
+    MARKS,
+    NOUNS,
+    paper_text,
+    print_hanging,
+    print_parts,
+    say,
+    terminal,
+    visible_token,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ffmem.report.comparison import Comparison
+    from ffmem.report.verdicts import Verdict
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.memory_drift import Drift, Matching
+
+PAGE = "compare.html"  # a name for the page, where none was given
 
 
 @click.command()
@@ -25,14 +39,12 @@ if TYPE_CHECKING:
     "-o",
     "--out",
     type=LOCATION,
-    default=Path("compare.html"),
-    show_default=True,
-    help="Page to write.",
+    help="Page to write: the claims, and the figures on the same scales; it opens offline.",
 )
 @click.option(
     "--memories",
     is_flag=True,
-    help="Print which memories moved, those that moved most first; no page is written.",
+    help="Print which memories moved, those that moved most first, instead of the claims.",
 )
 @click.option(
     "--match",
@@ -48,10 +60,10 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories that are printed."
 )
-@click.option("--json", "as_json", is_flag=True, help="With --memories: print JSON for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def compare(  # noqa: PLR0913 - one parameter an option
     folders: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
     memories: bool,
     match: bool,
     weights: bool,
@@ -61,7 +73,8 @@ def compare(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     r"""Put two or more studies side by side: models, checkpoints, corpora, controls.
 
-    The same claims and the same figures on the same scales, in one page that opens offline. With
+    Prints the same claims with the numbers of each study and marks those that come out differently;
+    with -o it also draws the same figures on the same scales, in one page that opens offline. With
     --memories two scans are compared memory by memory: between checkpoints of one model which
     triggers, values and fire rates moved; between different models which memories are triggered by
     the same places of the text (--match), beside a control with shuffled triggers.
@@ -70,6 +83,7 @@ def compare(  # noqa: PLR0913 - one parameter an option
     Examples:
         ffmem analyse out/demo --control random-weights
         ffmem compare out/demo out/demo/control-random-weights
+        ffmem compare out/demo out/mine -o compare.html
         ffmem compare out/before out/after --memories
         ffmem compare out/gpt2 out/smollm2 --memories --match --json
     """
@@ -85,9 +99,93 @@ def compare(  # noqa: PLR0913 - one parameter an option
             raise click.UsageError("--match goes by triggers; leave --weights out")
         show_memories(compare_stores(stores, match, weights), layer, (count, as_json))
         return
+    if out is not None:
+        from ffmem.store.folder import prepare_target
+
+        prepare_target(out)  # a bad path is refused before anything is printed
+    compare_claims(stores, out, as_json)
+
+
+def compare_claims(stores: Sequence[ScanStore], out: Path | None, as_json: bool) -> None:
+    """Print the claims of some studies; draw the page too where one is asked for."""
+    from ffmem.report.comparison import compare as side_by_side
     from ffmem.report.comparison import summary_of, write_comparison
 
-    click.echo(f"-> {write_comparison(list(map(summary_of, stores)), out)}")
+    summaries = [summary_of(store, figures=out is not None) for store in stores]
+    found = side_by_side([replace(one, figures=()) for one in summaries])
+    if as_json:
+        click.echo(json.dumps(claims_data(found), indent=2))
+    else:
+        print_claims(found)
+    if out is not None:
+        click.echo(f"-> {write_comparison(summaries, out)}", err=as_json)
+    elif not as_json:
+        folders = shlex.join(str(store.folder.root) for store in stores)
+        say(f"with the figures, as a page: ffmem compare {folders} -o {PAGE}")
+
+
+def claims_data(found: Comparison) -> dict[str, Any]:
+    """The claims of all studies for machines."""
+    from ffmem.report.verdicts import tally
+    from ffmem.store.result_files import to_plain
+
+    studies = [
+        {"label": side.label, "about": side.about, "tally": asdict(tally(side.verdicts))}
+        for side in found.sides
+    ]
+    claims = [
+        {"name": first.name, "says": first.says, "paper": first.paper, "unit": first.unit}
+        | {"studies": to_plain([first, *others])}
+        for first, *others in found.claims
+    ]
+    return {"kind": "claims", "studies": studies, "claims": claims}
+
+
+def print_claims(found: Comparison) -> None:
+    """Each claim with its sign and number in each study; the tallies last."""
+    from rich.text import Text
+
+    from ffmem.report.verdicts import tally
+
+    console = terminal()
+    width = max(len(side.label) for side in found.sides)
+    different = 0
+    for verdicts in found.claims:
+        differs = len({verdict.word for verdict in verdicts}) > 1
+        different += differs
+        print_hanging(console, "≠ " if differs else "  ", claim_text(verdicts))
+        for side, verdict in zip(found.sides, verdicts, strict=True):
+            head = Text.assemble("    ", MARKS[verdict.word], f" {side.label:<{width}}  ")
+            print_hanging(console, head, number_text(verdict))
+    console.print()
+    signs = ", ".join(f"{mark} {word}" for word, (mark, _) in MARKS.items())
+    print_hanging(
+        console, "", f"{signs}; ≠ {different} of {len(found.claims)} come out differently"
+    )
+    for side in found.sides:
+        print_hanging(console, f"{side.label:<{width}}  ", tally(side.verdicts).text)
+
+
+def claim_text(verdicts: Sequence[Verdict]) -> str:
+    """A claim, the paper's number, and what the studies' numbers and controls are."""
+    first = verdicts[0]
+    parts = [f"paper: {paper_text(first)}", NOUNS.get(first.unit, "")]
+    against = dict.fromkeys(one.finding.against for one in verdicts if one.finding)
+    parts += [f"control: {name}" for name in against if name]
+    return f"{first.says} ({'; '.join(filter(None, parts))})"
+
+
+def number_text(verdict: Verdict) -> str:
+    """A study's number of a claim against its control's."""
+    from ffmem.report.verdicts import interval_text
+
+    if verdict.finding is None:
+        return "not measured"
+    number = interval_text(verdict.finding.number, verdict.unit)
+    if not verdict.finding.control:
+        return number
+    control = interval_text(verdict.finding.control, verdict.unit, interval=False)
+    return f"{number} vs {control}"
 
 
 def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.commands.effect import change_parts, first_rows
-from ffmem.cli.options import LOCATION, POSITIVE, SEED, SOME
+from ffmem.cli.options import LOCATION, SEED, SHARE, SOME
 from ffmem.cli.output import print_hanging, print_parts, terminal
 from ffmem.errors import StoreError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=LOCATION)
-@click.option("--level", type=POSITIVE, default=0.05, show_default=True, help="False discoveries.")
+@click.option("--level", type=SHARE, default=0.05, show_default=True, help="False discoveries.")
 @click.option(
     "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown of each."
 )
@@ -113,8 +113,10 @@ def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None
 
     first, *others = result.corpora
     if not addresses:
-        raise StoreError(f"no memory is specific to {first}, so {path} was not written")
-    about = f"{len(addresses)} memories that fire on {first} and not on {', '.join(others)}"
+        raise StoreError(
+            f"no memory is specific to {first}, so {path} was not written; scan more text"
+        )
+    about = f"{len(addresses)} memories that fire more often on {first} than on {', '.join(others)}"
     save_text(path, set_text(addresses, about))
     click.echo(f"-> {path}", err=True)
 

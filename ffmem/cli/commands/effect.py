@@ -144,10 +144,11 @@ def first_rows(
 def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
     """The edit, then each random set."""
     console = terminal()
+    memories = "memory" if found.memories == 1 else "memories"
     print_hanging(
         console,
         "",
-        f"{found.memories:,} memories edited, {found.sentences:,} sentences, {found.tokens:,} "
+        f"{found.memories:,} {memories} edited, {found.sentences:,} sentences, {found.tokens:,} "
         f"tokens; as it is: loss {found.loss:.4f}, top-1 {found.top_1:.1%}",
     )
     print_parts(console, "the edit     ", change_parts(found.edit))

@@ -28,6 +28,7 @@ from ffmem.cli.options import (
     open_database,
     while_loading,
 )
+from ffmem.cli.output import percent_text, print_columns, say
 
 if TYPE_CHECKING:
     from ffmem.analyses.removal import Removal, Variant
@@ -119,24 +120,27 @@ def save_patterns(folder: Path, name: str, study: Any, made_from: dict[str, Any]
     from ffmem.figures.patterns import patterns_chart
 
     chart = patterns_chart(study.summary, study.controls)
-    click.echo(f"-> {save_result(folder, name, study, made_from, chart)}")
+    say(f"-> {save_result(folder, name, study, made_from, chart)}")
 
 
 def print_summary(summary: Summary) -> None:
     """One line per layer: shares of triggers by label."""
-    click.echo(f"share of triggers in % by annotator ‘{summary.annotator}’ (95 % over keys)")
-    click.echo("layer   shallow   both   semantic   not covered        patterns per key")
+    say(f"share of triggers in % by annotator ‘{summary.annotator}’ (95 % over keys)")
+    rows = []
     for layer in (*summary.layers, summary.overall):
-        shares = [layer.shares[name] for name in layer.shares]
-        none = shares[3]
-        click.echo(
-            f"{layer.layer or 'all':>5}   {100 * shares[0].estimate:7.1f} "
-            f"{100 * shares[1].estimate:6.1f}   {100 * shares[2].estimate:8.1f}   "
-            f"{100 * none.estimate:5.1f} ({100 * none.low:.1f} .. {100 * none.high:.1f})".ljust(58)
-            + f"{layer.patterns_per_key.estimate:.1f}"
+        shallow, both, semantic, none = layer.shares.values()
+        rows.append(
+            [
+                f"{layer.layer or 'all':>5}",
+                *(f"{100 * share.estimate:6.1f}" for share in (shallow, both, semantic)),
+                percent_text(none, 100),
+                f"{layer.patterns_per_key.estimate:6.1f}",
+            ]
         )
+    headings = ("layer", "shallow", "both", "semantic", "not covered", "patterns per key")
+    print_columns(headings, rows)
     overall = summary.overall
-    click.echo(
+    say(
         f"{overall.keys} keys, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
         f"semantic leads from layer {summary.crossover or '(nowhere)'} on"
     )
@@ -148,7 +152,7 @@ def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = 
 
     for control in controls:
         rate = control.false_patterns
-        click.echo(
+        say(
             f"control keys of {CONTROL_WORDS[control.kind]}: {100 * rate.estimate:.1f} % have a "
             f"pattern ({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {rate.n} keys), "
             f"{100 * control.covered:.1f} % of prefixes covered"
@@ -157,12 +161,12 @@ def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = 
     if worst is None:
         return
     if semantic is not None and worst.semantic is not None:
-        click.echo(
+        say(
             f"semantic pattern: {100 * semantic.estimate:.1f} % of keys, "
             f"{100 * worst.semantic.estimate:.1f} % of the hardest control keys ({worst.kind})"
         )
     if worst.false_patterns.estimate > BAR:
-        click.echo(f"ABOVE {100 * BAR:.0f} % on the hardest control: do not trust Fig 2")
+        say(f"ABOVE {100 * BAR:.0f} % on the hardest control: do not trust Fig 2")
 
 
 CONTROL_WORDS = {
@@ -228,10 +232,13 @@ def removal(  # noqa: PLR0913 - one parameter an option
         language_model = scanned_model(store, name=model, **options)
     keys = keys or REMOVAL_KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
-    click.echo(f"{keys} keys in each of {len(store.memories)} layers, {top} triggers each")
+    say(
+        f"{keys} {'key' if keys == 1 else 'keys'} in each of {len(store.memories)} layers, "
+        f"{top} triggers each"
+    )
     subject = StudyInputs(language_model, store, sizes, seed=seed)
     variant = Variant(interior, clipped=not unclipped)
-    click.echo(f"-> {measure_removal(subject, variant, folder)}")
+    say(f"-> {measure_removal(subject, variant, folder)}")
 
 
 def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str:
@@ -269,17 +276,19 @@ def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str
 
 def print_removal(result: Removal) -> None:
     """One line per layer: mean change in percent, interval over keys, sizes."""
-    click.echo("change of the coefficient in % when a token is removed (95 % over keys)")
-    click.echo("layer   first token          last token           random token        triggers")
-    for layer in result.layers:
-        cells = "  ".join(
-            f"{c.estimate:6.1f} ({c.low:.1f} .. {c.high:.1f})".ljust(19)
-            for c in (layer.first.mean, layer.last.mean, layer.random.mean)
-        )
-        click.echo(f"{layer.layer:5}  {cells}  {layer.triggers:,}")
+    say("change of the coefficient in % when a token is removed (95 % over keys)")
+    rows = [
+        [
+            f"{layer.layer:5}",
+            *(percent_text(one.mean) for one in (layer.first, layer.last, layer.random)),
+            f"{layer.triggers:8,}",
+        ]
+        for layer in result.layers
+    ]
+    print_columns(("layer", "first token", "last token", "random token", "triggers"), rows)
     dead, short = (sum(getattr(each, name) for each in result.layers) for name in ("dead", "short"))
     silent = sum(layer.silent for layer in result.layers)
-    click.echo(
+    say(
         f"left out: {dead:,} dead keys, {short:,} triggers of one token, "
         f"{silent:,} that do not fire when read again; {result.tokens:,} tokens read"
     )

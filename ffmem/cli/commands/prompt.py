@@ -213,7 +213,7 @@ def print_prediction(
         console.print(f"  {word:<16} {chances}")
     if changed is not None:
         moved = changed.divergence_from(plain)
-        said = f"The distribution moves by {moved:.4f} nats (KL from as it is)."
+        said = f"the distribution moves by {moved:.4f} nats (KL from as it is)"
         print_hanging(console, "", f"with {', '.join(edits)}: {said}")
 
 

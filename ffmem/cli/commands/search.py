@@ -11,12 +11,12 @@ import click
 
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, terminal, visible_token
+from ffmem.cli.output import print_hanging, say, terminal, visible_token
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.store.lookup import MemoryIndex
+    from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
 
 
@@ -79,7 +79,7 @@ def search(  # noqa: PLR0913 - one parameter an option
     if words is not None or meaning is not None:
         hits = by_words(lookup, words, meaning, (wanted, count))
         save_addresses(save, [hit["address"] for hit in hits], folder)
-        print_word_hits(hits, as_json)
+        print_word_hits(hits, as_json, "have these words" if meaning is None else "are about this")
         return
     if token is None:
         if not conditions and sort is None:
@@ -105,9 +105,11 @@ def by_token(
     if not ids:
         raise StoreError(not_a_token(lookup, token))
     token = lookup.words[ids[0]]
+    promoting = [lookup.promoters(one) for one in ids]
+    ending = [lookup.ending_in(one) for one in ids]
     found = {
-        "promoted by": [row for one in ids for row in promoters(lookup, one, count)],
-        "triggers end in it": [row for one in ids for row in enders(lookup, one, count)],
+        "promoted by": [row for one in promoting for row in promoters(lookup, one, count)],
+        "triggers end in it": [row for one in ending for row in enders(lookup, one, count)],
     }
     if wanted:
         found = {kind: keep_where(lookup, wanted, hits) for kind, hits in found.items()}
@@ -117,15 +119,13 @@ def by_token(
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    promoting, ending = (
-        sum(question(one).total for one in ids) for question in (lookup.promoters, lookup.ending_in)
-    )
+    values, keys = (sum(one.total for one in each) for each in (promoting, ending))
     console = terminal()
-    console.print(f"{promoting:,} values promote {visible_token(token)}, best first:", style="bold")
+    console.print(f"{values:,} values promote {visible_token(token)}, best first:", style="bold")
     for hit in found["promoted by"]:
         place = f"rank {hit['rank'] + 1:>2}, logit {hit['logit']:+.2f}"
         print_hanging(console, f"  {hit['address']:<10}{place}  ", f"on {hit['trigger']}")
-    console.print(f"{ending:,} keys have triggers that end in it, most first:", style="bold")
+    console.print(f"{keys:,} keys have triggers that end in it, most first:", style="bold")
     for hit in found["triggers end in it"]:
         head = f"  {hit['address']:<10}{hit['triggers']:>3} triggers       "
         print_hanging(console, head, f"on {hit['trigger']}")
@@ -183,16 +183,19 @@ def by_words(
     ]
 
 
-def print_word_hits(hits: list[dict[str, Any]], as_json: bool) -> None:
+def print_word_hits(hits: list[dict[str, Any]], as_json: bool, what: str) -> None:
     """One line per cell: its address, score and the trigger that fits best, words in stars."""
     if as_json:
         click.echo(json.dumps(hits, indent=2))
         return
-    console = terminal()
-    for hit in hits:
-        print_hanging(console, f"  {hit['address']:<10}{hit['score']:6.4g}  ", hit["trigger"])
     if not hits:
-        click.echo("  none")
+        say(f"no memory has strong triggers that {what}; try one word, or another form of it")
+        return
+    console = terminal()
+    console.print(f"memories whose strongest triggers {what}, best first:", style="bold")
+    for hit in hits:
+        score = f"{hit['score']:6.3f}" if isinstance(hit["score"], float) else f"{hit['score']:>4}"
+        print_hanging(console, f"  {hit['address']:<10}{score}  ", hit["trigger"])
 
 
 def by_number(
@@ -259,9 +262,8 @@ def print_numbers(hits: list[dict[str, Any]], as_json: bool) -> None:
         click.echo(f"  {hit['address']:<12} {'  '.join(numbers)}".rstrip())
 
 
-def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
+def promoters(lookup: MemoryIndex, found: Matches, count: int) -> list[dict[str, Any]]:
     """The cells whose value ranks a token highest (0 is the top), then by probability."""
-    found = lookup.promoters(token)
     rows, ranks = found.rows[:count], found.scores[:count].tolist()
     cells = lookup.store.cells.addresses(rows)
     sure = lookup.statistic("probability")[rows].tolist()
@@ -277,9 +279,8 @@ def promoters(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any
     ]
 
 
-def enders(lookup: MemoryIndex, token: int, count: int) -> list[dict[str, Any]]:
+def enders(lookup: MemoryIndex, found: Matches, count: int) -> list[dict[str, Any]]:
     """The cells with most triggers that end in a token."""
-    found = lookup.ending_in(token)
     cells = lookup.store.cells.addresses(found.rows[:count])
     counts = found.scores[:count].tolist()
     return [

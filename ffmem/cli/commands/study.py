@@ -102,7 +102,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
     from ffmem.analyses.predictive_values import is_papers_model, paper_values
-    from ffmem.cli.output import print_paper_values, print_verdicts, terminal
+    from ffmem.cli.output import print_paper_values, print_verdicts, say, terminal
     from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import SCAN, estimate, results_there
@@ -143,7 +143,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         predictive = found.result("values").predictive if "values" in found.names else None
         print_paper_values(console, paper_values(language_model, predictive))
     took = duration_text(time.monotonic() - began)
-    click.echo(
+    say(
         f"\nreport: {found.store.folder.report_page} ({took} in all)\n"
         f"browse it with: ffmem explore {folder}{note_on_size(found.store)}"
     )

@@ -29,7 +29,8 @@ from ffmem.explorer.queries.overview import (
     overview,
 )
 from ffmem.explorer.templating import page
-from ffmem.figures.saving import javascript
+from ffmem.figures.saving import chart_script
+from ffmem.report.rendering import fitting_script
 
 LINK = ("Overview", "/")
 EXPERTS_LINK = ("Experts", "/experts")
@@ -93,7 +94,13 @@ def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
 def vega() -> Response:
     """The library that draws figures; it lies in the installed package, not elsewhere."""
     headers = {"Cache-Control": "max-age=86400"}
-    return Response(javascript(), media_type="text/javascript", headers=headers)
+    return Response(chart_script(), media_type="text/javascript", headers=headers)
+
+
+@router.get("/fit.js", include_in_schema=False)
+def fit() -> Response:
+    """What makes figures as wide as their place, as in the report."""
+    return Response(fitting_script(), media_type="text/javascript")
 
 
 @router.get("/experts", include_in_schema=False)

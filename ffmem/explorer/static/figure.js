@@ -1,3 +1,4 @@
+import { fit } from "/fit.js";
 import { ask } from "./ask.js";
 import { onKeys, toSearch } from "./keys.js";
 
@@ -5,18 +6,27 @@ import { onKeys, toSearch } from "./keys.js";
 async function bringToLife(place) {
   try {
     const [specification] = await Promise.all([ask(place.dataset.spec), import("/vega.js")]);
-    const chart = document.createElement("div");
-    await window.vegaEmbed(chart, { ...specification, title: undefined }, {
-      ast: true, // expressions are interpreted: the page may not evaluate text as a script
-      actions: false,
-      defaultStyle: false,
-      renderer: "svg",
-      tooltip: { disableDefaultStyle: true },
-    });
-    place.replaceChildren(chart);
+    await draw(place, { ...specification, title: undefined });
+    new ResizeObserver(() => draw(place, { ...specification, title: undefined })).observe(place);
   } catch (error) {
     console.warn(`the chart stays a picture: ${error.message}`);
   }
+}
+
+// As wide as its place; nothing where it is so already.
+async function draw(place, specification) {
+  const width = place.clientWidth;
+  if (place.dataset.width === String(width)) return;
+  place.dataset.width = width;
+  const chart = document.createElement("div");
+  await window.vegaEmbed(chart, fit(structuredClone(specification), width), {
+    ast: true, // expressions are interpreted: the page may not evaluate text as a script
+    actions: false,
+    defaultStyle: false,
+    renderer: "svg",
+    tooltip: { disableDefaultStyle: true },
+  });
+  place.replaceChildren(chart);
 }
 
 // Charts further down wait until they come into view.
