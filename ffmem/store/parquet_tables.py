@@ -65,10 +65,9 @@ def as_array(column: Any) -> NDArray[Any]:
         first, last = whole.offsets[0].as_py(), whole.offsets[-1].as_py()
         inner = whole.values.slice(first, last - first)  # `flatten` imports pyarrow.compute: 0.1 s
         return numbers_of(inner).reshape(len(whole), -1)
-    if pa.types.is_string(whole.type):
-        known: dict[str | None, str | None] = {}  # equal texts are one object
-        texts = [known.setdefault(text, text) for text in whole.to_pylist()]
-        return np.array(texts, dtype=object)
+    if pa.types.is_string(whole.type):  # equal texts are one object
+        texts: dict[str, str] = {}
+        return np.array([texts.setdefault(text, text) for text in whole.to_pylist()], dtype=object)
     return numbers_of(whole)
 
 
