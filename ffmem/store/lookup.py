@@ -230,7 +230,7 @@ class MemoryIndex:
         memories, negative = self.store.cells.memories_of(rows)
         own, other = self.arrays[f"{end}_logits"], self.arrays[f"{OTHER[end]}_logits"]
         logits = np.where(negative, -other[memories, ranks], own[memories, ranks])
-        return logits.tolist()  # type: ignore[no-any-return]
+        return list(logits.tolist())
 
     def promoters(self, token: int, end: End = "promoted") -> Matches:
         """The cells that have a token among those they promote (or suppress), by its rank."""
@@ -356,8 +356,8 @@ class MemoryIndex:
             if number is None:
                 continue
             wanted += self._triggers_with(number)
-            sentences, read = (part[:room] for part in self._postings(number))
-            many = np.cumsum(self._trigger_counts[sentences])
+            sentences, read = self._postings(number)
+            many = np.cumsum(self._trigger_counts[sentences[:room]])
             few = int(np.searchsorted(many, room, side="right"))
             if few:
                 found.append((sentences[:few], read[:few], np.full(few, weight, np.float32)))

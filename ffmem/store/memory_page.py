@@ -22,7 +22,7 @@ from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts, ScanStore
 from ffmem.store.search_index import spans_of
-from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers, read_together
 from ffmem.store.weight_columns import weight_row
 
 SHOWN = 10  # triggers and tokens in a text
@@ -177,10 +177,15 @@ class Band:
     examples: tuple[Trigger, ...]
 
 
-def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band, ...]:
-    """The random sample and the weaker triggers by size of the coefficient, strongest first."""
+def read_examples(
+    triggers: Triggers, sample: Triggers, largest: float, shown: int = 0
+) -> tuple[list[Trigger], tuple[Band, ...]]:
+    """The first triggers, `shown` of them; then the random sample and the weaker ones in bands.
+
+    Bands are by size of the coefficient, strongest first.
+    """
     if largest <= 0:
-        return ()
+        return triggers[:shown], ()
     random, further = (
         sample.coefficients / largest,
         triggers.coefficients[TRIGGERS_SHOWN:] / largest,
@@ -191,9 +196,13 @@ def bands_of(triggers: Triggers, sample: Triggers, largest: float) -> tuple[Band
         spread_out(places, PER_BAND - len(others))
         for places, others in zip(by_band(further), few, strict=True)
     ]
-    sampled = iter(sample.at([place for places in few for place in places]))
-    others = iter(triggers.at([TRIGGERS_SHOWN + place for places in more for place in places]))
-    return tuple(
+    first = list(range(min(shown, len(triggers))))
+    first_and_weaker, of_sample = read_together(
+        (triggers, first + [TRIGGERS_SHOWN + place for places in more for place in places]),
+        (sample, [place for places in few for place in places]),
+    )
+    sampled, others = iter(of_sample), iter(first_and_weaker[len(first) :])
+    return first_and_weaker[: len(first)], tuple(
         Band(
             low,
             high,
@@ -228,7 +237,7 @@ def spread_out(places: Sequence[int], most: int) -> list[int]:
 def page_sentences(store: ScanStore, cell: Address, shown: int = TRIGGERS_SHOWN) -> list[int]:
     """The numbers of the sentences on a cell's page: first triggers, then examples of bands."""
     triggers, sample = store.triggers(cell), store.triggers(cell, "sample")
-    bands = bands_of(triggers, sample, store.counts(cell).largest)
+    _, bands = read_examples(triggers, sample, store.counts(cell).largest)
     numbers = triggers.slots.number[:shown].tolist()
     return list(dict.fromkeys([*numbers, *(one.sentence for b in bands for one in b.examples)]))
 
@@ -310,7 +319,11 @@ class MemoryPage:
     @property
     def bands(self) -> tuple[Band, ...]:
         """Examples by size of the coefficient, strongest first."""
-        return bands_of(self.triggers, self.sample, self.counts.largest)
+        return self.examples()[1]
+
+    def examples(self, shown: int = 0) -> tuple[list[Trigger], tuple[Band, ...]]:
+        """The first triggers, `shown` of them, and the bands; quicker than one after the other."""
+        return read_examples(self.triggers, self.sample, self.counts.largest, shown)
 
     @property
     def weights(self) -> dict[str, float | str]:

@@ -35,6 +35,7 @@ TABLES = ("values", "endings", "vocabulary")
 FILES = {
     "trigger": tuple(f"trigger_{name}" for name in SLOTS),
     "sample": tuple(f"sample_{name}" for name in SLOTS),
+    "slot": tuple(f"{kind}_{name}" for kind in ("trigger", "sample") for name in SLOTS),
     "tally": TALLIES,
     "kept": tuple(f"sentence_{name}" for name in KEPT),
 }

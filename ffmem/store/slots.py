@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -130,10 +131,6 @@ class Triggers(Sequence[Trigger]):
             return self._read(which)
         return self._read(slice(which, which + 1 or None))[0]
 
-    def at(self, places: Sequence[int]) -> list[Trigger]:
-        """Those at some places, read together."""
-        return self._read(np.array(places, dtype=np.int64)) if places else []
-
     def __iter__(self) -> Iterator[Trigger]:
         return iter(self[:])
 
@@ -146,23 +143,45 @@ class Triggers(Sequence[Trigger]):
     def __repr__(self) -> str:
         return repr(self[:])
 
-    def _read(self, which: slice | NDArray[np.int64]) -> list[Trigger]:
-        slots, kept = self.slots, self.slots.store.sentences
-        positions = slots.position[which]
-        with self._damage():
-            rows = kept.rows(slots.number[which])
-            check_places(kept, rows, positions)
-            columns = (slots.coefficient[which], slots.number[which], positions)
-            weights = [None] * len(rows) if self.weights is None else self.weights[which].tolist()
-            return [
-                Trigger(coefficient, number, position, *around, weight)
-                for coefficient, number, position, around, weight in zip(
-                    *(column.tolist() for column in columns),
-                    kept.around(rows, positions),
-                    weights,
-                    strict=True,
-                )
-            ]
+    def _read(self, which: slice | Sequence[int]) -> list[Trigger]:
+        return read_places(self.slots.store, self.slots.kind, self.columns(which))
+
+    def columns(self, which: slice | Sequence[int]) -> list[NDArray[Any]]:
+        """Of some of them, by their places: number of the sentence, position, coefficient, weight.
+
+        A weight that is not known is not a number.
+        """
+        slots, unknown = self.slots, np.full(len(self), np.nan, np.float16)
+        weights = unknown if self.weights is None else self.weights
+        arrays = (slots.number, slots.position, slots.coefficient, weights)
+        return [array[which] for array in arrays]
+
+
+def read_together(*parts: tuple[Triggers, list[int]]) -> list[list[Trigger]]:
+    """Some triggers of each of several lists of one store, by their places; read in one go."""
+    columns = zip(*(triggers.columns(places) for triggers, places in parts), strict=True)
+    joined = [np.concatenate(column) for column in columns]
+    found = iter(read_places(parts[0][0].slots.store, "slot", joined))
+    return [list(islice(found, len(places))) for _, places in parts]
+
+
+def read_places(store: ScanStore, kind: str, columns: Sequence[NDArray[Any]]) -> list[Trigger]:
+    """Triggers from what their slots hold (see `Triggers.columns`), with the text around them."""
+    kept, (numbers, positions, coefficients, weights) = store.sentences, columns
+    with contradictions(store, kind):
+        rows = kept.rows(numbers)
+        check_places(kept, rows, positions)
+        return [
+            Trigger(coefficient, number, position, *around, weight if weight == weight else None)
+            for coefficient, number, position, around, weight in zip(
+                coefficients.tolist(),
+                numbers.tolist(),
+                positions.tolist(),
+                kept.around(rows, positions),
+                weights.tolist(),
+                strict=True,
+            )
+        ]
 
 
 def single_triggers(
@@ -175,19 +194,7 @@ def single_triggers(
     here = slots.mask[where] & (np.array(ranks) < width)
     among = np.cumsum(slots.mask).reshape(slots.mask.shape) - 1  # place among filled slots
     chosen = among[where][here]
-    kept, positions = store.sentences, slots.position[chosen]
-    with contradictions(store, "trigger"):
-        sentences = kept.rows(slots.number[chosen])
-        check_places(kept, sentences, positions)
-        columns = (slots.coefficient[chosen], slots.number[chosen], positions)
-        found = iter(
-            [
-                Trigger(coefficient, number, position, *around)
-                for coefficient, number, position, around in zip(
-                    *(column.tolist() for column in columns),
-                    kept.around(sentences, positions),
-                    strict=True,
-                )
-            ]
-        )
+    arrays = (slots.number, slots.position, slots.coefficient)
+    columns = [array[chosen] for array in arrays] + [np.full(len(chosen), np.nan)]
+    found = iter(read_places(store, "trigger", columns))
     return [next(found) if filled else None for filled in here.tolist()]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
 from ffmem.cli.main import ffmem
+from ffmem.explorer import templating
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries import search
-from ffmem.explorer.queries.search import cell
+from ffmem.explorer.queries.memory import TokenView
+from ffmem.explorer.queries.search import Answer, Hit, Question, cell
 from ffmem.memories.edits import read_set
 from ffmem.memories.folded_weights import wake_up_link
 from ffmem.models.loading import load
+from ffmem.store.memory_page import Evidence, Piece
 
 STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
 
@@ -292,3 +296,33 @@ def test_text_of_the_corpus_stays_text_in_evidence(client: TestClient) -> None:
     page = client.get("/search", params={"by": "words", "q": "script"}).text
     assert "<script>alert" not in page
     assert "&lt;<mark>script</mark>&gt;" in re.sub(r"</?span[^>]*>", "", page)
+
+
+def test_text_from_corpus_tokens_and_results_is_shown_as_text() -> None:
+    hostile = "<script>alert(1)</script>"
+    pieces = (
+        Piece(hostile),
+        Piece(hostile, "word"),
+        Piece(hostile, "last"),
+        Piece(hostile, "next"),
+    )
+    hit = Hit("L1.1", 0.0, (hostile,), 1, 1.0, 1.0, 0.5, None, hostile, None, None, hostile)
+    hit = replace(hit, evidence=Evidence(1, 1.0, pieces))
+    found = Answer(Question("words", hostile), hostile, 1, 1.0, 0, (hit,))
+    parts = {
+        "tokens": templating.token_bars([TokenView(1, hostile, 1.0, 2.0)], "promotes", 1.0),
+        "hits": templating.hit_rows(found),
+        "weights": templating.weight_items({hostile: hostile}),
+        "heading": templating.heading(found.question, "fires", hostile),
+    }
+    for name, text in parts.items():
+        assert "script" in text, name
+        assert "<script" not in text, name
+
+
+def test_links_to_a_search_keep_what_was_asked_for() -> None:
+    asked = Question("any", layer=3, sort="mean", reverse=True, fires_from=0.0)
+    assert templating.link(asked) == "/search?by=any&layer=3&sort=mean&reverse=true&fires_from=0.0"
+    other = templating.link(asked, sort="score", reverse=False, first=25)
+    assert other == "/search?by=any&layer=3&fires_from=0.0&first=25"
+    assert templating.link(Question("promotes", "a b&c")) == "/search?by=promotes&q=a+b%26c"

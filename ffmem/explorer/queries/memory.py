@@ -22,7 +22,7 @@ from ffmem.explorer.queries.pattern_results import (
     pattern_results,
 )
 from ffmem.store.lookup import TokenPush
-from ffmem.store.memory_page import MemoryPage, memory_page
+from ffmem.store.memory_page import Band, MemoryPage, memory_page
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 from ffmem.store.weight_columns import Agreement, agreement_table
 
@@ -141,6 +141,7 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
     """All that can be read without the model; a few kilobytes, whatever the size of the store."""
     store, page = explored.store, memory_page(explored.lookup, cell)
     row, counts = store.cells.row(cell), page.counts
+    triggers, bands = page.examples(shown)
     known = agreement_table(store.folder, store.cells.count)
     return MemoryView(
         address=str(cell),
@@ -154,7 +155,7 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         probability=page.probability,
         promoted=token_views(page, page.promoted),
         suppressed=token_views(page, page.suppressed),
-        triggers=trigger_views(page, page.triggers[:shown]),
+        triggers=trigger_views(page, triggers),
         stored_triggers=len(page.triggers),
         histogram=histogram_view(page),
         distribution=distribution(page.sample.coefficients),
@@ -166,7 +167,7 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         hook=cell.hook,
         uniform=page.uniform,
         sampled=len(page.sample),
-        bands=band_views(page),
+        bands=band_views(page, bands),
         findings=finding_views(store, str(cell)),
         explainer=None if explored.explainer is None else explored.explainer.name,
         weights=page.weights,
@@ -251,7 +252,7 @@ def trigger_views(page: MemoryPage, triggers: Sequence[Trigger]) -> tuple[Trigge
     )
 
 
-def band_views(page: MemoryPage) -> tuple[BandView, ...]:
+def band_views(page: MemoryPage, bands: Sequence[Band]) -> tuple[BandView, ...]:
     """Examples by size of the coefficient."""
     largest = page.counts.largest
     return tuple(
@@ -263,7 +264,7 @@ def band_views(page: MemoryPage) -> tuple[BandView, ...]:
             sampled=band.sampled,
             examples=trigger_views(page, band.examples),
         )
-        for band in page.bands
+        for band in bands
     )
 
 
