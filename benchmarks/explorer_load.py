@@ -4,7 +4,7 @@
     python -m benchmarks.explorer_load FOLDER --clients 16 --seconds 60
 
 Half of the requests are for memory pages, half are searches of every kind that needs no model.
-Server and clients share the machine. Memory is what the server and its helper hold besides the
+Server and clients share the machine. Memory is what the server and its helpers hold besides the
 mapped files.
 """
 
@@ -122,7 +122,7 @@ async def load(
 
 
 def processor_seconds(process: int) -> float:
-    """What the server has computed so far, all threads and its helper together."""
+    """What the server has computed so far, all threads and its helpers together."""
     ticks = 0
     for number in family(process):
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
@@ -174,7 +174,7 @@ async def watch(process: int, measured: Measured, until: float) -> None:
 
 
 def own_memory(process: int) -> int:
-    """MiB that a process holds besides mapped files; what a helper shares counts for both."""
+    """MiB that a process holds besides mapped files; what a helper shares counts for each."""
     status = Path(f"/proc/{process}/status").read_text().splitlines()
     return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) // 1024
 

@@ -167,7 +167,7 @@ def layer_causal(
     )
     quiet, text = (next_log_probabilities(model, one.prefixes) for one in (elsewhere, random))
     shifts = (divergences(plain, own), divergences(plain, other))
-    apart = torch.Generator().manual_seed(layer)  # so that the next layers draw the same memories
+    resampling = torch.Generator().manual_seed(layer)  # the next layers draw the same memories
     return LayerCausal(
         layer=layer,
         memories=len(cells),
@@ -180,7 +180,7 @@ def layer_causal(
         unrelated=effect(random, text, silence(random), everywhere=True),
         other_strength=ratio,
         by_memory=memory_effects(cells, at_triggers, *shifts),
-        lost_more=effect_of(own, other, at_triggers, (tops, apart)).value_log_probability,
+        lost_more=effect_of(own, other, at_triggers, (tops, resampling)).value_log_probability,
     )
 
 

@@ -105,7 +105,7 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
         responses=DOCUMENTED,
     )
     app.state.explored = explored
-    app.state.helper = None  # a server may have one
+    app.state.helpers = []  # a server may have some
     templates()  # compiled now, so that no page waits for them
     app.state.navigation = navigation(explored)
     for part in PAGES:

@@ -1,9 +1,9 @@
-"""Run the explorer: one process, a few threads, and a helper for pages.
+"""Run the explorer: one process, a few threads, and helpers for pages.
 
-The helper is a second process that makes pages, so that two cores answer instead of one. It is a
-copy of this process, made before the server starts: what is loaded is shared, not loaded again. It
-knows what lies on disk and nothing of the live model. Where a process cannot be copied, and when
-the helper is lost or cannot make a page, pages are made here.
+Helpers are processes that make pages, so that all cores answer instead of one. They are copies of
+this process, made before the server starts: what is loaded is shared, not loaded again. They know
+what lies on disk and nothing of the live model. Where a process cannot be copied, and when the
+helpers are lost or cannot make a page, pages are made here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import struct
 import sys
 import webbrowser
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,15 +39,16 @@ Making = Callable[..., str]  # a page's text from the app, its path, and what it
 GARBAGE = 50_000  # objects made before cycles among them are looked for
 BACKLOG = 2048  # connections that may wait to be taken
 SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
+MOST_HELPERS = 4
 
 
 async def render_page(request: Request, making: Making, *about: Any) -> HTMLResponse:
-    """A page, made by the helper or here; `about` must survive pickling."""
+    """A page, made by a helper or here; `about` must survive pickling."""
     app, path = request.app, request.scope["path"]
     explored: StudyContext = app.state.explored
-    helper: PageProcess | None = app.state.helper
-    if helper is not None and explored.database is None:  # another machine's would hold it up
-        page = await helper.ask(making, path, about)
+    helpers: list[PageProcess] = [one for one in app.state.helpers if not one.lost]
+    if helpers and explored.database is None:  # another machine's would hold them up
+        page = await min(helpers, key=lambda one: one.waiting).ask(making, path, about)
         if page:
             return HTMLResponse(page)
     if explored.has_annotations:
@@ -61,26 +62,31 @@ def can_fork() -> bool:
 
 
 class PageProcess:
-    """The second process as seen from the first; to be asked from one event loop only."""
+    """A helper as seen from the first process; to be asked from one event loop only."""
 
-    def __init__(self, app: FastAPI, door: socket.socket) -> None:
-        """Start it; at the `door` this process listens, and the helper shall not."""
+    def __init__(self, app: FastAPI, door: socket.socket, others: Sequence[PageProcess]) -> None:
+        """Start it; the `door` at which this process listens and `others` are not its business."""
         self._end, theirs = socket.socketpair()
         context = multiprocessing.get_context("fork")
-        args = (app, theirs, self._end, door)
+        args = (app, theirs, self._end, door, *(other._end for other in others))
         self.process = context.Process(target=_help, args=args, daemon=True)
         self.process.start()
         theirs.close()
         self._asked: deque[asyncio.Future[bytes]] = deque()  # answered in the same order
         self._opening = asyncio.Lock()
         self._writer: asyncio.StreamWriter | None = None
-        self._lost = False
+        self.lost = False
+
+    @property
+    def waiting(self) -> int:
+        """Pages that were asked for and have not come."""
+        return len(self._asked)
 
     async def ask(self, making: Making, path: str, about: tuple[Any, ...]) -> bytes:
         """The page; nothing if it could not be made."""
-        if self._lost:
-            return b""
         writer = self._writer or await self._open()
+        if self.lost:
+            return b""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
         writer.write(pickle.dumps((making, path, about)))
@@ -101,7 +107,7 @@ class PageProcess:
                 page = await reader.readexactly(size)
                 _settle(self._asked.popleft(), page)
         except (asyncio.IncompleteReadError, OSError):
-            self._lost = True
+            self.lost = True
             while self._asked:
                 _settle(self._asked.popleft(), b"")
 
@@ -112,9 +118,9 @@ def _settle(answer: asyncio.Future[bytes], page: bytes) -> None:
 
 
 def _help(app: FastAPI, end: socket.socket, *others: socket.socket) -> None:
-    """What the helper does until the first process is gone."""
+    """What a helper does until the first process is gone."""
     for other in others:
-        other.close()  # else it would never see the end of its own, or hold the port
+        other.close()  # else none would see the end of its own, or this one would hold the port
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
     with end.makefile("rb") as asked, suppress(EOFError, OSError):
         while True:
@@ -203,6 +209,6 @@ def serve(
     gc.collect()
     gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
     gc.set_threshold(GARBAGE)  # pages leave next to no cycles, so look for them rarely
-    if can_fork():
-        app.state.helper = PageProcess(app, door)
+    for _ in range(min(os.cpu_count() or 1, MOST_HELPERS) if can_fork() else 0):
+        app.state.helpers.append(PageProcess(app, door, app.state.helpers))
     Server(config).run([door])

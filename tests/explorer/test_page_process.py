@@ -1,7 +1,7 @@
-"""Servers in processes of their own, with a second one that makes pages.
+"""Servers in processes of their own, with others that make pages.
 
-It makes the same pages as the first, and nobody notices when it is gone. What the first said was
-saved is there after it was killed.
+They make the same pages as the first, and nobody notices when they are gone. What the first said
+was saved is there after it was killed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -35,7 +36,7 @@ PATHS = [
 pytestmark = pytest.mark.skipif(not can_fork(), reason="a process cannot be copied here")
 
 
-def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
+def test_pages_come_from_helpers_or_without_them(study: ScanStore) -> None:
     with TestClient(
         create_app(open_context(study.folder.root)), base_url="http://127.0.0.1"
     ) as alone:
@@ -48,21 +49,29 @@ def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
                 return [(answer.status_code, answer.text) for answer in map(client.get, PATHS)]
 
             assert found() == expected
-            (helper,) = children(server.pid)
-            os.kill(helper, signal.SIGSTOP)
+            helpers = children(server.pid)
+            assert len(helpers) > 1
+
+            def send(which: Iterable[int], what: signal.Signals) -> None:
+                for helper in which:
+                    os.kill(helper, what)
+
+            send(helpers, signal.SIGSTOP)
             with pytest.raises(httpx.TimeoutException):
                 client.get(PATHS[0], timeout=0.5)
-            assert client.get("/api/memories/L2.7").status_code == 200  # not the helper's work
-            os.kill(helper, signal.SIGCONT)
+            assert client.get("/api/memories/L2.7").status_code == 200  # not a helper's work
+            send(helpers, signal.SIGCONT)
             assert found() == expected
-            os.kill(helper, signal.SIGKILL)
+            send(helpers[:1], signal.SIGKILL)
+            assert found() == expected
+            send(helpers[1:], signal.SIGKILL)
             assert found() == expected
     finally:
         server.kill()
         server.communicate()
 
 
-def test_what_was_annotated_is_on_the_page_at_once_and_survives_the_server_and_its_helper(
+def test_what_was_annotated_is_on_the_page_at_once_and_survives_the_server_and_its_helpers(
     study: ScanStore, tmp_path: Path
 ) -> None:
     """Killed right after the answer to the last save, without a word to it: nothing is lost."""
@@ -82,14 +91,14 @@ def test_what_was_annotated_is_on_the_page_at_once_and_survives_the_server_and_i
                 answer("memories/L2.7", description)
                 assert description in client.get(PATHS[0]).text
             client.post("/api/sheets", json={"keys": 2}).raise_for_status()
-            (helper,) = children(server.pid)
+            helpers = children(server.pid)
             for number, name in enumerate(sheets):
                 answer(f"sheets/{name}", f"text {number}")
             os.kill(server.pid, signal.SIGKILL)
     finally:
         server.kill()
         server.communicate()
-    wait_until(lambda: is_dead(helper), "the end of the helper")
+    wait_until(lambda: all(map(is_dead, helpers)), "the end of the helpers")
     with closing(Annotations.open(str(tmp_path / "study" / "annotations.sqlite"))) as opened:
         answers = {one.sheet.name: one.said[0].description for one in opened.answers()}
     assert {name: answers.get(name) for name in sheets} == {
