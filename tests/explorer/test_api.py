@@ -46,6 +46,7 @@ REASONS = (
     "is too large",
     "make numbers overflow",
     "no language model is there",
+    "has no chat template",
 )
 
 
