@@ -27,9 +27,9 @@ from ffmem.report.examples import (
     sentences,
     value_rows,
 )
-from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.paper_claims import judge
 from ffmem.report.rendering import page_script, render, write_text
-from ffmem.report.verdicts import Verdict, judge_claims, judged_results, tally
+from ffmem.report.verdicts import Verdict, tally
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES, applicable
 from ffmem.studies.study import Study
@@ -134,12 +134,6 @@ def build(study: Study) -> Report:
         analyses=tuple(_note(study, name) for name in study.names),
         failed=study.failures,
     )
-
-
-def judge(study: Study) -> list[Verdict]:
-    """Every claim's verdict, from the study, its untrained twin and what people said."""
-    twin = judged_results(study.twin) if study.twin else None
-    return judge_claims(CLAIMS, judged_results(study), twin)
 
 
 def numbers(report: Report, study: Study) -> dict[str, Any]:

@@ -27,10 +27,14 @@ from ffmem.report.verdicts import (
     Finding,
     JudgedCases,
     JudgedPatterns,
+    Verdict,
     claim,
     exact,
     interval_text,
+    judge_claims,
+    judged_results,
 )
+from ffmem.studies.study import Study
 
 Patterns = PatternResults | JudgedPatterns
 MOST_FALSE = 0.1  # of control keys that may have a pattern
@@ -770,3 +774,9 @@ CLAIMS = (  # in the paper's order
     last_changes_are_distant,
     silencing_matters,
 )
+
+
+def judge(study: Study) -> list[Verdict]:
+    """Every claim's verdict, from the study, its untrained twin and what people said."""
+    twin = judged_results(study.twin) if study.twin else None
+    return judge_claims(CLAIMS, judged_results(study), twin)

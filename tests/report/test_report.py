@@ -20,10 +20,10 @@ from ffmem.analyses.statistics import wilson
 from ffmem.errors import StoreError
 from ffmem.figures import style
 from ffmem.patterns.record import Pattern
-from ffmem.report.build import SECTIONS, Report, build, figure_texts, html, judge, summarise
+from ffmem.report.build import SECTIONS, Report, build, figure_texts, html, summarise
 from ffmem.report.comparison import compare, read_summary, write_comparison
 from ffmem.report.examples import FIGURES, annotated_key
-from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.paper_claims import CLAIMS, judge
 from ffmem.report.rendering import render, script_source
 from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
 from ffmem.store.result_files import ResultFile, to_plain, write_result

@@ -14,6 +14,7 @@ import pytest
 from ffmem.cli import main as cli
 from ffmem.cli.main import main
 from ffmem.corpus.sources import Source, digest
+from ffmem.report.paper_claims import judge
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES, applicable, parse_names
 from ffmem.studies.study import open_study
@@ -57,8 +58,11 @@ def test_every_analysis_leaves_numbers_and_figures(
 
     monkeypatch.setattr("ffmem.studies.inputs.digest", count)
     words = ("--valid", valid, "--size", "small", "--sample", "12")
-    run(capsys, monkeypatch, "analyse", str(folder), *words)
+    out = " ".join(run(capsys, monkeypatch, "analyse", str(folder), *words).split())
     assert texts == [valid]  # read once for all analyses
+    verdicts = judge(open_study(folder))
+    assert len(verdicts) > 20
+    assert [one.says in out for one in verdicts] == [one.finding is not None for one in verdicts]
     for name in applicable(ANALYSES, has_experts=False):
         found = json.loads((folder / "analyses" / f"{name}.json").read_text())
         assert found["name"] == name
@@ -93,7 +97,7 @@ def test_what_is_there_is_kept_and_made_again_on_demand(
     run(capsys, monkeypatch, *words, "--sample", "9")
     first = (folder / "analyses/refinement.json").read_bytes()
     out = run(capsys, monkeypatch, *words, "--sample", "9", "--again", "last-layer")
-    assert [line.split()[1] == "kept" for line in out.splitlines()] == [True, False]
+    assert [line.split()[1] == "kept" for line in out.splitlines()[:2]] == [True, False]
     assert (folder / "analyses/refinement.json").read_bytes() == first
     (folder / "analyses/refinement.json").write_text("{")
     assert run(capsys, monkeypatch, *words, "--sample", "9").count("kept") == 1

@@ -20,7 +20,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
-from ffmem.report.build import judge
+from ffmem.report.paper_claims import judge
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import ScanStore

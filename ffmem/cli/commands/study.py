@@ -249,11 +249,13 @@ def analyse(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     r"""Answer the paper's questions about the scan in FOLDER.
 
-    Writes FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. A result that is there for the same settings is kept. One that is there
-    for other settings stays the study's own, and the new one goes to FOLDER/other-settings/; with
-    --again the new one becomes the study's own and the earlier one goes there. Without --valid the
-    prefixes of composition, refinement and causal come from the scanned text itself.
+    Prints the claims that the study's own results decide, with their numbers. Writes
+    FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
+    numbers as CSV and JSON. A result that is there for the same settings is kept. One that is
+    there for other settings stays the study's own, and the new one goes to
+    FOLDER/other-settings/; with --again the new one becomes the study's own and the earlier one
+    goes there. Without --valid the prefixes of composition, refinement and causal come from the
+    scanned text itself.
 
     \b
     Example:
@@ -262,12 +264,15 @@ def analyse(  # noqa: PLR0913 - one parameter an option
     from dataclasses import replace
 
     from ffmem import demo
+    from ffmem.cli.output import print_verdicts, terminal
     from ffmem.corpus.sources import Source
+    from ffmem.report.paper_claims import judge
     from ffmem.store.folder import StudyFolder
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.inputs import SIZES, StudyInputs, scanned_model, untrained_inputs
     from ffmem.studies.registry import parse_names
     from ffmem.studies.runner import run_analyses
+    from ffmem.studies.study import draw_other_settings, open_study
 
     names, once_more = parse_names(only), parse_names(again) if again else ()
     store = ScanStore.open(folder)
@@ -280,10 +285,12 @@ def analyse(  # noqa: PLR0913 - one parameter an option
         folder = StudyFolder(folder).control.root
         subject = untrained_inputs(subject, folder)
     events = run_analyses(subject, names, folder, once_more, print_event, take_over=once_more)
+    study = open_study(folder)
+    own = [one.analysis for one in events if one.beside is None and one.state != "failed"]
+    if verdicts := [one for one in judge(study) if one.finding and one.analysis in own]:
+        print_verdicts(terminal(), verdicts)
     if figures:
-        from ffmem.studies.study import draw_other_settings, open_study
-
-        open_study(folder).draw([event.analysis for event in events if event.beside is None])
+        study.draw(own)
         for event in events:
             if event.beside is not None and event.state != "failed":
                 draw_other_settings(event.beside, event.analysis)

@@ -12,7 +12,6 @@ from ffmem.errors import AddressError, StoreError
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.templating import finite_or_none
 from ffmem.figures.saving import picture
-from ffmem.report.build import judge
 from ffmem.report.comparison import (
     Comparison,
     SharedFigure,
@@ -20,6 +19,7 @@ from ffmem.report.comparison import (
     distinct_labels,
     summary_of,
 )
+from ffmem.report.paper_claims import judge
 from ffmem.report.verdicts import Verdict, interval_text
 from ffmem.studies.memory_drift import (
     Drift,
