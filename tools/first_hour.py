@@ -126,6 +126,7 @@ def err(python: str, folder: Path, mistake: Command) -> None:
 def interrupt(python: str, folder: Path) -> None:
     """Ctrl-C in a scan; the same command then goes on and ends."""
     command = [python, "-m", "ffmem", *LONG_SCAN]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
     with subprocess.Popen(
         command,
         cwd=folder,

@@ -272,7 +272,7 @@ def interval_text(number: Interval | None, unit: Unit, interval: bool = True) ->
         return value
     ends = (
         ""
-        if math.isnan(number.low)
+        if math.isnan(number.low) or number.low == number.high  # counted, not estimated
         else " .. ".join(_number_text(scale * one) for one in (number.low, number.high)) + ", "
     )
     return f"{value} ({ends}n\u00a0=\u00a0{number.n:,})"
