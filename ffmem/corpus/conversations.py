@@ -83,7 +83,7 @@ def template_digest(tokenizer: Any, name: str) -> str:
     """Twelve hex digits that stand for a chat template; refuses a model without one."""
     template = getattr(tokenizer, "chat_template", None)
     if not template:
-        raise CorpusError(f"the tokenizer of {name} has no chat template; read it without chat")
+        raise CorpusError(f"the tokenizer of {name} has no chat template; leave chat out")
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -115,7 +115,7 @@ def test_the_key_knows_the_template_and_a_model_without_one_is_refused(
     plain = replace(plan, source=replace(plan.source, chat=False))
     assert {"corpus.chat", "corpus.chat_template"} <= set(key.differences(scan_key(chatty, plain)))
     bare = load("tiny:llama")
-    with pytest.raises(CorpusError, match="no chat template; read it without chat"):
+    with pytest.raises(CorpusError, match="no chat template; leave chat out"):
         run_scan(bare, plan, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 

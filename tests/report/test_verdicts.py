@@ -134,7 +134,7 @@ def test_people_decide_and_the_rule_stands_beside_them(toy_study: Study) -> None
 
 
 def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: Study) -> None:
-    """What both lose at a place is no reason to doubt that one loses more."""
+    """A loss that both share at a place does not widen the interval of their difference."""
     found = PLANTED["silencing-matters"].study("trained", 1, toy_study)["causal"]
     both = 3 * torch.randn(10, generator=torch.Generator().manual_seed(0)).double()
     draw = torch.Generator().manual_seed(0)
