@@ -304,7 +304,7 @@ def compare_counts(counts: Sequence[CorpusCounts]) -> ContrastTable:
     adjusted = benjamini_hochberg(two_sided_chance(ratio[tests] / error[tests]))
     rates = np.stack([one.rate for one in counts])
     share = rates / np.maximum(rates.sum(axis=0), 1e-30)
-    entropy = -(share * np.log(np.maximum(share, 1e-30))).sum(axis=0)
+    entropy = abs((share * np.log(np.maximum(share, 1e-30))).sum(axis=0))  # never -0
     return ContrastTable(ratio, error, np.broadcast_to(adjusted, ratio.shape), entropy)
 
 

@@ -82,6 +82,7 @@ def test_a_memory_of_one_corpus_alone_is_found(
     cell = specific_cell(one, counts, table, 0, row)
     assert cell.low > 1
     assert cell.entropy == pytest.approx(0, abs=1e-6)
+    assert f"{cell.entropy:.2f}" == "0.00"
     assert cell.rates[1] == 0 < cell.rates[0]
     assert sum(layer.specific[0] for layer in found.layers) == found.specific[0]
     assert {one.address for one in found.top["a"]} & set(one.cells.addresses(table.order(0, 0.05)))

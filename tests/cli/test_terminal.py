@@ -18,6 +18,7 @@ from ffmem.cli import main as command_line
 from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.commands.search import print_word_hits
+from ffmem.cli.commands.show import key_line
 from ffmem.cli.output import (
     MARKS,
     percent_text,
@@ -305,3 +306,16 @@ def test_the_table_of_layers_cuts_no_token_of_a_memory(width: int) -> None:
     said = line.split("-133.48 ")[1].split()
     assert said
     assert said == [token.replace(" ", "·") for token in tokens[: len(said)]]
+
+
+def test_tokens_near_a_key_fit_80_columns_each_with_its_cosine() -> None:
+    text = StringIO()
+    fact = [{"token": f" word{n}\x04", "cosine": n / 10} for n in range(10)]
+    print_hanging(Console(file=text, width=80), "  key near: ", key_line(fact))
+    lines = text.getvalue().splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80
+    pairs = [pair for line in lines for pair in line.replace("  key near:", "").split("  ")]
+    assert [pair.strip() for pair in pairs if pair.strip()] == [
+        f"·word{n}\\x04\u00a0{n / 10:.2f}" for n in range(10)
+    ]

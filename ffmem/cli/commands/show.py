@@ -12,6 +12,7 @@ import click
 
 from ffmem.cli.options import ANY, LOCATION, names_damage
 from ffmem.cli.output import print_hanging, terminal
+from ffmem.errors import visible_token
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -137,7 +138,7 @@ def show(  # noqa: PLR0913 - one parameter an option
         if bands:
             print_bands(one.page)
     for name, fact in keys.items():
-        click.echo(f"  {name}: {key_line(fact)}")
+        print_hanging(terminal(), f"  {name}: ", key_line(fact))
 
 
 def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str
 def key_line(fact: Any) -> str:
     """Tokens with their cosines, or the numbers of a link, in a line."""
     if isinstance(fact, list):
-        return "  ".join(f"{one['token'].replace(' ', '·')} {one['cosine']:.2f}" for one in fact)
+        return "  ".join(f"{visible_token(one['token'])}\u00a0{one['cosine']:.2f}" for one in fact)
     return ", ".join(f"{name} {value:.4f}" for name, value in fact.items() if value is not None)
 
 
