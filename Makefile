@@ -13,7 +13,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED) lint browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# The same tests with other rounding, under load, in reverse order and as another user; an hour or two.
+# The same tests with other rounding, under load, in other orders and as another user; an hour or two.
 # `make test-machines ONLY="busy reverse" ARGS="tests/execution -x"` runs a part of it.
 test-machines: $(INSTALLED) browser
 	$(BIN)/python -m tools.machines $(ONLY:%=--only=%) -- $(ARGS)

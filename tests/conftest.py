@@ -200,13 +200,13 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A whole study of a toy, made once."""
+    """A whole study of a toy; each file of tests has a copy of its own."""
     return shared_study(tmp_path_factory, "opt")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gated_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The same of a gated toy."""
     return shared_study(tmp_path_factory, "llama")

@@ -45,7 +45,8 @@ SETTINGS = {
     "onednn-sse41": Setting({"ONEDNN_MAX_CPU_ISA": "SSE41"}),
     "one-thread": Setting({"OMP_NUM_THREADS": "1"}),
     "busy": Setting(busy=True),
-    "reverse": Setting(arguments=("-p", "tools.reverse_order")),
+    "reverse": Setting({"FFMEM_TEST_ORDER": "reverse"}, ("-p", "tools.test_order")),
+    "shuffle": Setting({"FFMEM_TEST_ORDER": "1"}, ("-p", "tools.test_order")),
     "other-user": Setting(other_user=True),
 }
 

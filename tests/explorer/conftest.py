@@ -36,28 +36,29 @@ def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) 
 def shared_study(
     files: pytest.TempPathFactory, name: str, model: str, texts: list[str] = TEXTS
 ) -> ScanStore:
+    """A copy of it: what the tests of one file leave in the folder, those of another never see."""
     folder = folder_once(files, name, lambda root: small_study(root / "study", model, texts))
     return ScanStore.open(folder / "study")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
     return shared_study(tmp_path_factory, "explorer", "tiny:opt")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gated_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
     return shared_study(tmp_path_factory, "explorer-gated", "tiny:llama")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def wordy_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
     """A study with enough sentences to tell patterns from chance."""
     texts = list(dict.fromkeys(lines(400, 3)))
     return shared_study(tmp_path_factory, "explorer-wordy", "tiny:opt", texts)
 
 
-@pytest.fixture(scope="session", params=["study", "gated_study"])
+@pytest.fixture(scope="module", params=["study", "gated_study"])
 def explored(request: pytest.FixtureRequest) -> StudyContext:
     """First a model without gates, then one whose memories are two cells each."""
     return context_of(request.getfixturevalue(request.param))
@@ -67,9 +68,9 @@ def context_of(store: ScanStore) -> StudyContext:
     return open_context(store.folder.root, str(store.manifest.key.model["name"]))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def app(explored: StudyContext) -> FastAPI:
-    """One app for all clients, because its first answer of a kind takes longer than the rest."""
+    """One app for all clients of a file, because its first answers take longer than the rest."""
     return create_app(explored)
 
 

@@ -17,7 +17,7 @@ from ffmem.explorer.server import ListenAddress, listen
 HERE = "http://127.0.0.1:8600"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def closed_app(explored: StudyContext) -> FastAPI:
     """Where one must bring a token."""
     return create_app(explored, token="s3cret")

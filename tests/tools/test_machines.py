@@ -48,6 +48,28 @@ def test_a_setting_reaches_the_tests_and_a_failure_is_named(
     assert file.with_name("notes").read_text() == "abba"
 
 
+def test_shuffled_files_keep_the_order_of_their_tests(tmp_path: Path) -> None:
+    """One number is one order, and not every number the same."""
+    names = "abcdef"
+    notes = tmp_path / "notes"
+    for name in names:
+        text = f"def note(x):\n  with open({str(notes)!r}, 'a') as file: file.write({name!r} + x)\n"
+        text += "def test_1(): note('1')\ndef test_2(): note('2')\n"
+        (tmp_path / f"test_{name}.py").write_text(text)
+
+    def order(number: int) -> str:
+        notes.write_text("")
+        setting = Setting({"FFMEM_TEST_ORDER": str(number)}, SETTINGS["shuffle"].arguments)
+        assert run(setting, [str(tmp_path)], tmp_path / "log").passed == 2 * len(names)
+        return notes.read_text()
+
+    orders = [order(number) for number in (1, 2)]
+    assert order(1) == orders[0] != orders[1]
+    for found in orders:
+        assert found[1::2] == "12" * len(names), "a file's own tests"
+        assert set(found[::4]) == set(names)
+
+
 def test_what_does_not_run_to_its_end_is_trouble(tmp_path: Path) -> None:
     found = run(Setting(), [str(tmp_path / "test_nothing.py")], tmp_path / "log")
     assert found.trouble in ("pytest ended with code 4", "pytest ended with code 5")
