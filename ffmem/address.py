@@ -36,6 +36,9 @@ class Address:
         index = "" if self.index == WHOLE else f".{self.index}"
         return f"L{self.layer}{part}{index}{self.sign}"
 
+    def __repr__(self) -> str:
+        return f"<Address {self}>"
+
     @property
     def memory(self) -> Address:
         """The address without a sign."""

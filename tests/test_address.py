@@ -14,6 +14,7 @@ def test_what_is_written_can_be_read_again(layer: int, index: int, sign: str) ->
 
 def test_it_looks_as_in_the_paper() -> None:
     assert str(Address(7, 1034)) == "L7.1034"
+    assert repr(Address(7, 1034, "-")) == "<Address L7.1034->"
     assert Address.parse(" L7.1034- ") == Address(7, 1034, "-")
 
 

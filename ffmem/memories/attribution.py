@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 
 import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address, Parts
-from ffmem.errors import ModelError
+from ffmem.errors import AddressError, ModelError, visible_token
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerRecord
@@ -22,6 +23,9 @@ from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm
+from ffmem.notebook import html_table
+
+LISTED = 3  # memories that are listed for a person
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,11 @@ class LayerContributions:
 class Contributions:
     """The terms of one token's logit; `logit` is the model's own, before any soft cap.
 
-    An adaptive head's logits are log-probabilities.
+    An adaptive head's logits are log-probabilities. A notebook shows the terms as a table.
     """
 
     token: int
+    text: str  # of the token
     logit: float
     start: float  # the embedding
     constant: float  # bias, final norm's shift, and what an adaptive head's sums take away
@@ -70,15 +75,46 @@ class Contributions:
         terms = [part.attention + part.memories + part.bias + part.rest for part in self.layers]
         return self.start + sum(terms) + self.constant
 
-    def of(self, address: Address) -> float:
+    def of(self, address: Address | str) -> float:
         """One memory's term, whichever sign its coefficient has."""
-        (part,) = (part for part in self.layers if part.layer == address.layer)
-        return float(part.terms[part.parts.index(address)])
+        address = Address.parse(address) if isinstance(address, str) else address
+        for part in self.layers:
+            if part.layer == address.layer:
+                return float(part.terms[part.parts.index(address)])
+        raise AddressError(
+            f"there is no layer {address.layer}; the layers are 1 to {len(self.layers)}"
+        )
 
     def strongest(self, count: int) -> list[MemoryContribution]:
         """The memories with the largest terms of either sign, over all layers."""
         found = [memory for part in self.layers for memory in part.strongest]
         return sorted(found, key=lambda memory: -abs(memory.amount))[:count]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Contributions to the logit {self.logit:.3f} of {self.text!r}: "
+            f"{_terms_text(self.strongest(LISTED))}; {len(self.layers)} layers>"
+        )
+
+    def _repr_html_(self) -> str:
+        columns = ("layer", "attention", "memories", "bias", "rest", "strongest memories")
+        rows = [
+            (
+                str(part.layer),
+                *(f"{one:.3f}" for one in (part.attention, part.memories, part.bias, part.rest)),
+                _terms_text(part.strongest[:LISTED]),
+            )
+            for part in self.layers
+        ]
+        return (
+            f"logit {self.logit:.3f} of <b>{escape(visible_token(self.text))}</b>: embedding "
+            f"{self.start:.3f}, constant {self.constant:.3f}, and by layer"
+            f"{html_table(columns, rows)}"
+        )
+
+
+def _terms_text(terms: Sequence[MemoryContribution]) -> str:
+    return "  ".join(f"{one.address} {one.amount:+.3f}" for one in terms)
 
 
 @torch.no_grad()
@@ -89,6 +125,11 @@ def contributions(
 
     `readings` are those of `explain_prompt`; the `count` largest terms per layer are listed.
     """
+    if readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
+        raise ModelError(
+            "contributions are those at one place of one text; pass the readings of "
+            '`explain_prompt`, or of `record(model, text, "hramyo", at=-1)`'
+        )
     model.check_tokens(torch.tensor([token]), model.vocab_size)
     last = readings[-1].o[0]
     towards, constant = direction(model, last, token)
@@ -106,6 +147,7 @@ def contributions(
         after = reading.h[0].cpu().double()
     return Contributions(
         token=token,
+        text=model.token_text(token),
         logit=float(logits(uncapped, last, "state")[token]),
         start=float(factor * after @ towards),
         constant=constant,

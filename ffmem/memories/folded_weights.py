@@ -137,7 +137,7 @@ def key_tokens(
     cosines = scores / (embedding.norm(dim=1) * direction.norm()).clamp(min=1e-12)
     best = cosines.topk(min(k, len(cosines)))
     chances = scores.softmax(dim=0)[best.indices]
-    return TopTokens(best.indices[None], best.values[None], chances[None])
+    return TopTokens(best.indices[None], best.values[None], chances[None], model.token_text)
 
 
 def read_directions(model: LanguageModel, address: Address) -> dict[str, Tensor]:

@@ -9,22 +9,25 @@ on their logits is left out for a piece: far above the cap all logits would beco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ffmem.errors import ModelError, visible_token
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import Embed, Head
+from ffmem.notebook import html_table
 
 Kind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
 GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
 HOT_BYTES = 2 * 2**20  # logits that stay in a CPU's cache while they are summed
+LISTED = 5  # vectors whose top tokens are listed for a person
 WIDEST = 80.0  # a difference of scores whose exponential float32 still holds
 
 
@@ -64,11 +67,43 @@ PAPER = Lens()
 
 @dataclass(frozen=True)
 class TopTokens:
-    """The strongest tokens of each vector, best first; all [vector, k]."""
+    """The strongest tokens of each vector, best first: ids, logits, probabilities, all [vector, k].
+
+    `texts` are the same tokens as text. A notebook shows them as a table.
+    """
 
     tokens: Tensor
     logits: Tensor
     probabilities: Tensor
+    decode: Callable[[int], str] = field(compare=False)  # a token as text
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The tokens of each vector as text."""
+        return [[self.decode(token) for token in row] for row in self.tokens.tolist()]
+
+    def __repr__(self) -> str:
+        vectors = len(self.tokens)
+        lines = ["  ".join(f"{token} {logit}" for token, logit, _ in row) for row in self._rows()]
+        more = [f"and {vectors - len(lines)} more vectors"] if vectors > len(lines) else []
+        return f"<TopTokens with logits: {'; '.join([*lines, *more])}>"
+
+    def _repr_html_(self) -> str:
+        rows = ((str(vector), *cells) for vector, row in enumerate(self._rows()) for cells in row)
+        return html_table(("vector", "token", "logit", "probability"), rows)
+
+    def _rows(self) -> list[list[tuple[str, str, str]]]:
+        """Token, logit and probability as words, of the first vectors."""
+        return [
+            [
+                (visible_token(self.decode(token)), f"{logit:.3f}", f"{probability:.4f}")
+                for token, logit, probability in zip(*lists, strict=True)
+            ]
+            for lists in zip(
+                *(one[:LISTED].tolist() for one in (self.tokens, self.logits, self.probabilities)),
+                strict=True,
+            )
+        ]
 
 
 @torch.no_grad()
@@ -114,7 +149,10 @@ def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
     if how == "fold":
         return folded
     if size is None:
-        raise ValueError("the frozen lens needs the size of the state at the same place")
+        raise ModelError(
+            "the frozen lens needs what the final norm divided the state of the same place by; "
+            "pass it to `logits` as `size`, or choose another final_norm"
+        )
     return folded / size.to(folded.device)
 
 
@@ -265,7 +303,7 @@ def top_tokens(
         chances = (values - scores.logsumexp(dim=-1, keepdim=True)).exp()
         found.append((tokens, values, chances))
     tokens, values, chances = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return TopTokens(tokens, values, chances)
+    return TopTokens(tokens, values, chances, model.token_text)
 
 
 def token_ranks(

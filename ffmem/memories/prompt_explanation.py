@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address, Sign
-from ffmem.errors import FfmemError, shorten
+from ffmem.errors import FfmemError, shorten, visible_token
 from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
 from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, continuation
+from ffmem.notebook import html_table
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,9 @@ class PromptExplanation:
         )
 
     def _repr_html_(self) -> str:
-        head = ["layer", "residual", "feed-forward", "output", "winner", "strongest"]
+        columns = ("layer", "residual", "feed-forward", "output", "winner", "strongest memories")
         return (
-            f"after <b>{escape(self.prefix)}</b>"
-            f"<table>{_table_row(head, 'th')}{''.join(map(_step_row, self.steps))}</table>"
+            f"after <b>{escape(self.prefix)}</b>{html_table(columns, map(_step_row, self.steps))}"
         )
 
     def likeliest(self, count: int) -> list[int]:
@@ -58,17 +58,13 @@ class PromptExplanation:
         return float((mine * (mine / theirs).log()).sum())
 
 
-def _step_row(step: Step) -> str:
+def _step_row(step: Step) -> list[str]:
     strongest = "; ".join(
-        f"{one.address} {one.coefficient:.2f} ({', '.join(one.tokens[:3])})"
+        f"{one.address} {one.coefficient:.2f} ({'  '.join(map(visible_token, one.tokens[:3]))})"
         for one in step.strongest
     )
-    tokens = [step.residual, step.feedforward, step.output]
-    return _table_row([str(step.layer), *tokens, step.winner, strongest], "td")
-
-
-def _table_row(words: list[str], cell: str) -> str:
-    return f"<tr>{''.join(f'<{cell}>{escape(word)}</{cell}>' for word in words)}</tr>"
+    tokens = map(visible_token, (step.residual, step.feedforward, step.output))
+    return [str(step.layer), *tokens, step.winner, strongest]
 
 
 def explain_prompt(

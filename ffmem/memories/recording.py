@@ -27,6 +27,7 @@ from ffmem.errors import ModelError
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import first_tensor
+from ffmem.notebook import html_table
 
 Place = tuple[nn.Module, str]  # a module, and "in" or "out"
 KINDS = {  # each has a letter and a name
@@ -56,47 +57,47 @@ class LayerRecord:
     @property
     def h(self) -> Tensor:
         """What enters the block."""
-        return self.raw["block in"]
+        return self._tensor("block in")
 
     @property
     def r(self) -> Tensor:
         """The residual the layer adds to; in a parallel block the one with attention added."""
         match self.layer.form:
             case "sequential":
-                r = self.raw["norm in"] if self.layer.norm is not None else self.x
+                r = self._tensor("norm in") if self.layer.norm is not None else self.x
                 return r if self.layer.residual is None else r * self.layer.gain("residual")
             case "parallel":
-                return self.h + self.raw["attention out"]
+                return self.h + self._tensor("attention out")
             case _:
                 return self.x
 
     @property
     def x(self) -> Tensor:
         """What the keys are compared with."""
-        return self.raw["keys in"]
+        return self._tensor("keys in")
 
     @property
     def a(self) -> Tensor:
         """Scores under the activation, bias included."""
         part = self.layer.gate_map or self.layer.key_map
-        return part.of(self.raw["gate out" if self.layer.gated else "keys out"], dim=-1)
+        return part.of(self._tensor("gate out" if self.layer.gated else "keys out"), dim=-1)
 
     @property
     def u(self) -> Tensor | None:
         """Scores beside the gate in a gated layer, else None."""
         if not self.layer.gated:
             return None
-        return self.layer.key_map.of(self.raw["keys out"], dim=-1)
+        return self.layer.key_map.of(self._tensor("keys out"), dim=-1)
 
     @property
     def m(self) -> Tensor:
         """Coefficients."""
-        return self.raw["values in"]
+        return self._tensor("values in")
 
     @property
     def y(self) -> Tensor:
         """What the layer adds to the residual: normed and scaled where the block does so."""
-        added = self.raw["values out" if self.layer.after is None else "after out"]
+        added = self._tensor("values out" if self.layer.after is None else "after out")
         return added if self.layer.scale == 1.0 else added * self.layer.scale
 
     @property
@@ -106,25 +107,39 @@ class LayerRecord:
         biases = None if mixture is None else mixture.biases
         if biases is None:
             return self.layer.value_bias
-        return self.raw["router out"][0].float() @ biases.float()
+        return self._tensor("router out")[0].float() @ biases.float()
 
     @property
     def w(self) -> Tensor:
         """The router's weight of every part of a mixture of experts, 0 where it is not chosen."""
         if self.layer.mixture is None:
             raise ModelError(f"layer {self.layer.number} is not a mixture of experts")
-        return self.raw["router out"]
+        return self._tensor("router out")
 
     @property
     def o(self) -> Tensor:
         """What leaves the block; in a post-norm block that is the normed sum."""
-        return self.raw["block out"]
+        return self._tensor("block out")
 
     block_input, residual, key_input, pre_activation = h, r, x, a  # the same by name
     coefficients, ffn_output, block_output, router_weights = m, y, o, w
 
+    def _tensor(self, place: str) -> Tensor:
+        if place not in self.raw:
+            raise ModelError(
+                f"the record of layer {self.layer.number} has only {', '.join(self.kinds)}; name "
+                "everything that you need in the `kinds` of `record`"
+            )
+        return self.raw[place]
+
     def __repr__(self) -> str:
-        return f"<LayerRecord of layer {self.layer.number}: {', '.join(self.kinds)}>"
+        kinds = (f"{name} {list(getattr(self, name).shape)}" for name in self.kinds)
+        return f"<LayerRecord of layer {self.layer.number}: {', '.join(kinds)}>"
+
+    def _repr_html_(self) -> str:
+        letters = KINDS | OF_MIXTURES
+        rows = [(name, letters[name], str(list(getattr(self, name).shape))) for name in self.kinds]
+        return f"<b>layer {self.layer.number}</b>{html_table(('kind', 'letter', 'shape'), rows)}"
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from ffmem.errors import ModelError
+from ffmem.errors import ModelError, shorten
 from ffmem.models.block_forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
 from ffmem.models.device_placement import ROOM, device_of, own_parameters
 from ffmem.models.discovery import (
@@ -47,6 +47,11 @@ def wrap(
     original is used; a quantised one (int8, 4-bit, torchao) is refused. `name` is how messages
     and results call the model.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(
+            f"wrap takes a model that is already loaded, not {shorten(repr(model))}; load one by "
+            "its name with ffmem.load"
+        )
     model = without_peft(without_compilation(model))
     refuse_quantisation(model)
     with evaluation_mode(model):

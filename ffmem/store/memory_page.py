@@ -368,9 +368,7 @@ class MemoryPage:
         if counts.threshold is None or counts.positive is None:
             return ""
         share = counts.positive / max(counts.prefixes, 1)
-        return (
-            f"; to fire is a coefficient above {counts.threshold:.3g}, above 0 it is on {share:.2%}"
-        )
+        return f"; it fires above {counts.threshold:.3g}, and its coefficient is above 0 on {share:.2%}"
 
     @property
     def _routing(self) -> str:

@@ -123,7 +123,10 @@ class Study:
         """One figure as an Altair chart."""
         if figure not in self.charts:
             known = ", ".join(self.charts)
-            raise FfmemError(f"there is no figure {figure!r}; choose among {known}")
+            choice = (
+                f"choose among {known}" if known else f"`ffmem analyse {self.folder}` makes some"
+            )
+            raise FfmemError(f"there is no figure {figure!r}; {choice}")
         return self.charts[figure]
 
     def draw(self, names: Sequence[str] | None = None) -> None:

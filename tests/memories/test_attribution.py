@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ffmem.errors import AddressError, ModelError
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
 from ffmem.memories.prompt_explanation import explain_prompt
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
@@ -32,6 +34,35 @@ def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
         assert [part.layer for part in found.layers] == [layer.number for layer in toy.layers]
         for part in found.layers:
             assert abs(part.rest) < 1e-4, "nothing is left unexplained"
+
+
+def test_contributions_show_themselves(gated: LanguageModel) -> None:
+    token = gated.encode("<")[0, -1].item()
+    found = contributions(gated, explain_prompt(gated, TEXT).readings, int(token))
+    first = found.strongest(1)[0]
+    assert repr(found).startswith(f"<Contributions to the logit {found.logit:.3f} of '<': ")
+    assert f"{first.address} {first.amount:+.3f}" in repr(found)
+    page = found._repr_html_()
+    assert f"logit {found.logit:.3f} of <b>&lt;</b>" in page
+    assert page.count("<tr>") == 1 + len(gated.layers)
+    assert f"{first.address} {first.amount:+.3f}" in page
+
+
+def test_a_term_is_found_by_the_address_as_text(gated: LanguageModel) -> None:
+    found = contributions(gated, explain_prompt(gated, TEXT).readings, 5)
+    memory = found.strongest(1)[0]
+    assert found.of(str(memory.address)) == found.of(memory.address) == memory.amount
+    with pytest.raises(AddressError, match="no layer 99; the layers are 1 to"):
+        found.of("L99.0")
+
+
+def test_contributions_are_those_of_one_place(relu: LanguageModel) -> None:
+    for readings in (record(relu, TEXT, "hramyo"), record(relu, [TEXT, "a"], "hramyo", at=-1)):
+        with pytest.raises(ModelError, match="at one place of one text"):
+            contributions(relu, readings, 5)
+    one = record(relu, TEXT, "hramyo", at=-1)
+    whole = explain_prompt(relu, TEXT).readings
+    assert contributions(relu, one, 5).total == pytest.approx(contributions(relu, whole, 5).total)
 
 
 @pytest.mark.parametrize("kind", ["doge", "falcon_h1", "bitnet"])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from ffmem.errors import ModelError
 from ffmem.memories import projection
 from ffmem.memories.projection import (
     Lens,
@@ -80,6 +81,23 @@ def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel
     total = logits(gated, reading.r, "piece", frozen, size)
     total = total + logits(gated, reading.y, "piece", frozen, size)
     torch.testing.assert_close(total, logits(gated, reading.o, "state"), rtol=1e-3, atol=1e-3)
+
+
+def test_a_frozen_norm_without_its_size_is_refused(gated: LanguageModel) -> None:
+    with pytest.raises(ModelError, match="as `size`, or choose another final_norm"):
+        value_tokens(gated, "L1.0", lens=Lens(final_norm="frozen"))
+
+
+def test_top_tokens_show_themselves(gated: LanguageModel) -> None:
+    found = top_tokens(gated, value_vectors(gated.layers[0]), "piece", 300)
+    assert found.texts[1][0] == gated.token_text(int(found.tokens[1, 0]))
+    more = f"and {gated.layers[0].memories - projection.LISTED} more vectors>"
+    assert repr(found).endswith(more)
+    assert f"{float(found.logits[0, 0]):.3f}" in repr(found)
+    page = found._repr_html_()
+    assert page.count("<tr>") == 1 + projection.LISTED * gated.vocab_size
+    assert "&lt;" in page
+    assert (repr(found) + page).isprintable()  # the toy's tokens are bytes, also control characters
 
 
 def test_a_layer_norm_is_centred_and_an_rms_norm_is_not() -> None:

@@ -23,7 +23,11 @@ def test_a_name_is_the_letter(toy: LanguageModel) -> None:
 def test_only_what_is_asked_for_is_recorded(relu: LanguageModel) -> None:
     first = record(relu, PROMPTS[0], "coefficients")[0]
     assert first.kinds == ("coefficients",)
-    assert repr(first) == "<LayerRecord of layer 1: coefficients>"
+    shape = list(first.m.shape)
+    assert repr(first) == f"<LayerRecord of layer 1: coefficients {shape}>"
+    assert ">coefficients</td><td style='text-align:left'>m</td>" in first._repr_html_()
+    with pytest.raises(ModelError, match="layer 1 has only coefficients; name everything"):
+        first.residual  # noqa: B018 - reading it is what is refused
 
 
 def test_a_batch_of_prompts_is_each_prompt_alone(toy: LanguageModel) -> None:
@@ -78,4 +82,5 @@ def test_an_explanation_shows_itself(gated: LanguageModel) -> None:
     page = found._repr_html_()
     assert "after <b>&lt;b&gt; &amp; river</b>" in page
     assert page.count("<tr>") == 1 + len(gated.layers)
+    assert page.isprintable()  # the toy's tokens are bytes, control characters among them
     assert str(found.steps[0].strongest[0].address) in page

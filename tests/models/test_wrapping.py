@@ -48,6 +48,11 @@ def test_a_model_says_what_it_is() -> None:
     assert repr(model).startswith(expected)
 
 
+def test_a_name_is_not_a_model() -> None:
+    with pytest.raises(ModelError, match=r"not 'gpt2'; load one by its name with ffmem\.load"):
+        wrap("gpt2")  # type: ignore[arg-type]
+
+
 def test_adapters_in_attention_are_seen_through() -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed; `pip install peft`")
     inner = tiny_model("llama")

@@ -97,7 +97,7 @@ def test_one_count_is_shown_everywhere(whole: ScanStore) -> None:
             assert f"a coefficient above {page.counts.threshold:.3g}, above 0" in page.frequency
         else:
             assert page.counts.positive is page.counts.threshold is None
-            assert "to fire is" not in page.frequency
+            assert "it fires above" not in page.frequency
 
 
 def test_only_an_activation_with_true_zeros_has_no_threshold(whole: ScanStore) -> None:
