@@ -94,7 +94,7 @@ def test_one_count_is_shown_everywhere(whole: ScanStore) -> None:
         assert f"fires on {page.counts.fires:,} of" in page.frequency
         if bars[cell.layer]:
             assert page.counts.positive == len(every)
-            assert f"a coefficient above {page.counts.threshold:.3g}, above 0" in page.frequency
+            assert f"it fires above {page.counts.threshold:.3g}, and its" in page.frequency
         else:
             assert page.counts.positive is page.counts.threshold is None
             assert "it fires above" not in page.frequency
