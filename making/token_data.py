@@ -39,7 +39,7 @@ class Tokens:
 
 
 def encode(lines: Iterable[str], tokenizer: Tokenizer, mark: int, processes: int = 1) -> Tokens:
-    """Read paragraphs, one a line; empty lines are left out. Order does not depend on processes."""
+    """Read paragraphs, one per line, without empty lines; processes do not change the order."""
     rest = (line for line in lines if line.strip())
     chunks = iter(lambda: list(itertools.islice(rest, 20_000)), [])
     if processes == 1:

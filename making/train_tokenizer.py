@@ -66,7 +66,7 @@ def main() -> None:
     save(tokenizer, given.into, given.longest)
     count = sum(len(encoding.ids) for encoding in tokenizer.encode_batch(lines[:1000]))
     words = sum(len(line.split()) for line in lines[:1000])
-    print(f"{tokenizer.get_vocab_size()} tokens; {count / words:.2f} tokens a word", flush=True)
+    print(f"{tokenizer.get_vocab_size()} tokens; {count / words:.2f} tokens per word", flush=True)
 
 
 if __name__ == "__main__":

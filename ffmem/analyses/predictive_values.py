@@ -31,8 +31,8 @@ TABLE_2 = (  # layer and number as printed, the value's top word
     (16, 2070, "line"),
     (12, 3186, "jail"),
 )
-# Of the paper's surest values: in layers 11 to 16; with an agreeing trigger; all.
-PAPER_UPPER, PAPER_AGREEING, PAPER_SUREST = 97, 46, 100
+# Of the paper's most confident values: in layers 11 to 16; with an agreeing trigger; all.
+PAPER_UPPER, PAPER_AGREEING, PAPER_VALUES = 97, 46, 100
 ORIGINS = ((0, 0), (0, -1), (1, 0), (1, -1))  # what printed numbers may count from, as we count
 
 
@@ -168,15 +168,15 @@ def is_papers_model(model: LanguageModel) -> bool:
 
 
 def paper_values(model: LanguageModel, predictive: Predictive | None) -> list[PaperValue]:
-    """Table 2's values, under the way to count that fits best, and two counts over the surest.
+    """Table 2's values, under the way to count that fits best, and two counts over the first 100.
 
     The counts are left out where the values were not analysed.
     """
     tries = [_values(model, *origin) for origin in ORIGINS]
     best = max(tries, key=lambda found: sum(value.matches for value in found))
-    if predictive is None or predictive.largest.n != PAPER_SUREST:
+    if predictive is None or predictive.largest.n != PAPER_VALUES:
         return best
-    group, among = predictive.largest, f"of the {PAPER_SUREST} surest values"
+    group, among = predictive.largest, f"of the {PAPER_VALUES} most confident values"
     return [
         *best,
         PaperValue(f"{among} in layers 11 to 16", str(PAPER_UPPER), str(group.upper)),

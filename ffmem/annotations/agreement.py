@@ -67,16 +67,16 @@ class Agreement:
     disagreements: tuple[Disagreement, ...]
 
 
-def agreement(sayings: Sequence[SheetAnswer]) -> Agreement:
+def agreement(answers: Sequence[SheetAnswer]) -> Agreement:
     """Compare everybody's newest answers; keys that somebody picked are left out."""
-    sayings = [saying for saying in sayings if not saying.sheet.by_choice]
+    answers = [answer for answer in answers if not answer.sheet.by_choice]
     labels: dict[tuple[str, str, int], dict[str, str]] = {}
-    for saying in sayings:
-        if saying.sheet.key is not None:
-            for rank, label in enumerate(saying.labels, 1):
-                place = (saying.sheet.name, saying.sheet.key, rank)
-                labels.setdefault(place, {})[saying.annotator] = label
-    people = sorted({saying.annotator for saying in sayings})
+    for answer in answers:
+        if answer.sheet.key is not None:
+            for rank, label in enumerate(answer.labels, 1):
+                place = (answer.sheet.name, answer.sheet.key, rank)
+                labels.setdefault(place, {})[answer.annotator] = label
+    people = sorted({answer.annotator for answer in answers})
     compared = [found for found in labels.values() if len(found) > 1]
     return Agreement(
         pairs=tuple(
@@ -86,7 +86,7 @@ def agreement(sayings: Sequence[SheetAnswer]) -> Agreement:
         ),
         alpha=krippendorff_alpha([list(found.values()) for found in compared]),
         prefixes=len(compared),
-        false_patterns={person: _false_patterns(person, sayings) for person in people},
+        false_patterns={person: _false_patterns(person, answers) for person in people},
         disagreements=tuple(
             Disagreement(sheet, key, rank, found)
             for (sheet, key, rank), found in sorted(labels.items())
@@ -112,9 +112,9 @@ def _pair(
     )
 
 
-def _false_patterns(person: str, sayings: Iterable[SheetAnswer]) -> Interval:
-    controls = [s for s in sayings if s.annotator == person and s.sheet.control is not None]
-    return wilson(sum(bool(saying.said) for saying in controls), len(controls))
+def _false_patterns(person: str, answers: Iterable[SheetAnswer]) -> Interval:
+    controls = [s for s in answers if s.annotator == person and s.sheet.control is not None]
+    return wilson(sum(bool(answer.said) for answer in controls), len(controls))
 
 
 def cohen_kappa(one: Sequence[str], other: Sequence[str]) -> float:
@@ -177,10 +177,10 @@ class CaseAgreement:
     disagreements: tuple[tuple[CaseLine, dict[str, Judgement]], ...]
 
 
-def case_agreement(judgings: Sequence[CaseAnswer]) -> CaseAgreement:
+def case_agreement(case_answers: Sequence[CaseAnswer]) -> CaseAgreement:
     """Compare everybody's newest judgements."""
-    judged = judgements_by_case(judgings)
-    people = sorted({judging.annotator for judging in judgings})
+    judged = judgements_by_case(case_answers)
+    people = sorted({case_answer.annotator for case_answer in case_answers})
     cases = {case: said for case, said in judged.items() if not case.control}
     found = [_case_pair(one, other, cases.values()) for one, other in combinations(people, 2)]
     return CaseAgreement(
@@ -223,25 +223,25 @@ class AnnotatorScores:
 
 def score_annotators(
     store: ScanStore,
-    sayings: Sequence[SheetAnswer],
+    answers: Sequence[SheetAnswer],
     embed: Callable[[Background], Embedding],
     seed: int = 0,
 ) -> AnnotatorScores:
     """Score everybody's patterns, by class, with one yardstick: what the ticked prefixes share.
 
-    The prefixes that a sheet's patterns must be told from are drawn once for a sheet, so that
+    The prefixes that a sheet's patterns must not match are drawn once per sheet, so that
     annotators of the same sheets are compared on the same ones.
     """
     annotator, pseudo = rule_annotator(store, embed, seed)
-    shown = sheet_prefixes(store, [saying.sheet for saying in sayings], seed)
+    shown = sheet_prefixes(store, [answer.sheet for answer in answers], seed)
     others = reference_prefixes(store, seed)
     trials: dict[str, dict[str, list[Trial]]] = {}
-    for saying in sayings:
-        sheet = saying.sheet
+    for answer in answers:
+        sheet = answer.sheet
         if sheet.name not in shown:
             continue
         key, prefixes = sheet.address, shown[sheet.name]
-        rules = rules_from_examples(annotator, saying.patterns(), prefixes, others)
+        rules = rules_from_examples(annotator, answer.patterns(), prefixes, others)
         draw = PseudoKeys(pseudo.pool, seed + zlib.crc32(sheet.name.encode()), pseudo.shown)
         if key is not None:
             trial = key_trial(store, key, rules, draw)
@@ -253,7 +253,7 @@ def score_annotators(
             )
             trial = Trial(rules, same.shown, draw.random(0).shown, ())
         on = "controls" if key is None else "keys"
-        trials.setdefault(saying.annotator, {"keys": [], "controls": []})[on].append(trial)
+        trials.setdefault(answer.annotator, {"keys": [], "controls": []})[on].append(trial)
     return AnnotatorScores(
         {
             who: tuple(
@@ -276,7 +276,7 @@ class AnnotatorPatterns:
 
 def patterns_by_annotator(
     store: ScanStore,
-    sayings: Sequence[SheetAnswer],
+    answers: Sequence[SheetAnswer],
     annotator: str,
     embed: Callable[[], Callable[[Background], Embedding]],
     seed: int = 0,
@@ -285,26 +285,26 @@ def patterns_by_annotator(
 
     `embed` is called once there are any answers.
     """
-    drawn = [saying for saying in sayings if not saying.sheet.by_choice]
-    mine = [saying for saying in drawn if saying.annotator == annotator]
-    keys = [saying.key_patterns() for saying in mine if saying.sheet.key is not None]
+    drawn = [answer for answer in answers if not answer.sheet.by_choice]
+    mine = [answer for answer in drawn if answer.annotator == annotator]
+    keys = [answer.key_patterns() for answer in mine if answer.sheet.key is not None]
     if not keys:
         if mine:
             raise StoreError(
                 f"{annotator!r} has answered control keys only ({len(mine)} sheets), so there is "
                 "no Fig 2; see `ffmem annotate score` and `ffmem annotate agreement`"
             )
-        known = ", ".join(sorted({saying.annotator for saying in sayings})) or "nobody yet"
+        known = ", ".join(sorted({answer.annotator for answer in answers})) or "nobody yet"
         raise StoreError(
             f"there are no answers by {annotator!r} (answers are by: {known}); import sheets with "
             "`ffmem annotate import`"
         )
     controls = []
     for kind in ("random", "matched"):
-        those = [saying for saying in mine if saying.sheet.control == kind]
-        labels = [label for saying in those for label in saying.labels]
+        those = [answer for answer in mine if answer.sheet.control == kind]
+        labels = [label for answer in those for label in answer.labels]
         if those:
-            false = wilson(sum(bool(saying.said) for saying in those), len(those))
+            false = wilson(sum(bool(answer.said) for answer in those), len(those))
             covered = sum(label != "not covered" for label in labels) / len(labels)
             controls.append(ControlRate(kind, false, covered))
     records = tuple(pattern for key in keys for pattern in key.patterns)

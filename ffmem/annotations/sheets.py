@@ -62,7 +62,7 @@ class Sheet:
 
     @property
     def by_choice(self) -> bool:
-        """Whether its key was picked, not drawn: then it is no part of a study of random keys."""
+        """Whether its key was picked, not drawn: then no study of random keys counts it."""
         return self.name.startswith(CHOSEN)
 
 
@@ -256,12 +256,12 @@ def draw_case_sheets(
     return sheets
 
 
-def judgements_by_case(judgings: Sequence[CaseAnswer]) -> dict[CaseLine, dict[str, Judgement]]:
+def judgements_by_case(case_answers: Sequence[CaseAnswer]) -> dict[CaseLine, dict[str, Judgement]]:
     """Everybody's judgement of every case."""
     found: dict[CaseLine, dict[str, Judgement]] = {}
-    for judging in judgings:
-        for case, judgement in zip(judging.sheet.cases, judging.judged, strict=True):
-            found.setdefault(case, {})[judging.annotator] = judgement
+    for case_answer in case_answers:
+        for case, judgement in zip(case_answer.sheet.cases, case_answer.judged, strict=True):
+            found.setdefault(case, {})[case_answer.annotator] = judgement
     return found
 
 

@@ -187,7 +187,7 @@ def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
 def record_forward(
     layers: Sequence[FeedForward], quantities: str, keep: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[LayerRecord, ...]]:
-    """Fill one reading a layer during the next forward pass; every hook is gone on exit.
+    """Fill one reading per layer during the next forward pass; every hook is gone on exit.
 
     `keep` gets each tensor as the module saw it and returns what is kept: a copy, or less.
     """

@@ -59,7 +59,7 @@ def wrap(
 
 
 def float32_copy(model: LanguageModel) -> LanguageModel:
-    """The same weights and device with 32 bits a number, where the biggest logit must be exact.
+    """The same weights and device with 32 bits per number, where the biggest logit must be exact.
 
     A model of 32 bits is given as it is, and so is one that is spread over devices or whose copy
     would not fit beside it on its GPU.

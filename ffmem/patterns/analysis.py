@@ -13,7 +13,7 @@ from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.claim_effects import Effects, ending_effects
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
-from ffmem.patterns.embeddings import ClusterFinder, DressedKey, Embedding
+from ffmem.patterns.embeddings import ClusterFinder, ControlKey, Embedding
 from ffmem.patterns.held_out import HeldOutScore, KeyScore, Trial, held_out_scores, key_score
 from ffmem.patterns.prefixes import (
     CONTROLS,
@@ -90,14 +90,14 @@ def rule_annotator(
     background = Background.of(counted)
     pseudo = PseudoKeys(pool, seed, TRIGGERS_SHOWN)
     surface = RuleAnnotator(background)
-    dressed: dict[str, list[DressedKey]] = {}
+    controls: dict[str, list[ControlKey]] = {}
     for key in _calibration_keys(store, seed):
         triggers = _triggers(store, key)[:TRIGGERS_SHOWN]
         removed = surface.shared_words(triggers)
         for control in pseudo.of_each_kind(key.layer, triggers, store):
             gone = removed_alike(control.shown, surface, triggers, removed)
-            dressed.setdefault(control.kind, []).append((control.shown, gone))
-    meanings = ClusterFinder.calibrate(embed(background), background, pool, dressed)
+            controls.setdefault(control.kind, []).append((control.shown, gone))
+    meanings = ClusterFinder.calibrate(embed(background), background, pool, controls)
     return RuleAnnotator(background, meanings), pseudo
 
 

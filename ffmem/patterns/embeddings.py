@@ -4,8 +4,8 @@ By the scanned text alone, by the model's states, or by another model; the first
 because it knows nothing of the model whose keys are judged with it. An embedding gives each prefix
 a vector without the words of its shallow patterns. A semantic pattern is a cluster: a trigger and
 all that lie within a cosine of it, close in meaning once what they share on top is taken away. How
-near they must lie depends on how many they are, and is set on prefixes dressed as keys that are not
-one key's, so that few of those have any cluster.
+near they must lie depends on how many they are, and is set on pseudo-keys of random prefixes, so
+that few of those have any cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ffmem.store.scan_store import ScanStore
 
 # Prefixes, and for each the words (by number) to leave out -> [prefix, width].
 Embedding = Callable[[Sequence[Prefix], Sequence[frozenset[int]]], Tensor]
-DressedKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of one control key
+ControlKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of one control key
 CLUSTER_SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
 CLUSTER_LEVEL = 0.03  # share of random keys that may have a cluster of any size
 SAME = 0.999  # cosine of prefixes that say the same
@@ -78,7 +78,7 @@ class ClusterFinder:
         embedding: Embedding,
         background: Background,
         pool: Sequence[Prefix],
-        keys: Mapping[str, Sequence[DressedKey]],
+        keys: Mapping[str, Sequence[ControlKey]],
     ) -> ClusterFinder:
         """Set the nearness so that of no kind of control keys more than CLUSTER_LEVEL cluster.
 
@@ -89,7 +89,7 @@ class ClusterFinder:
         raw = embedding(pool, [NO_WORDS] * len(pool))
         scale = raw.std(dim=0).clamp(min=1e-6)
         loose = cls(embedding, raw.mean(dim=0), scale, {}, background)
-        cosines = [[loose.cosines(*key) for key in dressed] for dressed in keys.values()]
+        cosines = [[loose.cosines(*key) for key in controls] for controls in keys.values()]
         nearness = {size: _bar(cosines, size) for size in CLUSTER_SIZES}
         return cls(embedding, raw.mean(dim=0), scale, nearness, background)
 

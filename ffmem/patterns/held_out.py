@@ -76,7 +76,7 @@ class _Outcome:
 def held_out_scores(
     annotator: RuleAnnotator, trials: Iterable[Trial], on: str, seed: int = 0
 ) -> list[HeldOutScore]:
-    """Score the patterns of some keys by class and by what they are told from."""
+    """Score the patterns of some keys by class and by the prefixes that they must not match."""
     outcomes: dict[tuple[str, Against], list[_Outcome]] = {}
     for trial in trials:
         for key, found in _outcomes(annotator, trial).items():
@@ -107,7 +107,7 @@ def key_score(annotator: RuleAnnotator, key: str, shown: int, trial: Trial) -> K
 
 
 def _outcomes(annotator: RuleAnnotator, trial: Trial) -> dict[tuple[str, Against], list[_Outcome]]:
-    """One key's patterns by class and by what they are told from."""
+    """One key's patterns by class and by the prefixes that they must not match."""
     found: dict[tuple[str, Against], list[_Outcome]] = {}
     positive = annotator.scores(trial.rules, trial.held)
     for against, others in zip(AGAINST, (trial.random, trial.weak), strict=True):

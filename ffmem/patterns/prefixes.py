@@ -94,7 +94,7 @@ def random_prefixes(store: ScanStore, count: int, seed: int) -> list[Prefix]:
 
 @dataclass(frozen=True)
 class PseudoKey:
-    """Prefixes dressed as a key: `shown` for the annotator, `held` to score it with."""
+    """Prefixes that no key has chosen: `shown` to the annotator, `held` to score it with."""
 
     kind: str  # one of CONTROLS
     layer: int

@@ -141,7 +141,7 @@ class Comparison:
 
     @property
     def claims(self) -> list[tuple[Verdict, ...]]:
-        """The verdicts of every claim, one a study."""
+        """The verdicts of every claim, one per study."""
         return list(zip(*(side.verdicts for side in self.sides), strict=True))
 
 

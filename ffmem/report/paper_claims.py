@@ -166,8 +166,8 @@ def _by_annotators(
         found = decide(result.summary, result.controls)
         by = f"by annotator ‘{result.summary.annotator}’"
         return _with_detail(found, by)
-    sayings = [(decide(one.summary, one.controls), one.summary) for one in result.people]
-    weakest, summary = max(sayings, key=lambda said: max(e.chance for e in said[0].effects))
+    outcomes = [(decide(one.summary, one.controls), one.summary) for one in result.people]
+    weakest, summary = max(outcomes, key=lambda one: max(e.chance for e in one[0].effects))
     rule = decide(result.rule.summary, result.rule.controls).number.estimate
     by = f"by {summary.annotator}, the hardest to convince of {len(result.people)} people"
     agreement = "" if math.isnan(result.alpha) else f" (alpha {result.alpha:.2f})"

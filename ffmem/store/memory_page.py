@@ -368,7 +368,8 @@ class MemoryPage:
         if counts.threshold is None or counts.positive is None:
             return ""
         share = counts.positive / max(counts.prefixes, 1)
-        return f"; it fires above {counts.threshold:.3g}, and its coefficient is above 0 on {share:.2%}"
+        bar = f"{counts.threshold:.3g}"
+        return f"; it fires above {bar}, and its coefficient is above 0 on {share:.2%}"
 
     @property
     def _routing(self) -> str:

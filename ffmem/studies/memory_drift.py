@@ -273,7 +273,7 @@ def both_ends(store: ScanStore, *names: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class TriggerPlaces:
-    """Cells and the places of the text that trigger them, one entry a trigger."""
+    """Cells and the places of the text that trigger them, one entry per trigger."""
 
     cell: Ints
     place: Ints

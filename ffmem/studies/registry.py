@@ -13,7 +13,7 @@ from typing import Any
 from ffmem.analyses.causal import Causal, CausalSize, causal
 from ffmem.analyses.composition import Composition, Suppression, composition, suppression
 from ffmem.analyses.expert_use import Experts, experts
-from ffmem.analyses.inputs.sentence_coefficients import SUREST, StoredSizes
+from ffmem.analyses.inputs.sentence_coefficients import CONFIDENT, StoredSizes
 from ffmem.analyses.last_layer import LastLayer, last_layer
 from ffmem.analyses.lenses import PLACES, Lenses, lenses
 from ffmem.analyses.membership import PAIRS, Membership, membership
@@ -83,7 +83,7 @@ def scan_cost(work: Workload) -> Cost:
 
 def page_sentences(work: Workload) -> float:
     """Sentences on the pages of the first memories; a layer reads each of its own once."""
-    memories = work.layers * work.sizes.pattern_keys + SUREST
+    memories = work.layers * work.sizes.pattern_keys + CONFIDENT
     return min(PAGE_SENTENCES * memories, work.layers * work.sentences(math.inf))
 
 

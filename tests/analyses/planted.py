@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ffmem.patterns.embeddings import NO_WORDS, DressedKey, content_words
+from ffmem.patterns.embeddings import NO_WORDS, ControlKey, content_words
 from ffmem.patterns.prefixes import Prefix
 
 
@@ -74,6 +74,6 @@ def embedding(found: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Ten
     )
 
 
-def dress(shown: Sequence[Prefix]) -> DressedKey:
+def control_key(shown: Sequence[Prefix]) -> ControlKey:
     """A control key that loses no word."""
     return shown, [NO_WORDS] * len(shown)

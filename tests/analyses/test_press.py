@@ -18,7 +18,7 @@ from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator
 from ffmem.patterns.surface_patterns import Background
-from tests.analyses.planted import dress
+from tests.analyses.planted import control_key
 
 PRESS = """
 The vineyard is known for its wine, and its grapes are still crushed in a medieval press
@@ -80,7 +80,7 @@ def annotator(model: LanguageModel) -> RuleAnnotator:
         found.append(Prefix(number, text, whole.ids[:size], whole.ends[:size]))
     background, pool = Background.of(found), found[:600]
     pseudo = PseudoKeys(pool, seed=0)
-    keys = [dress(pseudo.random(0).shown) for _ in range(200)]
+    keys = [control_key(pseudo.random(0).shown) for _ in range(200)]
     states = WordStates(model, background)
     return RuleAnnotator(
         background, ClusterFinder.calibrate(states, background, pool, {"random": keys})

@@ -111,7 +111,7 @@ def test_the_released_target_is_the_token_before(planted: Planted) -> None:
         assert (tokens.last[index][tokens.filled[index]] == letter).all()
 
 
-def test_the_surest_planted_values_are_found_with_their_trigger(planted: Planted) -> None:
+def test_the_most_confident_planted_values_are_found_with_their_trigger(planted: Planted) -> None:
     model, store, memories = planted
     _, found = read(model, store)
     rows = {row.address: row for row in found.predictive.rows}

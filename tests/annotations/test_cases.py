@@ -98,7 +98,7 @@ def test_what_an_editor_does_to_a_sheet_changes_nothing(edited: Callable[[str], 
 
 
 REFUSED: dict[str, tuple[Callable[[str], str], str, str]] = {
-    # what is done to the filled sheet, the line to mend by its text, and part of the message
+    # what is done to the filled sheet, the line to fix by its text, and part of the message
     "half filled": (lambda t: t.replace(": distant\n", ": \n", 1), "- Judgement: ", "is empty"),
     "nothing": (lambda t: case_sheet_text(SHEET), "- Judgement: ", "is empty"),
     "both words": (

@@ -85,8 +85,8 @@ def test_importing_twice_changes_nothing_and_a_change_keeps_the_old_answer(
     assert annotations.answer(sheet, "mara", ANSWER)  # back to the first: a new revision
     again = Annotations.open(url)
     assert again.history(sheet.name, "mara") == [tuple(ANSWER), tuple(ANSWER[:1]), tuple(ANSWER)]
-    [saying] = [each for each in again.answers() if each.sheet == sheet]
-    assert (saying.annotator, saying.said) == ("mara", tuple(ANSWER))
+    [answer] = [each for each in again.answers() if each.sheet == sheet]
+    assert (answer.annotator, answer.said) == ("mara", tuple(ANSWER))
     again.close()
 
 

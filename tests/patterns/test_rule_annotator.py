@@ -14,7 +14,7 @@ from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator
 from ffmem.patterns.surface_patterns import Background, shared_features
-from tests.analyses.planted import NEWS, WAR, about, dress, embedding, filler, prefixes
+from tests.analyses.planted import NEWS, WAR, about, control_key, embedding, filler, prefixes
 
 KEY = Address(3, 7)
 
@@ -33,7 +33,7 @@ def corpus() -> list[Prefix]:
 def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
-    keys = [dress(pseudo.random(1).shown) for _ in range(150)]
+    keys = [control_key(pseudo.random(1).shown) for _ in range(150)]
     return RuleAnnotator(
         background, ClusterFinder.calibrate(embedding, background, corpus, {"random": keys})
     )
@@ -193,15 +193,15 @@ def test_keys_of_one_hard_kind_set_the_nearness(corpus: list[Prefix]) -> None:
     """Calibrated on easy keys alone, a third kind that lies near together has clusters."""
     draw = random.Random(9)
     background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
-    easy = [dress(pseudo.random(1).shown) for _ in range(60)]
+    easy = [control_key(pseudo.random(1).shown) for _ in range(60)]
     war = prefixes([about(draw, WAR) for _ in range(400)], 50_000)
-    hard = [dress(draw.sample(war, 12) + list(easy[n][0][:20])) for n in range(60)]
+    hard = [control_key(draw.sample(war, 12) + list(easy[n][0][:20])) for n in range(60)]
     lax = ClusterFinder.calibrate(embedding, background, corpus, {"random": easy})
     both = ClusterFinder.calibrate(embedding, background, corpus, {"random": easy, "hard": hard})
     fresh = [draw.sample(war, 12) + list(pseudo.random(1).shown[:13]) for _ in range(30)]
 
     def share(found: ClusterFinder) -> float:
-        return sum(bool(found.clusters(*dress(shown))) for shown in fresh) / len(fresh)
+        return sum(bool(found.clusters(*control_key(shown))) for shown in fresh) / len(fresh)
 
     assert share(lax) > 0.8
     assert share(both) < 0.3
@@ -219,13 +219,13 @@ def test_prefixes_with_too_few_words_are_never_a_cluster(
     background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
     keys = [pseudo.random(1).shown for _ in range(60)]
     bare = [(key, [all_but_few(prefix) for prefix in key]) for key in keys]
-    dressed = [dress(key) for key in keys]
-    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*dressed[:2], *bare]})
+    full = [control_key(key) for key in keys]
+    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*full[:2], *bare]})
     half = ClusterFinder.calibrate(
-        embedding, background, corpus, {"random": dressed[:30] + bare[30:], "bare": bare}
+        embedding, background, corpus, {"random": full[:30] + bare[30:], "bare": bare}
     )
     none = ClusterFinder.calibrate(embedding, background, corpus, {"random": bare, "bare": bare})
-    fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
+    fresh = [control_key(pseudo.random(1).shown) for _ in range(30)]
     for found in (few, half, none):
         assert min(found.nearness.values()) > 0
         assert not found.clusters(*bare[5])

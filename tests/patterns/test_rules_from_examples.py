@@ -13,7 +13,7 @@ from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern
 from ffmem.patterns.rule_annotator import RuleAnnotator, rules_from_examples
 from ffmem.patterns.surface_patterns import Background
-from tests.analyses.planted import NEWS, PLAIN, WAR, about, dress, embedding, filler, prefixes
+from tests.analyses.planted import NEWS, PLAIN, WAR, about, control_key, embedding, filler, prefixes
 
 KEY = Address(3, 7)
 EVERY = tuple(range(1, 26))
@@ -32,7 +32,7 @@ def corpus() -> list[Prefix]:
 def annotator(corpus: list[Prefix]) -> RuleAnnotator:
     background = Background.of(corpus)
     pseudo = PseudoKeys(corpus, seed=0)
-    keys = [dress(pseudo.random(1).shown) for _ in range(100)]
+    keys = [control_key(pseudo.random(1).shown) for _ in range(100)]
     return RuleAnnotator(
         background, ClusterFinder.calibrate(embedding, background, corpus, {"random": keys})
     )

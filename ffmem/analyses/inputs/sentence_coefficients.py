@@ -29,10 +29,10 @@ from ffmem.store.scan_store import ScanStore
 
 SHARE = 0.05  # of the scan's bytes, at most
 LEAST_BUDGET = 256 << 10  # bytes, for scans that are small themselves
-SUREST = 32  # values, of all layers
-SUREST_OF_KIND = 12  # that are right about their triggers, and that never are
+CONFIDENT = 32  # values, of all layers
+CONFIDENT_OF_KIND = 12  # that are right about their triggers, and that never are
 RIGHT = 0.5  # share of triggers
-SUREST_PER_LAYER = 1
+CONFIDENT_PER_LAYER = 1
 ENTRY = 16  # bytes beside the numbers of a sentence
 
 Numbers = NDArray[np.float32]
@@ -93,21 +93,21 @@ class SentenceCoefficients:
 def first_cells(
     store: ScanStore, drawn: Sequence[Address], ranks: NDArray[Any] | None = None
 ) -> list[Address]:
-    """The cells that pages show first: those `drawn` for patterns, then the surest values.
+    """The cells that pages show first: those `drawn` for patterns, then the most confident values.
 
     `ranks` [cell, trigger] of the tokens behind triggers, where they are known, also give the
-    surest values that are right about them, and those that never are.
+    most confident values that are right about them, and those that never are.
     """
     order = MemoryIndex.at_once(store).order("probability")
-    rows = order[:SUREST].tolist()
+    rows = order[:CONFIDENT].tolist()
     if ranks is not None and len(ranks) == len(order):
         share = (ranks == 0).sum(axis=1) / np.maximum((ranks >= 0).sum(axis=1), 1)
         for fits in (share >= RIGHT, share == 0):
-            rows += order[fits[order]][:SUREST_OF_KIND].tolist()
+            rows += order[fits[order]][:CONFIDENT_OF_KIND].tolist()
     for layer in store.memories:
         inside = store.cells.rows_of(layer)
         here = order[(order >= inside.start) & (order < inside.stop)]
-        rows += here[:SUREST_PER_LAYER].tolist()
+        rows += here[:CONFIDENT_PER_LAYER].tolist()
     return list(dict.fromkeys([*drawn, *store.cells.addresses(rows)]))
 
 

@@ -171,15 +171,15 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
     from ffmem.cli.output import save_numbers
 
     annotations = open_database(folder, database)
-    sayings, judgings = annotations.answers(), case_answers_of(folder, annotations)
-    if sayings or not judgings:
-        result = compared(sayings)
+    answers, case_answers = annotations.answers(), case_answers_of(folder, annotations)
+    if answers or not case_answers:
+        result = compared(answers)
         print_agreement(result, count)
         click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
-    if judgings:
+    if case_answers:
         from ffmem.annotations.agreement import case_agreement
 
-        judged = case_agreement(judgings)
+        judged = case_agreement(case_answers)
         print_cases(judged, count)
         click.echo(f"-> {save_numbers(folder, 'case-agreement', judged)}")
 
@@ -329,12 +329,12 @@ def score(
     from ffmem.errors import StoreError
     from ffmem.store.scan_store import ScanStore
 
-    sayings, store = open_database(folder, database).answers(), ScanStore.open(folder)
-    if not sayings:
+    answers, store = open_database(folder, database).answers(), ScanStore.open(folder)
+    if not answers:
         raise StoreError(
             f"nobody has answered a sheet of {folder} yet; begin with `ffmem annotate sheets`"
         )
-    result = score_annotators(store, sayings, embedder(store, options), seed)
+    result = score_annotators(store, answers, embedder(store, options), seed)
     for who, rows in result.annotators.items():
         click.echo(who)
         print_held_out(rows)

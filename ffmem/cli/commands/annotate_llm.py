@@ -68,7 +68,7 @@ class PriceType(click.ParamType[Any]):
 @click.option("--dry-run", is_flag=True, help="Say what it will cost, and stop.")
 @database_option
 @model_options
-def llm(  # noqa: PLR0913 - one parameter an option
+def llm(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     name: str,
     endpoint: str | None,

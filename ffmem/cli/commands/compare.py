@@ -61,7 +61,7 @@ PAGE = "compare.html"  # a name for the page, where none was given
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories that are printed."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-def compare(  # noqa: PLR0913 - one parameter an option
+def compare(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
     out: Path | None,
     memories: bool,

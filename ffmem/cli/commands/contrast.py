@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-def contrast(  # noqa: PLR0913 - one parameter an option
+def contrast(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
     level: float,
     count: int,

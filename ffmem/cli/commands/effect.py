@@ -54,7 +54,7 @@ SENTENCES = 100
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
-def effect(  # noqa: PLR0913 - one parameter an option
+def effect(  # noqa: PLR0913 - one parameter per option
     model: str,
     corpus: str,
     edits: Sequence[str],

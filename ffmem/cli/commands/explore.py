@@ -49,7 +49,7 @@ LONGEST_REPLY = 1000  # tokens
 @endpoint_options
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @names_damage
-def explore(  # noqa: PLR0913 - one parameter an option
+def explore(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     model: str | None,
     others: tuple[Path, ...],

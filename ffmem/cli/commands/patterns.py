@@ -56,7 +56,7 @@ REMOVAL_KEYS = {"cuda": 100, "cpu": 10}
 @database_option
 @embedding_options
 @names_damage
-def patterns(  # noqa: PLR0913 - one parameter an option
+def patterns(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     keys: int,
     seed: int,
@@ -85,9 +85,9 @@ def patterns(  # noqa: PLR0913 - one parameter an option
         study, made_from = by_rule(store, keys, seed, options)
     else:
         name = "patterns-" + re.sub(r"\W+", "-", annotator)
-        sayings = open_database(folder, database).answers()
+        answers = open_database(folder, database).answers()
         study = patterns_by_annotator(
-            store, sayings, annotator, lambda: embedder(store, options), seed
+            store, answers, annotator, lambda: embedder(store, options), seed
         )
         made_from = {"annotator": annotator, "embedding": options["embedding"], "seed": seed}
         made_from["scan"] = store.manifest.key.digest
@@ -202,7 +202,7 @@ CONTROL_WORDS = {
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options
 @names_damage
-def removal(  # noqa: PLR0913 - one parameter an option
+def removal(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     keys: int | None,
     top: int,

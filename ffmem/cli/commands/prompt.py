@@ -64,7 +64,7 @@ class Why:
 @click.option("--scan", type=LOCATION, help="Scan whose mean coefficients =mean takes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
-def prompt(  # noqa: PLR0913 - one parameter an option
+def prompt(  # noqa: PLR0913 - one parameter per option
     model: str,
     text: str,
     position: int | None,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 FEW_SENTENCES = 5000  # below which a memory's best triggers are weak ones
-LOOKED_AT = 200  # values with the surest top tokens, for one to look at first
+LOOKED_AT = 200  # values with the highest top-token probability, for one to look at first
 EXPERTS_HELP = "Experts to scan in every mixture layer, from 0, e.g. 0-7; all by default."
 NUMBERS = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
@@ -230,7 +230,7 @@ def scan_there(
         return pipeline.run_scan_on_ray(cluster, chosen, plan, out, watch)
 
 
-def plan_of(  # noqa: PLR0913 - one parameter an option
+def plan_of(  # noqa: PLR0913 - one parameter per option
     model: LanguageModel | None,
     corpus: str,
     *,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @names_damage
-def search(  # noqa: PLR0913 - one parameter an option
+def search(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     token: str | None,
     words: str | None,

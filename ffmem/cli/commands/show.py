@@ -89,7 +89,7 @@ class ShownPage:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @names_damage
-def show(  # noqa: PLR0913 - one parameter an option
+def show(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     address: str,
     count: int,

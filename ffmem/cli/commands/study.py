@@ -235,7 +235,7 @@ def _again(text: str | None) -> tuple[str, ...]:
 @click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @names_damage
-def analyse(  # noqa: PLR0913 - one parameter an option
+def analyse(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     valid: str | None,
     only: str | None,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
-def weights(  # noqa: PLR0913 - one parameter an option
+def weights(  # noqa: PLR0913 - one parameter per option
     model: str,
     out: Path | None,
     text: str | None,

@@ -37,7 +37,7 @@ Start = Annotated[int, Query(ge=0, le=100_000_000, description="Number of the fi
 
 
 @router.get("/compare/memories", include_in_schema=False)
-def compare_memories_page(  # noqa: PLR0913 - one parameter a thing to choose
+def compare_memories_page(  # noqa: PLR0913 - one parameter per thing to choose
     request: Request,
     explored: TheStudy,
     other: Other = 0,
@@ -52,7 +52,7 @@ def compare_memories_page(  # noqa: PLR0913 - one parameter a thing to choose
 
 
 @router.get("/api/compare/memories", tags=["study"])
-def compare_memories_data(  # noqa: PLR0913 - one parameter a thing to choose
+def compare_memories_data(  # noqa: PLR0913 - one parameter per thing to choose
     explored: TheStudy,
     other: Other = 0,
     match: Match = False,

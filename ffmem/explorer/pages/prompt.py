@@ -41,7 +41,7 @@ def prompt_page(request: Request, explored: TheStudy) -> HTMLResponse:
 
 
 @router.get("/api/prompt", tags=["live"])
-async def prompt_data(  # noqa: PLR0913 - one parameter a thing to choose
+async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     explored: TheStudy,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
     position: Annotated[
