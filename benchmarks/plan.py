@@ -1,4 +1,4 @@
-"""The time that `ffmem study` announces against the time it takes, stage by stage.
+"""The time that `ffmem study` announces against the time it takes, analysis by analysis.
 
 python -m benchmarks.plan demo demo --max-sentences 2000
 python -m benchmarks.plan smollm2 corpus.txt --layers 5,25 --max-sentences 60 --sample 100 --twin
@@ -57,7 +57,7 @@ def main() -> int:
     twin = twin_analyses(plan.only) if asked.twin else ()
     expected = estimate(model, scan, plan.sizes, plan.only, twin=twin)
     began = last = time.monotonic()
-    print("stage            announced      took   took / announced", flush=True)
+    print("analysis         announced      took   took / announced", flush=True)
 
     def end(name: str) -> None:
         nonlocal last
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def line(name: str, announced: float, took: float) -> str:
-    """One stage of the table."""
+    """One line of the table."""
     return f"{name:<14} {announced:9.1f} s {took:7.1f} s {took / announced:18.2f}"
 
 

@@ -154,7 +154,7 @@ def run_study_plan(
 ) -> tuple[Study, list[AnalysisEvent]]:
     """Scan, analyse, draw and report into the folder `out`; what is there already is kept.
 
-    Results of other settings are moved beside the study's own (`store/result_places.py`).
+    Results of other settings are moved beside the study's own (`store/result_files.py`).
     Returns the study and how each analysis ended: an analysis that failed leaves the others.
     """
     store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)

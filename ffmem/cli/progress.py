@@ -95,7 +95,7 @@ class _EventLines:
         if self.is_at_scan:
             self.lines.update(self.tasks["scan"], completed=1.0, note="")
             if self.plain:
-                print_stage("scan", time.monotonic() - self.began)
+                print_end("scan", time.monotonic() - self.began)
         task = self.begin(event.analysis)
         if event.state == "begun":
             return
@@ -135,14 +135,14 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
 def print_event(event: AnalysisEvent) -> None:
     """One line when an analysis ends; a failure goes to standard error with what to do."""
     if event.state == "made":
-        print_stage(event.analysis, event.seconds, place_note(event))
+        print_end(event.analysis, event.seconds, place_note(event))
     elif event.state == "kept":
         click.echo(f"{event.analysis:<14}    kept{place_note(event)}")
     elif event.state == "failed":
         say(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
-def print_stage(name: str, seconds: float, note: str = "") -> None:
+def print_end(name: str, seconds: float, note: str = "") -> None:
     """One line for what has ended, with the time that it took."""
     click.echo(f"{name:<14} {seconds:7.1f} s{note}")
 

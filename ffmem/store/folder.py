@@ -94,17 +94,13 @@ class StudyFolder:
         return self.analyses / f"{name}.json"
 
     def numbers(self, name: str) -> Path:
-        """The arrays that results were made from."""
-        return self.analyses / f"{name}.npz"
+        """The numbers of every cell or place that lie beside results under one name."""
+        return self.weights if name == self.weights.stem else self.analyses / f"{name}.npz"
 
     @cached_property
     def weights(self) -> Path:
         """The table of every memory's weights in numbers."""
         return self.analyses / "weights.parquet"
-
-    def numbers_of(self, name: str) -> tuple[Path, ...]:
-        """The files of numbers that can lie beside results under one name."""
-        return (self.weights,) if name == self.weights.stem else (self.numbers(name),)
 
     def failure(self, name: str) -> Path:
         """The traceback of an analysis that failed."""

@@ -139,8 +139,7 @@ def move_to_other_settings(
         return None
     beside = other_settings_folder(folder, own)
     there, new = StudyFolder(folder), StudyFolder(beside)
-    numbers = (path for array in arrays for path in there.numbers_of(array))
-    for path in (there.result(name), *numbers):
+    for path in (there.result(name), *map(there.numbers, arrays)):
         if path.exists():
             with write_errors(beside):
                 new.analyses.mkdir(parents=True, exist_ok=True)

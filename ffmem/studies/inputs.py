@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -129,6 +130,40 @@ class StudyInputs:
         cut = sentence_settings(self.model, plan)
         for shard in islice(shards(documents(source)), None if self.valid else OWN_SHARDS):
             yield tokenise(shard, self.model.tokenizer, cut)
+
+
+def value_arrays(inputs: StudyInputs) -> dict[str, Any]:
+    """The numbers of every cell's value."""
+    parts = inputs.values
+    tokens = {
+        "top": [part.top for part in parts],
+        "ranks": [part.ranks for part in parts],
+        "next": [part.triggers.next for part in parts],
+    }
+    return {
+        "layer": np.concatenate([np.full(len(part.top), part.layer, np.int32) for part in parts]),
+        "probability": torch.cat([part.probability for part in parts]).numpy(),
+        **{name: torch.cat([t.int() for t in found]).numpy() for name, found in tokens.items()},
+    }
+
+
+def sample_arrays(inputs: StudyInputs) -> dict[str, Any]:
+    """The numbers of every sampled place."""
+    reading = inputs.reading
+    found, counts = reading.predictions[0], reading.coefficients
+    tensors = {
+        **{name: getattr(reading.sample, name) for name in ("numbers", "positions", "gold")},
+        **{field.name: getattr(counts, field.name) for field in fields(counts)},
+        **{
+            field.name: getattr(found, field.name)
+            for field in fields(found)
+            if field.name != "convention"
+        },
+        "model_output": reading.output,
+        "entropy": reading.entropy,
+        "strongest_last_layer": reading.strongest,
+    }
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def demo_validation(store: ScanStore) -> Source | None:

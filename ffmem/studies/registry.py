@@ -6,8 +6,8 @@ To add one, write its module in `ffmem/analyses/`, its figures in `ffmem/figures
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ffmem.analyses.causal import Causal, CausalSize, causal
@@ -20,13 +20,13 @@ from ffmem.analyses.membership import PAIRS, Membership, membership
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.values import Values, summarise
-from ffmem.analyses.weights import Weights, summarise_weights
+from ffmem.analyses.weights import Weights, summarise_weights, table_columns
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordContexts
 from ffmem.store.memory_page import BANDS, PER_BAND
 from ffmem.store.slots import TRIGGERS_SHOWN
-from ffmem.studies.inputs import Sizes, StudyInputs
+from ffmem.studies.inputs import Sizes, StudyInputs, sample_arrays, value_arrays
 from ffmem.version import VERSION
 
 LENS_PREFIXES = 4  # that a memory is forced on at
@@ -107,8 +107,9 @@ class Figures:
 class Analysis:
     """One analysis. `sizes` names the fields of `Sizes` that decide its result.
 
-    `arrays` names the files of numbers that are written with it. `figures` imports the module that
-    draws it: Altair is slow to import, and measuring does not need it.
+    `arrays` are the files of numbers that are written with it, by name, and what is in them.
+    `figures` imports the module that draws it: Altair is slow to import, and measuring does not
+    need it.
     """
 
     result: type
@@ -117,7 +118,7 @@ class Analysis:
     cost: Callable[[Workload], Cost]
     sizes: tuple[str, ...] = ()
     figures: Callable[[], Figures] | None = None
-    arrays: tuple[str, ...] = ()
+    arrays: Mapping[str, Callable[[StudyInputs], dict[str, Any]]] = field(default_factory=dict)
     of_experts: bool = False  # only where the scan has mixtures of experts
 
     @property
@@ -222,7 +223,7 @@ ANALYSES: dict[str, Analysis] = {
         "values",
         lambda w: Cost(0, 5 * w.memories * w.signs, 2),
         figures=_values_figures,
-        arrays=("values",),
+        arrays={"values": value_arrays},
     ),
     "lenses": Analysis(
         Lenses,
@@ -244,7 +245,7 @@ ANALYSES: dict[str, Analysis] = {
         "weights",
         lambda w: Cost(0, 2 * w.memories, 2),
         figures=_weights_figures,
-        arrays=("weights",),
+        arrays={"weights": lambda s: table_columns(s.weights)},
     ),
     "composition": Analysis(
         Composition,
@@ -253,7 +254,7 @@ ANALYSES: dict[str, Analysis] = {
         lambda w: Cost(0, w.whole[1], 2),
         ("sample",),
         _composition_figures,
-        ("sample",),
+        {"sample": sample_arrays},
     ),
     "suppression": Analysis(
         Suppression,
@@ -262,7 +263,7 @@ ANALYSES: dict[str, Analysis] = {
         lambda _: Cost(seconds=1),
         ("sample",),
         _suppression_figures,
-        ("sample",),
+        {"sample": sample_arrays},
     ),
     "refinement": Analysis(
         Refinement,
@@ -271,7 +272,7 @@ ANALYSES: dict[str, Analysis] = {
         lambda _: Cost(seconds=1),
         ("sample",),
         _refinement_figures,
-        ("sample",),
+        {"sample": sample_arrays},
     ),
     "last-layer": Analysis(
         LastLayer,
@@ -279,7 +280,7 @@ ANALYSES: dict[str, Analysis] = {
         "refinement",
         lambda _: Cost(seconds=1),
         ("sample",),
-        arrays=("sample",),
+        arrays={"sample": sample_arrays},
     ),
     "membership": Analysis(
         Membership,
@@ -314,7 +315,7 @@ ANALYSES: dict[str, Analysis] = {
         "",
         lambda w: Cost(w.tokens_per_sentence * page_sentences(w)),
         ("pattern_keys",),
-        arrays=("coefficients",),
+        arrays={"coefficients": lambda s: s.coefficients.arrays},
     ),
 }
 

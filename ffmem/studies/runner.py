@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
-import torch
 
-from ffmem.analyses.weights import table_columns
 from ffmem.errors import FfmemError
 from ffmem.steps import listen
 from ffmem.store.digests import write_and_note
@@ -158,9 +156,7 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
     study's own, the file lies with that one.
     """
     files = {
-        "values": value_arrays,
-        "sample": sample_arrays,
-        "coefficients": lambda inputs: inputs.coefficients.arrays,
+        file: arrays for event in events for file, arrays in ANALYSES[event.analysis].arrays.items()
     }
     for file, arrays in files.items():
         made = [
@@ -168,46 +164,9 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
         ]
         beside = [event.beside for event in made if event.beside is not None]
         if made:
-            write_npz(StudyFolder(beside[0] if beside else folder).numbers(file), arrays(subject))
-    for event in events:
-        if event.analysis == "weights" and event.state == "made":
-            write_columns(
-                StudyFolder(event.beside or folder).weights, table_columns(subject.weights)
-            )
-
-
-def value_arrays(subject: StudyInputs) -> dict[str, Any]:
-    """The numbers of every cell's value."""
-    parts = subject.values
-    tokens = {
-        "top": [part.top for part in parts],
-        "ranks": [part.ranks for part in parts],
-        "next": [part.triggers.next for part in parts],
-    }
-    return {
-        "layer": np.concatenate([np.full(len(part.top), part.layer, np.int32) for part in parts]),
-        "probability": torch.cat([part.probability for part in parts]).numpy(),
-        **{name: torch.cat([t.int() for t in found]).numpy() for name, found in tokens.items()},
-    }
-
-
-def sample_arrays(subject: StudyInputs) -> dict[str, Any]:
-    """The numbers of every sampled place."""
-    reading = subject.reading
-    found, counts = reading.predictions[0], reading.coefficients
-    tensors = {
-        **{name: getattr(reading.sample, name) for name in ("numbers", "positions", "gold")},
-        **{field.name: getattr(counts, field.name) for field in fields(counts)},
-        **{
-            field.name: getattr(found, field.name)
-            for field in fields(found)
-            if field.name != "convention"
-        },
-        "model_output": reading.output,
-        "entropy": reading.entropy,
-        "strongest_last_layer": reading.strongest,
-    }
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
+            path = StudyFolder(beside[0] if beside else folder).numbers(file)
+            write = write_columns if path.suffix == ".parquet" else write_npz
+            write(path, arrays(subject))
 
 
 def write_npz(path: Path, arrays: dict[str, Any]) -> None:

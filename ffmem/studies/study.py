@@ -26,8 +26,6 @@ from ffmem.studies.registry import ANALYSES
 if TYPE_CHECKING:
     import pandas
 
-ARRAYS = {"values": "values", "sample": "refinement"}  # by the analysis that makes them
-
 
 class Study:
     """A scan and the results beside it; everything is read when first asked for.
@@ -257,8 +255,8 @@ def holding_study(root: Path, file: str) -> StudyFolder:
 
 
 def _analyse_again(study: StudyFolder, inside: StudyFolder, name: str) -> str:
-    analysis = ARRAYS.get(name, name)
-    if analysis not in ANALYSES:
+    analysis = next((one for one, row in ANALYSES.items() if name in (one, *row.arrays)), None)
+    if analysis is None:
         return "delete it and run the command that made it again"
     words = f"{inside.root} --only {analysis} --again {analysis}"
     if inside == study.control:

@@ -135,7 +135,7 @@ def test_other_settings_never_take_the_place_of_a_result_unasked(
         assert (moved / "analyses" / name).read_bytes() == first[f"analyses/{name}"]
 
 
-def test_a_stage_that_fails_leaves_the_others(
+def test_an_analysis_that_fails_leaves_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(_subject: object) -> None:
