@@ -9,10 +9,13 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ffmem.version import VERSION
+
 if TYPE_CHECKING:
     from ffmem.address import Address as Address
     from ffmem.errors import AddressError as AddressError
     from ffmem.errors import AnnotatorError as AnnotatorError
+    from ffmem.errors import ConditionError as ConditionError
     from ffmem.errors import CorpusError as CorpusError
     from ffmem.errors import EditError as EditError
     from ffmem.errors import FfmemError as FfmemError
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
     from ffmem.errors import ModelError as ModelError
     from ffmem.errors import ScanError as ScanError
     from ffmem.errors import StoreError as StoreError
+    from ffmem.memories.attribution import Contributions as Contributions
     from ffmem.memories.attribution import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
     from ffmem.memories.edits import read_set as read_set
     from ffmem.memories.projection import Lens as Lens
+    from ffmem.memories.projection import TopTokens as TopTokens
     from ffmem.memories.projection import logits as logits
     from ffmem.memories.projection import token_probabilities as token_probabilities
     from ffmem.memories.projection import token_ranks as token_ranks
@@ -41,18 +46,18 @@ if TYPE_CHECKING:
     from ffmem.models.patches import apply_patch as apply_patch
     from ffmem.models.patches import remove_patch as remove_patch
     from ffmem.models.wrapping import wrap as wrap
+    from ffmem.store.memory_page import MemoryPage as MemoryPage
     from ffmem.studies.study import Study as Study
     from ffmem.studies.study import open_study as open_study
     from ffmem.workflows import run_scan as run_scan
     from ffmem.workflows import run_study as run_study
 
-_HOME = {
-    "read_set": "memories.edits",
-    "remove_patch": "models.patches",
-    "apply_patch": "models.patches",
+_HOME = {  # by the module of each
     "Address": "address",
     "AddressError": "errors",
     "AnnotatorError": "errors",
+    "ConditionError": "errors",
+    "Contributions": "memories.attribution",
     "CorpusError": "errors",
     "Edit": "memories.edits",
     "EditError": "errors",
@@ -62,18 +67,23 @@ _HOME = {
     "Lens": "memories.projection",
     "ListenError": "errors",
     "LiveError": "errors",
+    "MemoryPage": "store.memory_page",
     "ModelError": "errors",
     "PromptExplanation": "memories.prompt_explanation",
     "ScanError": "errors",
     "StoreError": "errors",
     "Study": "studies.study",
+    "TopTokens": "memories.projection",
+    "apply_patch": "models.patches",
     "contributions": "memories.attribution",
     "edited": "memories.edits",
     "explain_prompt": "memories.prompt_explanation",
     "load": "models.loading",
     "logits": "memories.projection",
     "open_study": "studies.study",
+    "read_set": "memories.edits",
     "record": "memories.recording",
+    "remove_patch": "models.patches",
     "run_scan": "workflows",
     "run_study": "workflows",
     "token_probabilities": "memories.projection",
@@ -86,6 +96,7 @@ _HOME = {
 
 _OLD_NAMES = {"look": "explain_prompt", "read": "record", "see": "wrap"}  # until the next release
 
+__version__ = VERSION
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the names are the keys above
 
 

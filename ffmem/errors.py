@@ -3,6 +3,7 @@
 FfmemError
 ├── ModelError      a model that cannot be found, read or seen as memories
 ├── AddressError    a memory that is not written properly or not in the model
+├── ConditionError  a condition on memories that a study cannot answer
 ├── EditError       an edit that cannot be understood or applied
 ├── CorpusError     text that cannot be found or read
 ├── ScanError       a scan that cannot start or go on

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import ffmem
+import ffmem.errors
+from ffmem.version import VERSION
 
 PACKAGE = Path(ffmem.__file__).parent
 MODULE_FILES = sorted(PACKAGE.rglob("*.py"))
@@ -97,7 +99,6 @@ DOORS = {
 
 
 @cache
-@cache
 def imported_names(path: Path) -> set[str]:
     """Every module a file imports, in either form, wherever in the file; types-only left out."""
     tree = ast.parse(path.read_text())
@@ -149,8 +150,27 @@ def test_each_library_has_one_door() -> None:
 
 def test_every_public_name_can_be_had() -> None:
     assert ffmem.__all__
+    assert ffmem.__version__ == VERSION
+    errors = {name for name in vars(ffmem.errors) if name.endswith("Error")}
+    assert errors <= set(ffmem.__all__), "every error that a user can fix"
     for name in ffmem.__all__:
         assert getattr(ffmem, name) is not None
+
+
+def test_only_the_front_door_imports_by_the_text_of_a_name() -> None:
+    """Its table is what type checkers read as imports, so that no edge is hidden from them."""
+    by_text = {"importlib", "importlib.import_module", "runpy", "pkgutil"}
+    users = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULE_FILES
+        if by_text & imported_names(path) or "__import__(" in path.read_text()
+    ]
+    assert users == ["__init__.py"]
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    typed = {alias.name: node.module for node in imports for alias in node.names}
+    assert typed == {name: f"ffmem.{home}" for name, home in ffmem._HOME.items()}
 
 
 def test_the_front_door_is_light() -> None:

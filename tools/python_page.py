@@ -6,6 +6,8 @@ python -m tools.python_page
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,36 @@ def section(name: str, value: Any) -> str:
     text = inspect.getdoc(value) or ""
     if group(value) == 2:
         return f"## {name}\n\n{text}\n"
-    return f"## {name}\n\n```\n{call(name, value)}\n```\n\n{text}\n"
+    parts = "".join(members(value)) if inspect.isclass(value) else ""
+    return f"## {name}\n\n```\n{call(name, value)}\n```\n\n{text}\n{parts and chr(10)}{parts}"
+
+
+def members(value: type) -> Iterator[str]:
+    """A line for every attribute and method of a class that has a docstring of its own.
+
+    Two names of one thing, such as `m` and `coefficients`, have one line.
+    """
+    names: dict[int, list[str]] = {}
+    for name, member in vars(value).items():
+        if not name.startswith("_") and hasattr(member, "__doc__"):
+            names.setdefault(id(member), []).append(name)
+    for same in names.values():
+        member = inspect.getattr_static(value, same[0])
+        function = getattr(member, "__func__", member)
+        if isinstance(member, property | cached_property):
+            words = same
+        elif inspect.isfunction(function):
+            words = [f"{name}{arguments(function)}" for name in same]
+        else:
+            continue
+        first = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ")
+        yield f"- {', '.join(f'`{word}`' for word in words)}: {first}\n"
+
+
+def arguments(function: Any) -> str:
+    """The names of a method's parameters, without the object or class itself."""
+    names = list(inspect.signature(function).parameters)[1:]
+    return f"({', '.join(names)})"
 
 
 def call(name: str, value: Any) -> str:
