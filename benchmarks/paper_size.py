@@ -75,7 +75,7 @@ def section(name: str) -> Iterator[None]:
     print(f"({time.perf_counter() - began:.1f} s)", flush=True)
 
 
-def made_ready(reading: CorpusRequest, model: LanguageModel, shards: int) -> list[Sentences]:
+def read_shards(reading: CorpusRequest, model: LanguageModel, shards: int) -> list[Sentences]:
     """The first shards, and how fast they come when nothing else runs."""
     began, first, found = time.perf_counter(), 0.0, []
     for shard in islice(tokenise_in_processes(reading, model.tokenizer), shards):
@@ -189,7 +189,7 @@ def main() -> None:
     options = parser.parse_args()
     if not (options.model or options.tokenizer):
         parser.error("give --tokenizer, or --model")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # as in a scan, for both sides: models/attention.py
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as in a scan, for both sides: scan/scanner.py
     began = time.perf_counter()
     dtype = "bfloat16" if options.device == "cuda" else "float32"
     print(torch.__version__, torch.cuda.get_device_name() if options.device == "cuda" else "cpu")
@@ -202,7 +202,7 @@ def main() -> None:
         source = Source(options.text)
         reading = CorpusRequest(source, SentenceSettings(max_tokens=511))
         with section("text made ready alone"):
-            found = made_ready(reading, model, options.shards)
+            found = read_shards(reading, model, options.shards)
         budgets = [int(budget) for budget in options.budgets.split(",")]
         for budget in budgets:
             with section(f"scan / bare, budget {budget:,}"):

@@ -20,17 +20,17 @@ from ffmem.scaleout.executor import (
 from tests.scaleout.toy_workers import Square, hire
 from tests.waiting import LONGEST
 
-Staff = Callable[[WorkerFactories], AbstractContextManager[Executor]]
+MakeExecutor = Callable[[WorkerFactories], AbstractContextManager[Executor]]
 
 
-def on_ray(workers: int = 2) -> Staff:
+def on_ray(workers: int = 2) -> MakeExecutor:
     from ffmem.scaleout.ray_executor import RayExecutor
 
     return lambda hire: RayExecutor(Cluster(workers=workers, cpus_per_worker=1), hire)
 
 
 @pytest.fixture(params=["local", "ray"])
-def staff(request: pytest.FixtureRequest) -> Staff:
+def make_executor(request: pytest.FixtureRequest) -> MakeExecutor:
     if request.param == "local":
         return LocalExecutor
     request.getfixturevalue("ray_cluster")
@@ -55,14 +55,14 @@ def squares(numbers: range) -> list[tuple[int, int]]:
     return [(number, number**2) for number in numbers]
 
 
-def test_every_job_is_settled_once_and_workers_stay_for_the_next_run(staff: Staff) -> None:
-    with staff(hire) as executor:
+def test_every_job_is_settled_once_and_workers_stay_for_the_next_run(make_executor: MakeExecutor) -> None:
+    with make_executor(hire) as executor:
         for size in (10, 1, 0):
             expected = squares(range(size))
             assert settled(executor, map(Square, range(size))) == expected
 
 
-def test_jobs_are_taken_as_there_is_room(staff: Staff) -> None:
+def test_jobs_are_taken_as_there_is_room(make_executor: MakeExecutor) -> None:
     taken = 0
 
     def jobs() -> Iterator[Square]:
@@ -71,30 +71,30 @@ def test_jobs_are_taken_as_there_is_room(staff: Staff) -> None:
             taken += 1
             yield Square(number)
 
-    with staff(hire) as executor:
+    with make_executor(hire) as executor:
         for answered, _ in enumerate(executor.run(jobs())):
             assert taken <= answered + 1 + 2 * 2  # two workers with two jobs each
     assert taken == 40
 
 
-def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(staff: Staff) -> None:
+def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(make_executor: MakeExecutor) -> None:
     def jobs() -> Iterator[Square]:
         yield from map(Square, range(4))
         raise CorpusError("the file y.txt is broken")
 
     found: list[tuple[int, int]] = []
-    with staff(hire) as executor, pytest.raises(CorpusError, match=r"y\.txt"):
+    with make_executor(hire) as executor, pytest.raises(CorpusError, match=r"y\.txt"):
         collect(executor.run(jobs()), found)
     assert sorted(found) == squares(range(4))
 
 
-def test_what_a_user_can_mend_is_not_tried_again(staff: Staff) -> None:
+def test_what_a_user_can_fix_is_not_tried_again(make_executor: MakeExecutor) -> None:
     jobs = [Square(1), Square(2, "user"), Square(3)]
-    with staff(hire) as executor, pytest.raises(CorpusError, match=r"x\.txt is broken; fix it"):
+    with make_executor(hire) as executor, pytest.raises(CorpusError, match=r"x\.txt is broken; fix it"):
         list(executor.run(jobs))
 
 
-def test_after_a_stop_what_is_under_way_settles(staff: Staff) -> None:
+def test_after_a_stop_what_is_under_way_settles(make_executor: MakeExecutor) -> None:
     """As after Ctrl-C: the jobs that were given out and no other."""
     given = []
 
@@ -104,7 +104,7 @@ def test_after_a_stop_what_is_under_way_settles(staff: Staff) -> None:
             yield Square(number)
 
     found: list[tuple[int, int]] = []
-    with staff(hire) as executor:
+    with make_executor(hire) as executor:
         for done in executor.run(jobs()):
             found += done.report
             if len(given) > 10:

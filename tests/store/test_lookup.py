@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ffmem.address import Address
-from ffmem.store import search_index as trigger_words
+from ffmem.store import search_index
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index
@@ -71,8 +71,8 @@ def test_words_of_triggers_are_counted_as_reading_them_does(store: ScanStore, ph
 def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
     store: ScanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trigger_words, "COMMON", 0)
-    monkeypatch.setattr(trigger_words, "CELLS", 100)  # so that there are several parts
+    monkeypatch.setattr(search_index, "COMMON", 0)
+    monkeypatch.setattr(search_index, "CELLS", 100)  # so that there are several parts
     monkeypatch.setattr("ffmem.store.search_index.is_current_index", lambda _store: False)
     again = MemoryIndex.open(store)
     expected = {cell: n for cell, n in slow_words(store, {"the"}).items() if n > 1}
@@ -108,11 +108,11 @@ def test_arrays_are_made_once_and_again_when_the_scan_differs(
 def test_words_end_at_punctuation_of_any_alphabet_and_at_sentences() -> None:
     text = "“naïve” café—Ünïted don’t x1".encode()
     raw = np.frombuffer(text, dtype=np.uint8)
-    starts, ends = trigger_words.word_spans(raw, np.array([0, len(raw)]))
+    starts, ends = search_index.word_spans(raw, np.array([0, len(raw)]))
     found = [text[a:b].decode() for a, b in zip(starts, ends, strict=True)]
     assert found == ["naïve", "café", "Ünïted", "don", "t", "x1"]
     two = np.frombuffer(b"onetwo three", dtype=np.uint8)
-    starts, ends = trigger_words.word_spans(two, np.array([0, 3, 12]))
+    starts, ends = search_index.word_spans(two, np.array([0, 3, 12]))
     assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == [(0, 3), (3, 6), (7, 12)]
 
 
@@ -129,10 +129,10 @@ def test_words_of_one_text_are_those_of_the_index() -> None:
     for _ in range(500):
         text = "".join(chr(draw.randrange(*draw.choice(kinds))) for _ in range(12))
         raw = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
-        spans = zip(*trigger_words.word_spans(raw, np.array([0, len(raw)])), strict=True)
+        spans = zip(*search_index.word_spans(raw, np.array([0, len(raw)])), strict=True)
         expected = [bytes(raw[a:b]).decode("utf-8", "surrogatepass").lower() for a, b in spans]
-        assert [word for _, _, word in trigger_words.word_places(text)] == expected
-        for first, end, word in trigger_words.word_places(text):
+        assert [word for _, _, word in search_index.word_places(text)] == expected
+        for first, end, word in search_index.word_places(text):
             assert text[first:end].lower() == word
 
 

@@ -85,7 +85,7 @@ def sheets(
 @click.option("--annotator", required=True, help="Whose answers these are.")
 @click.option("--skip-empty", is_flag=True, help="Pass over sheets that nobody has begun.")
 @database_option
-def take_back(
+def import_sheets(
     folder: Path,
     files: tuple[Path, ...],
     annotator: str,

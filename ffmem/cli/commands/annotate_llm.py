@@ -104,16 +104,16 @@ def llm(  # noqa: PLR0913 - one parameter per option
     sheets = annotations.add_and_get_sheets(
         draw_sheets(ScanStore.open(folder), keys, controls, seed)
     )
-    remembered = open_chat(name, endpoint, os.environ.get(key_from), longest, rate, **options)
-    print_cost(expected_usage(remembered, sheets, longest), price)
+    chat = open_chat(name, endpoint, os.environ.get(key_from), longest, rate, **options)
+    print_cost(expected_usage(chat, sheets, longest), price)
     if dry_run:
         return
     answers = []
-    for answer in answers_by_llm(remembered, sheets, at_once if endpoint else 1):
+    for answer in answers_by_llm(chat, sheets, at_once if endpoint else 1):
         answers.append(answer)
         if answer.said is not None:
             annotations.answer(answer.sheet, f"llm:{name}", answer.said)
-    print_usage(folder, f"llm:{name}", answers, remembered, price)
+    print_usage(folder, f"llm:{name}", answers, chat, price)
 
 
 def print_cost(before: Usage, price: Price | None) -> None:
