@@ -2,9 +2,9 @@
 
     python -m benchmarks.kernel_shapes
 
-Rows of like length, as in a scan of real text, of one layer of the paper's size, and bars that
-nothing passes: what is timed is the one read of all coefficients. The time of a plain copy on the
-same tensor stands beside it as the most that memory can do.
+Rows of like length, as in a scan of real text, of one layer of the paper's size, and thresholds
+that nothing passes: what is timed is the one read of all coefficients. The time of a plain copy on
+the same tensor stands beside it as the most that memory can do.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def launch_of(m: Tensor) -> Callable[[], object]:
     kernel = TritonPass(memories, settings, m.device)
     ready = Rows.of(batch, settings).to(m.device)
     high = torch.full((memories,), 1e9, device=m.device)
-    bars = Thresholds(
+    thresholds = Thresholds(
         high, high.long(), torch.full((memories,), -1, dtype=torch.int32, device=m.device)
     )
     tallies = (torch.zeros_like(high, dtype=torch.int64), torch.zeros_like(high, dtype=torch.int64))
-    return lambda: kernel.launch(m, ready, bars, tallies, lambda _m, _rows: None)
+    return lambda: kernel.launch(m, ready, thresholds, tallies, lambda _m, _rows: None)
 
 
 def seconds(work: Callable[[], object]) -> float:

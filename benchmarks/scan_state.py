@@ -211,7 +211,9 @@ def time_kernel(options: argparse.Namespace) -> None:
             again = RandomBatch(batch.tokens, batch.lengths, batch.sentences + numbered)
             numbered += len(batch.lengths)
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            if lap == 40:  # by now the bars are high; fold, so that they are as high as can be
+            if (
+                lap == 40
+            ):  # by now the thresholds are high; fold, so that they are as high as can be
                 layer.state()
             shared.rows(again, layer.device)  # once per batch in a scan: not the kernel's time
             filler @ filler  # keeps the GPU busy until the host has launched the kernel

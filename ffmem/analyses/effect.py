@@ -276,7 +276,9 @@ def task_effect(model: LanguageModel, tasks: Sequence[Task], edits: Sequence[Edi
     return TaskEffect(len(tasks), means[0], means[2], means[1], means[3])
 
 
-def write_on(model: LanguageModel, text: str, edits: Sequence[Edit], most: int) -> tuple[str, str]:
+def continuations(
+    model: LanguageModel, text: str, edits: Sequence[Edit], most: int
+) -> tuple[str, str]:
     """How the model continues a text, the likeliest token each time: as it is, and edited."""
     tokens = model.encode(text)
     found = []

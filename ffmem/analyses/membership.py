@@ -55,7 +55,7 @@ class Membership:
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _PrefixSet:
     """Prefixes, and for each the number of its sentence in the scan, or -1."""
 
     prefixes: list[Tensor]
@@ -73,7 +73,7 @@ def membership(
     lengths = [int(sample.positions[row]) for row in range(len(sample))][:PAIRS]
     used, members, others = scanned_prefixes(store, lengths, generator)
     count = len(used)
-    new = _Scored([sample.prefix_tokens(row) for row in used], torch.full((count,), -1))
+    new = _PrefixSet([sample.prefix_tokens(row) for row in used], torch.full((count,), -1))
     own, again, strange = (scores(model, store, one) for one in (members, others, new))
 
     def compare(part: slice) -> tuple[Interval, Interval]:
@@ -97,7 +97,7 @@ def membership(
 
 def scanned_prefixes(
     store: ScanStore, lengths: Sequence[int], generator: torch.Generator
-) -> tuple[list[int], _Scored, _Scored]:
+) -> tuple[list[int], _PrefixSet, _PrefixSet]:
     """Two disjoint sets of prefixes of random scanned sentences, and which lengths they have.
 
     A length for which no two sentences are left that are long enough is passed over.
@@ -115,7 +115,7 @@ def scanned_prefixes(
             used.append(at)
             pairs.append((int(rows[fit[0]]), int(rows[fit[1]])))
     sides = [
-        _Scored(
+        _PrefixSet(
             [
                 torch.from_numpy(store.sentences.token_ids(row).astype(np.int64))[: lengths[at]]
                 for row, at in zip(side, used, strict=True)
@@ -128,7 +128,7 @@ def scanned_prefixes(
 
 
 @torch.no_grad()
-def scores(model: LanguageModel, store: ScanStore, some: _Scored) -> Tensor:
+def scores(model: LanguageModel, store: ScanStore, some: _PrefixSet) -> Tensor:
     """[prefix, layer]: mean over memories of the largest coefficient over the strongest trigger's.
 
     The strongest trigger is that of another sentence than the prefix's own.

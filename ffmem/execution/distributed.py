@@ -71,14 +71,14 @@ class ShardJobs:
                 return
             refuse_too_many(group[-1].number)
             self.shards += len(group)
-            counts = [(shard, self._counted(shard)) for shard in group]
+            counts = [(shard, self._count_sentences(shard)) for shard in group]
             unread = [(shard, count) for shard, count in counts if shard.number not in self._known]
             if unread:
                 wanted = sum(count or 0 for _, count in unread)
                 chosen = tuple(shard for shard, _ in unread)
                 yield Read(chosen, None if self.left is None else wanted)
 
-    def _counted(self, shard: Shard) -> int | None:
+    def _count_sentences(self, shard: Shard) -> int | None:
         """How many of the shard's sentences are wanted, where there is a limit to them."""
         if self.left is None:
             return None

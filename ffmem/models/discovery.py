@@ -27,7 +27,7 @@ from ffmem.models.block_forms import (
     part_at,
 )
 from ffmem.models.device_placement import tensor_of
-from ffmem.models.experts import known_experts, source_of
+from ffmem.models.experts import coefficient_source, known_experts
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
@@ -155,7 +155,7 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     name = f"{family.blocks}.{place.block_index}"
     form, form_error = block_form(name, family, run, place)
     assert family.experts is not None
-    source = source_of(model, place.block.get_submodule(family.experts))
+    source = coefficient_source(model, place.block.get_submodule(family.experts))
     if getattr(source.experts, "has_post_expert_norm", False):
         raise ModelError(f"{name}.{family.experts} norms each expert's sum; {DENSE}")
     inner = family.after if (family.after or "").startswith(f"{family.values}.") else None

@@ -109,7 +109,7 @@ def switch_of(model: nn.Module) -> ExpertsSwitch:
     return _switches[model]
 
 
-class Source(Protocol):
+class CoefficientSource(Protocol):
     """Experts that can be read: with the parameters and flags of those in the registry."""
 
     @property
@@ -123,7 +123,7 @@ class Source(Protocol):
         """The experts' sum at every place, from what their module gives."""
 
 
-class RegistrySource:
+class RegisteredExperts:
     """Experts that run through the registry."""
 
     def __init__(self, model: nn.Module, experts: nn.Module) -> None:
@@ -203,9 +203,9 @@ def known_experts(module: nn.Module) -> bool:
     return is_experts(module) or is_like_llama4(module)
 
 
-def source_of(model: nn.Module, experts: nn.Module) -> Source:
+def coefficient_source(model: nn.Module, experts: nn.Module) -> CoefficientSource:
     """How to read the experts of a module."""
-    return RegistrySource(model, experts) if is_experts(experts) else WeightedInputs(experts)
+    return RegisteredExperts(model, experts) if is_experts(experts) else WeightedInputs(experts)
 
 
 def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:

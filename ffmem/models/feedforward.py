@@ -39,12 +39,12 @@ class LinearPart:
         """[out, in], whichever way the module stores it."""
         weight = tensor_of(self.module, "weight")
         assert weight is not None
-        return self._oriented(weight)
+        return self._orient(weight)
 
     @property
     def shape(self) -> torch.Size:
         """The weight's shape, without its numbers."""
-        return self._oriented(self.module.weight).shape  # type: ignore[arg-type]
+        return self._orient(self.module.weight).shape  # type: ignore[arg-type]
 
     @property
     def bias(self) -> Tensor | None:
@@ -60,7 +60,7 @@ class LinearPart:
         start = 0 if self.half == ":half" else middle
         return rows.narrow(dim, start, middle)
 
-    def _oriented(self, weight: Tensor) -> Tensor:
+    def _orient(self, weight: Tensor) -> Tensor:
         from transformers.pytorch_utils import Conv1D  # here: who has no model need not wait
 
         return self.of(weight.T if isinstance(self.module, Conv1D) else weight)

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
-from ffmem.models.experts import RoutedCoefficients, Source, expert_rows
+from ffmem.models.experts import CoefficientSource, RoutedCoefficients, expert_rows
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.trace import Trace, first_tensor
 
@@ -130,7 +130,7 @@ class Mixture:
     def __init__(
         self,
         modules: Sequence[nn.Module],
-        source: Source,
+        source: CoefficientSource,
         shared: Sequence[SharedExpert],
         factor: float,
         norm: nn.Module | None = None,

@@ -95,7 +95,7 @@ def rule_annotator(
         triggers = _triggers(store, key)[:TRIGGERS_SHOWN]
         removed = surface.shared_words(triggers)
         for control in pseudo.of_each_kind(key.layer, triggers, store):
-            gone = removed_alike(control.shown, surface, triggers, removed)
+            gone = control_removals(control.shown, surface, triggers, removed)
             controls.setdefault(control.kind, []).append((control.shown, gone))
     meanings = ClusterFinder.calibrate(embed(background), background, pool, controls)
     return RuleAnnotator(background, meanings), pseudo
@@ -108,7 +108,7 @@ def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
     return [key for turn in zip(*layers, strict=False) for key in turn][:CALIBRATION]
 
 
-def removed_alike(
+def control_removals(
     shown: Sequence[Prefix],
     surface: RuleAnnotator,
     triggers: Sequence[Prefix],

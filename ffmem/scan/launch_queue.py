@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.scan.batch_rows import Batch, Rows
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.torch_pass import CpuPass
+from ffmem.scan.torch_pass import TorchPass
 
 HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
 HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory
@@ -38,7 +38,7 @@ class LaunchQueue:
         self.settings = settings
         self._batch: Batch | None = None
         self._rows: dict[torch.device, Rows] = {}
-        self._sweepers: dict[tuple[int, torch.device], CpuPass] = {}
+        self._passes: dict[tuple[int, torch.device], TorchPass] = {}
         self._launches: deque[Launch] = deque()
 
     def rows(self, batch: Batch, device: torch.device) -> Rows:
@@ -50,12 +50,12 @@ class LaunchQueue:
             self._rows[device] = self._rows[torch.device("cpu")].to(device)
         return self._rows[device]
 
-    def sweeper(self, memories: int, device: torch.device) -> CpuPass:
+    def torch_pass(self, memories: int, device: torch.device) -> TorchPass:
         """The buffer for layers of this size."""
         key = (memories, device)
-        if key not in self._sweepers:
-            self._sweepers[key] = CpuPass(memories, device)
-        return self._sweepers[key]
+        if key not in self._passes:
+            self._passes[key] = TorchPass(memories, device)
+        return self._passes[key]
 
     def enqueue(self, launch: Launch) -> None:
         """Settle this launch when some more have followed it.

@@ -134,11 +134,11 @@ class LayerScan:
             return
         m = rows.select(m.detach().view(len(rows), -1, self.memories))
         if self._kernel is not None and self._sentences and rows.lines is None:
-            self._see_by_kernel(self._kernel, m, rows)
+            self._scan_by_kernel(self._kernel, m, rows)
         elif self._folding is not None and rows.lines is None and self._folding.reads(m):
-            self._see_by_folding(self._folding, m, rows)
+            self._scan_by_compiled_loop(self._folding, m, rows)
         else:
-            self._see_plainly(m, rows, (0, self.memories, self.memories))
+            self._scan_by_torch(m, rows, (0, self.memories, self.memories))
         self._prefixes += rows.prefixes
         self._sentences += rows.sentences
 
@@ -150,11 +150,11 @@ class LayerScan:
         if not rows.prefixes:
             return
         self._expect_weights()
-        see = self._see_experts_plainly
+        scan = self._scan_experts_by_torch
         if self._kernel is not None and self._sentences and rows.lines is None:
-            see = partial(self._see_experts_by_kernel, self._kernel)
+            scan = partial(self._scan_experts_by_kernel, self._kernel)
         routed = replace(routed, scores=routed.weights)  # which lets go of many numbers
-        see(routed, [m.detach() for m in beside], rows, batch.tokens.shape[1])
+        scan(routed, [m.detach() for m in beside], rows, batch.tokens.shape[1])
         self._prefixes += rows.prefixes
         self._sentences += rows.sentences
 
@@ -179,14 +179,14 @@ class LayerScan:
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
         histogram = state.tallies.histogram
         self._histogram = None if histogram is None else histogram.clone()
-        self._bars = Thresholds.of(self._triggers, self._sample)
+        self._thresholds = Thresholds.of(self._triggers, self._sample)
 
     @property
     def _enough(self) -> int:
         """How many candidates are worth a fold: about what as many sentences again bring."""
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
 
-    def _see_experts_plainly(
+    def _scan_experts_by_torch(
         self, routed: RoutedCoefficients, beside: Sequence[Tensor], rows: Rows, width: int
     ) -> None:
         routed = content_lines(rows, routed, len(rows) * width)
@@ -194,7 +194,7 @@ class LayerScan:
         size = routed.coefficients.shape[1]
         first = self.memories - sum(m.shape[-1] for m in beside)
         if len(lines):
-            self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
+            self._scan_by_torch(routed.coefficients.detach(), lines, (0, first, size))
         assert lines.routing is not None
         admissible = torch.zeros_like(routed.places, dtype=torch.bool)
         admissible[lines.routing.admissible] = True
@@ -202,10 +202,10 @@ class LayerScan:
         for m in beside:
             size = m.shape[-1]
             own = rows.select(m.view(len(rows), -1, size))
-            self._see_plainly(own, rows, (first, size, size))
+            self._scan_by_torch(own, rows, (first, size, size))
             first += size
 
-    def _see_experts_by_kernel(
+    def _scan_experts_by_kernel(
         self,
         kernel: TritonPass,
         routed: RoutedCoefficients,
@@ -234,7 +234,7 @@ class LayerScan:
     ) -> None:
         self._make_room(kernel)
         tallies = self._fires, self._totals
-        launch = kernel.launch_lines(m, table, first_cell, self._bars, tallies, redo)
+        launch = kernel.launch_lines(m, table, first_cell, self._thresholds, tallies, redo)
         if self._histogram is not None:
             kernel.count_bins_of_lines(m, table, first_cell, self._histogram)
         self._shared.enqueue(launch)
@@ -248,28 +248,28 @@ class LayerScan:
         self._routed = counts if self._routed is None else self._routed + counts
         self._weights = sums if self._weights is None else self._weights + sums
 
-    def _see_plainly(self, m: Tensor, rows: Rows, span: _Span) -> None:
+    def _scan_by_torch(self, m: Tensor, rows: Rows, span: _Span) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):
-            swept = self._swept(m, rows, sign, span)
+            result = self._run_pass(m, rows, sign, span)
             cells = self._cells(sign, span)
-            self._fires[cells] += swept.found.fires
-            self._totals[cells] += steps_of(swept.found.sums)
+            self._fires[cells] += result.found.fires
+            self._totals[cells] += steps_of(result.found.sums)
             if self._histogram is not None:
-                sweeper = self._shared.sweeper(span[2], self.device)
-                sweeper.count_bins(m, rows, sign, self._histogram[cells])
-            self._collect(swept, span)
+                torch_pass = self._shared.torch_pass(span[2], self.device)
+                torch_pass.count_bins(m, rows, sign, self._histogram[cells])
+            self._collect(result, span)
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
-    def _swept(self, m: Tensor, rows: Rows, sign: int, span: _Span) -> PassResult:
+    def _run_pass(self, m: Tensor, rows: Rows, sign: int, span: _Span) -> PassResult:
         cells = self._cells(sign, span)
-        bars = self._bars.at(cells)
-        sweep = self._shared.sweeper(span[2], self.device).run(m, rows, sign, bars)
-        return PassResult(m, rows, sweep, sign, bars, cells.start)
+        thresholds = self._thresholds.at(cells)
+        found = self._shared.torch_pass(span[2], self.device).run(m, rows, sign, thresholds)
+        return PassResult(m, rows, found, sign, thresholds, cells.start)
 
-    def _collect(self, swept: PassResult, span: _Span) -> None:
-        sweeper = self._shared.sweeper(span[2], self.device)
-        found = candidates(swept, self.settings, sweeper)
+    def _collect(self, result: PassResult, span: _Span) -> None:
+        torch_pass = self._shared.torch_pass(span[2], self.device)
+        found = candidates(result, self.settings, torch_pass)
         if found is not None:
             self._loose.append(replace(found, weights=self._weights_of(found)))
 
@@ -287,16 +287,16 @@ class LayerScan:
         first = span[0] if sign > 0 else self.memories + span[0]
         return slice(first, first + span[1])
 
-    def _see_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
+    def _scan_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
         self._make_room(kernel)
         redo = partial(self._redo, span=(0, self.memories, self.memories))
-        launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), redo)
+        launch = kernel.launch(m, rows, self._thresholds, (self._fires, self._totals), redo)
         if self._histogram is not None:
             kernel.count_bins(m, rows, self._histogram)
         self._shared.enqueue(launch)
 
-    def _see_by_folding(self, folding: CompiledPass, m: Tensor, rows: Rows) -> None:
-        state = self._triggers, self._sample, self._bars
+    def _scan_by_compiled_loop(self, folding: CompiledPass, m: Tensor, rows: Rows) -> None:
+        state = self._triggers, self._sample, self._thresholds
         folding.take_in(m, rows, state, (self._fires, self._totals))
         if self._histogram is not None:
             folding.count_bins(m, rows, self._histogram)
@@ -316,14 +316,14 @@ class LayerScan:
     def _redo(self, m: Tensor, rows: Rows, span: _Span) -> None:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
         for sign in (1, -1) if self.settings.signed else (1,):
-            self._collect(self._swept(m, rows, sign, span), span)
+            self._collect(self._run_pass(m, rows, sign, span), span)
 
     def _redo_columns(self, m: Tensor, rows: Rows, span: _Span) -> None:
         """The same for a shared expert, whose lines are columns of rows."""
         self._redo(m.view(len(rows), -1, span[2]), rows, span)
 
     def _fold(self) -> None:
-        """Put all candidates into the state and raise the bars."""
+        """Put all candidates into the state and raise the thresholds."""
         if self._kernel is not None:
             self._kernel.settle()
             for some in self._kernel.take_candidates():
@@ -334,7 +334,7 @@ class LayerScan:
         self._loose = []
         self._triggers = self._triggers.take_in(found)
         self._sample = self._sample.take_in(found, self.settings)
-        self._bars = Thresholds.of(self._triggers, self._sample)
+        self._thresholds = Thresholds.of(self._triggers, self._sample)
 
 
 def triton_pass_for(
@@ -358,5 +358,5 @@ def compiled_pass_for(
         return None
     if max(settings.top, settings.sample) > LARGEST:
         return None
-    sweeper = shared.sweeper(memories, device)
-    return CompiledPass(memories, settings, sweeper) if sweeper.has_loop else None
+    torch_pass = shared.torch_pass(memories, device)
+    return CompiledPass(memories, settings, torch_pass) if torch_pass.has_loop else None

@@ -122,7 +122,7 @@ class Scanner:
         def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if self._batch is not None and number not in self._done:
                 m = inputs[0].to(scan.device)
-                self._see(m, partial(scan.take_in, m, self._batch))
+                self._take_in(m, partial(scan.take_in, m, self._batch))
                 self._done.add(number)
             if self._batch is not None and last:
                 raise _LastKeyRead
@@ -138,14 +138,14 @@ class Scanner:
                 shared = range(len(reading.mixture.shared))
                 beside = [reading.shared_coefficients(one).to(scan.device) for one in shared]
                 take_in = partial(scan.take_in_mixture, routed, beside, self._batch)
-                self._see(routed.coefficients, take_in)
+                self._take_in(routed.coefficients, take_in)
                 self._done.add(number)
             if self._batch is not None and last:
                 raise _LastKeyRead
 
         return hook
 
-    def _see(self, m: Tensor, take_in: Callable[[], None]) -> None:
+    def _take_in(self, m: Tensor, take_in: Callable[[], None]) -> None:
         try:
             with torch.cuda.device_of(m):  # kernels run on the device at hand; no-op on a CPU
                 take_in()

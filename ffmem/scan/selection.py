@@ -13,95 +13,103 @@ from ffmem.scan.batch_rows import Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import NO_PRIORITY
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.torch_pass import CpuPass, LayerPass
+from ffmem.scan.torch_pass import LayerPass, TorchPass
 from ffmem.scan.triggers import Thresholds, place_priorities
 
-CROWDED = 0.04  # share of maxima above which one more sweep finds positions faster than look-ups
+CROWDED = 0.04  # share of maxima above which one more pass finds positions faster than look-ups
 LOOKED_UP = 2**20  # coefficients gathered at once
 
 
 @dataclass(frozen=True)
 class PassResult:
-    """One sign's coefficients, what a sweep found in them; its cells' bars, and the first cell."""
+    """One sign's coefficients, what a pass found in them, its cells' thresholds, the first cell."""
 
     m: Tensor
     rows: Rows
     found: LayerPass
     sign: int
-    bars: Thresholds
+    thresholds: Thresholds
     offset: int
 
 
-def candidates(swept: PassResult, settings: ScanSettings, sweeper: CpuPass) -> Candidates | None:
+def candidates(
+    result: PassResult, settings: ScanSettings, torch_pass: TorchPass
+) -> Candidates | None:
     """All that may enter, and little that may not."""
-    rows, maxima, bars = swept.rows, swept.found.maxima, swept.bars
-    passes = swept.found.passes
+    rows, maxima, thresholds = result.rows, result.found.maxima, result.thresholds
+    passes = result.found.passes
     if passes is None:
-        passes = _passing(maxima, rows, bars)
+        passes = _passing(maxima, rows, thresholds)
     simple = settings.dedupe == "none" and settings.per_sentence == "max"
-    if simple and count_set(passes) > len(bars.coefficients) * settings.top:
-        bars = _raise_thresholds(bars, maxima, rows, settings)
-        passes = _passing(maxima, rows, bars)
+    if simple and count_set(passes) > len(thresholds.coefficients) * settings.top:
+        thresholds = _raise_thresholds(thresholds, maxima, rows, settings)
+        passes = _passing(maxima, rows, thresholds)
     row, memory = indices_set(passes)
     coefficients = elements_at(maxima, row * maxima.shape[1] + memory)
-    cell = _cells(swept, row, memory)
-    tied = coefficients == elements_at(bars.coefficients, cell)
+    cell = _cells(result, row, memory)
+    tied = coefficients == elements_at(thresholds.coefficients, cell)
     if count_set(tied):
-        late = tied & (elements_at(rows.places, row) >= elements_at(bars.places, cell))
-        kept = ~late | (elements_at(rows.priorities, row) <= elements_at(bars.priorities, cell))
+        late = tied & (elements_at(rows.places, row) >= elements_at(thresholds.places, cell))
+        kept = ~late | (
+            elements_at(rows.priorities, row) <= elements_at(thresholds.priorities, cell)
+        )
         row, memory, coefficients = row[kept], memory[kept], coefficients[kept]
     if not len(row):
         return None
     if settings.per_sentence == "all":
-        return _all_prefixes(swept, (row, memory, bars.at(_cells(swept, row, memory))), settings)
-    return _with_places(swept, row, _steps(swept, row, memory, sweeper), memory, coefficients)
+        return _all_prefixes(
+            result, (row, memory, thresholds.at(_cells(result, row, memory))), settings
+        )
+    return _with_places(result, row, _steps(result, row, memory, torch_pass), memory, coefficients)
 
 
-def _cells(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
+def _cells(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
     """The cells of some memories, counted from the pass's first one, expert by expert."""
-    routing = swept.rows.routing
+    routing = result.rows.routing
     if routing is None:
         return memory
-    return elements_at(routing.experts, row) * swept.found.maxima.shape[1] + memory
+    return elements_at(routing.experts, row) * result.found.maxima.shape[1] + memory
 
 
-def _passing(maxima: Tensor, rows: Rows, bars: Thresholds) -> Tensor:
+def _passing(maxima: Tensor, rows: Rows, thresholds: Thresholds) -> Tensor:
     """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
     if rows.routing is not None:
         below, limits = (
             bar.view(-1, maxima.shape[1])[rows.routing.experts]
-            for bar in (bars.below, bars.priorities)
+            for bar in (thresholds.below, thresholds.priorities)
         )
         return (maxima > below) | ((maxima > 0) & (rows.priorities[:, None] <= limits))
-    passes = greater(maxima, bars.below)
-    drawn = (rows.priorities <= bars.priorities.amax()).nonzero()[:, 0]
+    passes = greater(maxima, thresholds.below)
+    drawn = (rows.priorities <= thresholds.priorities.amax()).nonzero()[:, 0]
     if len(drawn):
-        passes[drawn] |= (maxima[drawn] > 0) & (rows.priorities[drawn, None] <= bars.priorities)
+        passes[drawn] |= (maxima[drawn] > 0) & (
+            rows.priorities[drawn, None] <= thresholds.priorities
+        )
     return passes
 
 
-def _steps(swept: PassResult, row: Tensor, memory: Tensor, sweeper: CpuPass) -> Tensor:
+def _steps(result: PassResult, row: Tensor, memory: Tensor, torch_pass: TorchPass) -> Tensor:
     """How many columns after its row's first each largest coefficient first occurs."""
-    found = swept.found
+    found = result.found
     if found.steps is not None:
         return elements_at(found.steps, row * found.steps.shape[1] + memory).long()
-    if len(row) > CROWDED * found.maxima.numel() and swept.rows.routing is None:
-        return sweeper.positions(swept.m, swept.rows, swept.sign, found.maxima)[row, memory]
-    return _prefix_steps(swept, row, memory)
+    if len(row) > CROWDED * found.maxima.numel() and result.rows.routing is None:
+        return torch_pass.positions(result.m, result.rows, result.sign, found.maxima)[row, memory]
+    return _prefix_steps(result, row, memory)
 
 
 def _raise_thresholds(
-    bars: Thresholds, maxima: Tensor, rows: Rows, settings: ScanSettings
+    thresholds: Thresholds, maxima: Tensor, rows: Rows, settings: ScanSettings
 ) -> Thresholds:
     """Bars raised to what this batch alone would fill the slots with, expert by expert."""
     if rows.routing is None:
-        return _raise_of_one(bars, maxima, rows.priorities, settings)
+        return _raise_of_one(thresholds, maxima, rows.priorities, settings)
     size = maxima.shape[1]
-    numbers = torch.arange(len(bars.coefficients) // size + 1, device=maxima.device)
+    numbers = torch.arange(len(thresholds.coefficients) // size + 1, device=maxima.device)
     edges = torch.searchsorted(rows.routing.experts, numbers).tolist()
     parts = [
         _raise_of_one(
-            bars.at(slice(expert * size, (expert + 1) * size)),
+            thresholds.at(slice(expert * size, (expert + 1) * size)),
             maxima[first:last],
             rows.priorities[first:last],
             settings,
@@ -116,69 +124,69 @@ def _raise_thresholds(
 
 
 def _raise_of_one(
-    bars: Thresholds, maxima: Tensor, priorities: Tensor, settings: ScanSettings
+    thresholds: Thresholds, maxima: Tensor, priorities: Tensor, settings: ScanSettings
 ) -> Thresholds:
     """The same for a dense layer, or for the rows of one expert."""
     if len(maxima) < settings.top:
-        return bars
+        return thresholds
     strongest = -nth_smallest(-maxima, settings.top)
-    higher = strongest > bars.coefficients
-    coefficients = torch.where(higher, strongest, bars.coefficients)
+    higher = strongest > thresholds.coefficients
+    coefficients = torch.where(higher, strongest, thresholds.coefficients)
     # At a raised bar the tied places are not known yet: all of them pass.
-    places = torch.where(higher, torch.iinfo(torch.int64).max, bars.places)
-    limits = bars.priorities
+    places = torch.where(higher, torch.iinfo(torch.int64).max, thresholds.places)
+    limits = thresholds.priorities
     if len(maxima) > settings.sample > 0:
         firing = torch.where(maxima > 0, priorities[:, None], NO_PRIORITY)
         limits = torch.minimum(limits, nth_smallest(firing, settings.sample))
     return Thresholds(coefficients, places, limits)
 
 
-def _prefix_coefficients(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
+def _prefix_coefficients(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
     """The coefficients of each row's admissible prefixes for its memory: [n, most].
 
     In rows with fewer prefixes than most, the last one is repeated; the first largest is then
     still where it was.
     """
-    rows = swept.rows
-    width, memories = swept.m.shape[-2:]
+    rows = result.rows
+    width, memories = result.m.shape[-2:]
     steps = torch.arange(max(rows.columns), device=row.device)
     columns = torch.minimum(steps, rows.counts[row, None] - 1)
     starts = elements_at(rows.starts(width), row) * memories + memory
     picked = torch.add(starts[:, None], columns, alpha=memories).flatten()
-    found = swept.m.reshape(-1).index_select(0, picked).view_as(columns).float()
-    return found if swept.sign > 0 else -found
+    found = result.m.reshape(-1).index_select(0, picked).view_as(columns).float()
+    return found if result.sign > 0 else -found
 
 
-def _prefix_steps(swept: PassResult, row: Tensor, memory: Tensor) -> Tensor:
-    pieces = max(1, LOOKED_UP // max(swept.rows.columns))
+def _prefix_steps(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
+    pieces = max(1, LOOKED_UP // max(result.rows.columns))
     parts = zip(row.split(pieces), memory.split(pieces), strict=True)
-    return torch.cat([_prefix_coefficients(swept, r, c).argmax(1) for r, c in parts])
+    return torch.cat([_prefix_coefficients(result, r, c).argmax(1) for r, c in parts])
 
 
 def _all_prefixes(
-    swept: PassResult, passing: tuple[Tensor, Tensor, Thresholds], settings: ScanSettings
+    result: PassResult, passing: tuple[Tensor, Tensor, Thresholds], settings: ScanSettings
 ) -> Candidates:
     """Every prefix that may enter of the rows and memories that passed with their maximum."""
     found = []
-    row, memory, bars = passing
-    pieces = max(1, LOOKED_UP // max(swept.rows.columns))
+    row, memory, thresholds = passing
+    pieces = max(1, LOOKED_UP // max(result.rows.columns))
     for part in torch.arange(len(row), device=row.device).split(pieces):
-        r, c, bar = row[part], memory[part], bars.at(part)
-        values = _prefix_coefficients(swept, r, c)
+        r, c, bar = row[part], memory[part], thresholds.at(part)
+        values = _prefix_coefficients(result, r, c)
         steps = torch.arange(values.shape[1], device=row.device)
-        inside = steps < swept.rows.counts[r, None]
-        there = torch.minimum(steps, swept.rows.counts[r, None] - 1)
-        priority = place_priorities(_places(swept.rows, r[:, None], there), settings)
+        inside = steps < result.rows.counts[r, None]
+        there = torch.minimum(steps, result.rows.counts[r, None] - 1)
+        priority = place_priorities(_places(result.rows, r[:, None], there), settings)
         enters = (values >= bar.coefficients[:, None]) | (priority <= bar.priorities[:, None])
         which, step = (inside & enters & (values > 0)).nonzero(as_tuple=True)
-        found.append(_with_places(swept, r[which], step, c[which], values[which, step]))
+        found.append(_with_places(result, r[which], step, c[which], values[which, step]))
     return Candidates.join(found)
 
 
 def _with_places(
-    swept: PassResult, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
+    result: PassResult, row: Tensor, steps: Tensor, memory: Tensor, coefficients: Tensor
 ) -> Candidates:
-    rows = swept.rows
+    rows = result.rows
     groups = None if rows.groups is None else rows.groups[row, steps]
     if rows.routing is not None and rows.routing.groups is not None:
         groups = elements_at(rows.routing.groups, elements_at(rows.routing.starts, row) + steps)
@@ -186,7 +194,7 @@ def _with_places(
     if rows.routing is not None:
         lines = elements_at(rows.routing.starts, row) + steps
         weights = elements_at(rows.routing.weights, lines)
-    cells = (_cells(swept, row, memory) + swept.offset).to(torch.int32)
+    cells = (_cells(result, row, memory) + result.offset).to(torch.int32)
     return Candidates(cells, coefficients, _places(rows, row, steps), groups, weights)
 
 

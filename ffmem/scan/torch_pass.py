@@ -31,7 +31,7 @@ class LayerPass:
     """Per row and memory the largest coefficient, not below 0; per memory its count and sum.
 
     Where they come for nothing, also the columns from a row's first to its maximum, and which
-    maxima pass a bar. What is [b, memories] is good until the next sweep.
+    maxima pass a bar. What is [b, memories] is good until the next pass.
     """
 
     maxima: Tensor  # [b, memories], float32
@@ -41,7 +41,7 @@ class LayerPass:
     passes: Tensor | None = None  # [b, memories], flags
 
 
-class CpuPass:
+class TorchPass:
     """Reads coefficients of layers of one size."""
 
     def __init__(self, memories: int, device: torch.device) -> None:
@@ -56,12 +56,12 @@ class CpuPass:
         self._pool = ThreadPoolExecutor(torch.get_num_threads()) if self._walk else None
         self._found = _LoopOutput.of(0, memories)
 
-    def run(self, m: Tensor, rows: Rows, sign: int, bars: Thresholds) -> LayerPass:
+    def run(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         if self._walk is not None and m.dtype == torch.float32:
-            return self._run_compiled(m, rows, sign, bars)
+            return self._run_compiled(m, rows, sign, thresholds)
         if rows.routing is not None:
-            return self._run_lines(m, rows, sign, bars)
+            return self._run_lines(m, rows, sign, thresholds)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         fires = torch.zeros(1, self.memories, device=self.device)
         sums = torch.zeros(1, self.memories, device=self.device)
@@ -75,11 +75,11 @@ class CpuPass:
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
         return LayerPass(maxima, fires[0].long(), sums[0].double())
 
-    def _run_compiled(self, m: Tensor, rows: Rows, sign: int, bars: Thresholds) -> LayerPass:
+    def _run_compiled(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
         """The same, steps and passes too, in one read, some rows for each thread."""
         assert self._pool is not None
         threads, memories = torch.get_num_threads(), self.memories
-        experts = len(bars.places) // memories
+        experts = len(thresholds.places) // memories
         if len(self._found.maxima) < len(rows):
             self._found = _LoopOutput.of(len(rows), memories)
         found = self._found.first(len(rows))
@@ -88,7 +88,9 @@ class CpuPass:
         source, counts = m.contiguous().numpy().reshape(-1, memories), rows.counts.numpy()
         starts, priorities = rows.starts(m.shape[1]).numpy(), rows.priorities.numpy()
         own_expert = np.zeros_like(starts) if rows.routing is None else rows.routing.experts.numpy()
-        limits = [bar.numpy().reshape(experts, -1) for bar in (bars.below, bars.priorities)]
+        limits = [
+            bar.numpy().reshape(experts, -1) for bar in (thresholds.below, thresholds.priorities)
+        ]
         edges = [len(rows) * thread // threads for thread in range(threads + 1)]
 
         def walk(thread: int) -> None:
@@ -110,7 +112,7 @@ class CpuPass:
             torch.from_numpy(found.passes),
         )
 
-    def _run_lines(self, m: Tensor, rows: Rows, sign: int, bars: Thresholds) -> LayerPass:
+    def _run_lines(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
         """The same for the lines of experts: a matrix of which line belongs to which adds up."""
         assert rows.routing is not None
         row = torch.arange(len(rows), device=self.device).repeat_interleave(rows.counts)
@@ -119,7 +121,7 @@ class CpuPass:
         piece = (sign * m[line].float()).clamp_min_(0)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         maxima.scatter_reduce_(0, row[:, None].expand_as(piece), piece, "amax")
-        experts = len(bars.places) // self.memories
+        experts = len(thresholds.places) // self.memories
         own = torch.zeros(experts, len(row), device=self.device)
         own[rows.routing.experts[row], torch.arange(len(row), device=self.device)] = 1
         fires = own @ (piece > 0).float()  # whole numbers below 2**24: exact
@@ -237,8 +239,8 @@ class CpuPass:
 class CompiledPass:
     """Reads one layer's coefficients on the CPU and brings its state up to date, in place."""
 
-    def __init__(self, memories: int, settings: ScanSettings, sweeper: CpuPass) -> None:
-        self._memories, self._settings, self._sweeper = memories, settings, sweeper
+    def __init__(self, memories: int, settings: ScanSettings, torch_pass: TorchPass) -> None:
+        self._memories, self._settings, self._torch_pass = memories, settings, torch_pass
 
     def reads(self, m: Tensor) -> bool:
         """Whether these are coefficients that the compiled loop reads."""
@@ -252,22 +254,22 @@ class CompiledPass:
         tallies: tuple[Tensor, Tensor],
     ) -> None:
         """Take in a batch; `tallies` are fires and totals."""
-        triggers, sample, bars = state
+        triggers, sample, thresholds = state
         for sign, cells in self._signs():
-            found = self._sweeper.run(m, rows, sign, bars.at(cells))
+            found = self._torch_pass.run(m, rows, sign, thresholds.at(cells))
             tallies[0][cells] += found.fires
             tallies[1][cells] += steps_of(found.sums)
             own = triggers.at(cells), sample.at(cells)
-            self._sweeper.fold(found, rows, *own)
+            self._torch_pass.fold(found, rows, *own)
             raised = Thresholds.of(*own)
-            bars.coefficients[cells] = raised.coefficients
-            bars.places[cells] = raised.places
-            bars.priorities[cells] = raised.priorities
+            thresholds.coefficients[cells] = raised.coefficients
+            thresholds.places[cells] = raised.places
+            thresholds.priorities[cells] = raised.priorities
 
     def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
         """Add the census's coefficients to a histogram [cells, BINS], in place."""
         for sign, cells in self._signs():
-            self._sweeper.count_bins(m, rows, sign, histogram[cells])
+            self._torch_pass.count_bins(m, rows, sign, histogram[cells])
 
     def _signs(self) -> list[tuple[int, slice]]:
         size = self._memories

@@ -237,5 +237,5 @@ class Thresholds:
         return torch.nextafter(self.coefficients, torch.zeros_like(self.coefficients))
 
     def at(self, cells: Tensor | slice) -> Thresholds:
-        """The bars of some cells."""
+        """The thresholds of some cells."""
         return Thresholds(self.coefficients[cells], self.places[cells], self.priorities[cells])

@@ -10,8 +10,8 @@ not matter.
 
 The lines of experts have kernels of their own. An expert's lines stand one behind the other, those
 of a sentence together and in the order of its places. A program takes a block of an expert's
-memories and a run of sentences, so that the bars of the block are read once: most sentences have
-few lines at an expert, many have none.
+memories and a run of sentences, so that the thresholds of the block are read once: most sentences
+have few lines at an expert, many have none.
 """
 
 from __future__ import annotations

@@ -92,10 +92,15 @@ class TritonPass:
         self._counted = torch.zeros(2, dtype=torch.int32, pin_memory=self._on_cuda)
         self._event = torch.cuda.Event() if self._on_cuda else None
         self._latest: TritonLaunch | None = None
-        self._bars: tuple[Thresholds, Tensor] | None = None
+        self._thresholds: tuple[Thresholds, Tensor] | None = None
 
     def launch(
-        self, m: Tensor, rows: Rows, bars: Thresholds, tallies: tuple[Tensor, Tensor], redo: Redo
+        self,
+        m: Tensor,
+        rows: Rows,
+        thresholds: Thresholds,
+        tallies: tuple[Tensor, Tensor],
+        redo: Redo,
     ) -> TritonLaunch:
         """Start the pass over a batch; `tallies` are fires and totals, added to in place."""
         if m.stride(2) != 1:
@@ -107,7 +112,7 @@ class TritonPass:
         pass_over[grid](
             m, m.stride(0), m.stride(1), len(rows), self.memories, rows.first,
             rows.counts, rows.small_sentences, rows.priorities,
-            bars.coefficients, self._bar_sentences(bars), bars.priorities,
+            thresholds.coefficients, self._bar_sentences(thresholds), thresholds.priorities,
             tallies[1], tallies[0], self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
             SIGNED=self.settings.signed, ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
@@ -128,7 +133,7 @@ class TritonPass:
         m: Tensor,
         table: LineTable,
         first_cell: int,
-        bars: Thresholds,
+        thresholds: Thresholds,
         tallies: tuple[Tensor, Tensor],
         redo: Redo,
     ) -> TritonLaunch:
@@ -141,7 +146,7 @@ class TritonPass:
         self._before.copy_(self._counter)
         pass_over_lines[grid](
             *where, table.starts, table.counts, rows.small_sentences, rows.priorities,
-            bars.coefficients, self._bar_sentences(bars), bars.priorities,
+            thresholds.coefficients, self._bar_sentences(thresholds), thresholds.priorities,
             tallies[1], tallies[0], self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
             SIGNED=self.settings.signed, ROWS=SENTENCES, BLOCK=BLOCK, num_warps=WARPS,
@@ -222,9 +227,11 @@ class TritonPass:
         self._counter.zero_()
         return [self._buffer.of(fields)]
 
-    def _bar_sentences(self, bars: Thresholds) -> Tensor:
+    def _bar_sentences(self, thresholds: Thresholds) -> Tensor:
         """The sentence up to which a tie passes: [cells], -1 where a slot is free anyway."""
-        if self._bars is None or self._bars[0] is not bars:
-            sentences = small_sentences(bars.places).masked_fill_(bars.places == EMPTY, -1)
-            self._bars = (bars, sentences)
-        return self._bars[1]
+        if self._thresholds is None or self._thresholds[0] is not thresholds:
+            sentences = small_sentences(thresholds.places).masked_fill_(
+                thresholds.places == EMPTY, -1
+            )
+            self._thresholds = (thresholds, sentences)
+        return self._thresholds[1]

@@ -153,7 +153,7 @@ class StudyFolder:
         """The files that can hold digests of what was written after the scan."""
         return tuple(map(notes_beside, (self.report_page, self.result("*"), self.figure("*", "*"))))
 
-    def written_later(self) -> list[Path]:
+    def later_files(self) -> list[Path]:
         """Results, figures and reports that are there, with the notes beside them."""
         reports = (self.report_page, self.report_text, self.report_numbers)
         return [

@@ -105,7 +105,7 @@ class Inventory:
                 self.damage.append(Damage(self._below(notes), what))
         there = {
             self._below(path)
-            for path in folder.written_later()
+            for path in folder.later_files()
             if folder.role(path) != "notes" and path.suffix != ".part"
         }
         self.results_without += sorted(there - noted)

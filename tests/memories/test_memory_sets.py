@@ -14,11 +14,11 @@ from ffmem.analyses.effect import (
     CoefficientRates,
     Task,
     coefficient_rates,
+    continuations,
     random_sets,
     read_tasks,
     task_effect,
     text_effect,
-    write_on,
 )
 from ffmem.errors import AddressError, CorpusError, EditError, ModelError
 from ffmem.memories.edits import Edit, edited, expand_edits, read_set, set_text
@@ -172,7 +172,7 @@ def test_random_sets_have_nearly_the_same_rates(relu: LanguageModel) -> None:
 
 def test_tasks_are_answered_word_for_word(relu: LanguageModel, tmp_path: Path) -> None:
     prompt = "the river"
-    plain, changed = write_on(relu, prompt, [Edit(Address(1, 0), "set", 50.0)], 1)
+    plain, changed = continuations(relu, prompt, [Edit(Address(1, 0), "set", 50.0)], 1)
     right = [Task(prompt, plain), Task(prompt, "zq")]
     found = task_effect(relu, right, [])
     assert (found.tasks, found.accuracy, found.edited_accuracy) == (2, 0.5, 0.5)

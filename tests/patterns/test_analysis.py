@@ -10,7 +10,7 @@ from ffmem.errors import StoreError
 from ffmem.figures.patterns import patterns_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
-from ffmem.patterns.analysis import near_misses, patterns_by_rule, removed_alike
+from ffmem.patterns.analysis import control_removals, near_misses, patterns_by_rule
 from ffmem.patterns.embeddings import WordContexts, WordStates, content_words
 from ffmem.patterns.prefixes import (
     CONTROLS,
@@ -145,9 +145,11 @@ def test_controls_lose_words_as_far_from_their_end_as_the_triggers_do() -> None:
     assert all(
         len(trigger.words) - 1 in gone for trigger, gone in zip(triggers, removed, strict=True)
     )
-    for prefix, gone in zip(shown, removed_alike(shown, surface, triggers, removed), strict=True):
+    for prefix, gone in zip(
+        shown, control_removals(shown, surface, triggers, removed), strict=True
+    ):
         assert len(prefix.words) - 1 in gone
-    assert removed_alike(shown, surface, [], []) == surface.shared_words(shown)
+    assert control_removals(shown, surface, [], []) == surface.shared_words(shown)
 
 
 def test_words_that_keep_the_same_company_are_near_and_others_are_not() -> None:

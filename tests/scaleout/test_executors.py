@@ -55,7 +55,9 @@ def squares(numbers: range) -> list[tuple[int, int]]:
     return [(number, number**2) for number in numbers]
 
 
-def test_every_job_is_settled_once_and_workers_stay_for_the_next_run(make_executor: MakeExecutor) -> None:
+def test_every_job_is_settled_once_and_workers_stay_for_the_next_run(
+    make_executor: MakeExecutor,
+) -> None:
     with make_executor(hire) as executor:
         for size in (10, 1, 0):
             expected = squares(range(size))
@@ -77,7 +79,9 @@ def test_jobs_are_taken_as_there_is_room(make_executor: MakeExecutor) -> None:
     assert taken == 40
 
 
-def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(make_executor: MakeExecutor) -> None:
+def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(
+    make_executor: MakeExecutor,
+) -> None:
     def jobs() -> Iterator[Square]:
         yield from map(Square, range(4))
         raise CorpusError("the file y.txt is broken")
@@ -90,7 +94,10 @@ def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(make_ex
 
 def test_what_a_user_can_fix_is_not_tried_again(make_executor: MakeExecutor) -> None:
     jobs = [Square(1), Square(2, "user"), Square(3)]
-    with make_executor(hire) as executor, pytest.raises(CorpusError, match=r"x\.txt is broken; fix it"):
+    with (
+        make_executor(hire) as executor,
+        pytest.raises(CorpusError, match=r"x\.txt is broken; fix it"),
+    ):
         list(executor.run(jobs))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffmem.errors import ScanError
-from ffmem.scan import torch_pass as sweep
+from ffmem.scan import torch_pass
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
@@ -77,12 +77,12 @@ def test_seeing_batches_of_any_size_order_and_padding_gives_what_brute_force_giv
         sentences = with_content(sentences, generator)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(sweep, "compiled_loop", lambda: None)
+            patch.setattr(torch_pass, "compiled_loop", lambda: None)
         layer = LayerScan(MEMORIES, chosen)
         for piece in split(sentences, size, order != "as they come"):
             layer.take_in(*batched(piece, bos, padding))
             if order == "by length, folded often":
-                layer.state()  # raises the bars, so that more is turned away early
+                layer.state()  # raises the thresholds, so that more is turned away early
     assert_same(layer.state(), brute_force(sentences, chosen, bos))
 
 
@@ -260,8 +260,8 @@ def test_histograms_count_the_census_over_all_sizes_of_coefficients(
     chosen = ScanSettings(top=3, sample=2, signed=signed, include_final=True)
     sentences = far_readings(torch.Generator().manual_seed(5), 200, MEMORIES)
     if way == "plain":
-        monkeypatch.setattr(sweep, "compiled_loop", lambda: None)
-        monkeypatch.setattr(sweep, "BINNED", 7 * MEMORIES)
+        monkeypatch.setattr(torch_pass, "compiled_loop", lambda: None)
+        monkeypatch.setattr(torch_pass, "BINNED", 7 * MEMORIES)
     layer = LayerScan(MEMORIES, chosen)
     for piece in split(sentences, 30, True):
         layer.take_in(*batched(piece, 1, 1, torch.bfloat16 if way == "half" else torch.float32))

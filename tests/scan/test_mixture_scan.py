@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ffmem.models.experts import RoutedCoefficients
-from ffmem.scan import torch_pass as sweep
+from ffmem.scan import torch_pass
 from ffmem.scan.hashing import EMPTY
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
@@ -74,7 +74,7 @@ def scan(
     for number, piece in enumerate(split(sentences, pieces, True)):
         take_in(layer, *batched(piece, *shape), shared)
         if number % 2:
-            layer.state()  # raises the bars
+            layer.state()  # raises the thresholds
     return layer.state()
 
 
@@ -103,7 +103,7 @@ def test_experts_keep_what_brute_force_keeps_of_a_table_with_zeros(
         sentences = with_content(sentences, generator)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(sweep, "compiled_loop", lambda: None)
+            patch.setattr(torch_pass, "compiled_loop", lambda: None)
         found = scan(sentences, chosen, shape, pieces, shared)
     assert_same(found, brute_force(sentences, chosen, shape[0]))
     if found.tallies.prefixes:

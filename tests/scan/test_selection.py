@@ -79,7 +79,7 @@ def test_flags_are_those_of_each_number(table: Tensor, device: str) -> None:
 def test_a_scan_in_plain_torch_gives_what_brute_force_gives(
     per_sentence: str, signed: bool, device: str
 ) -> None:
-    """Batches larger than the slots, so that bars are raised within a batch; ties abound."""
+    """Batches larger than the slots, so that thresholds are raised within a batch; ties abound."""
     chosen = ScanSettings(top=3, sample=2, per_sentence=per_sentence, signed=signed)  # type: ignore[arg-type]
     sentences = readings(torch.Generator().manual_seed(5), 60, 7, longest=9)
     layer = LayerScan(7, chosen, device, use_kernel=False)

@@ -212,7 +212,7 @@ def by_depth(tallies: Tensor, is_upper: Tensor) -> Tensor:
     return torch.cat([tallies.double() * (1 - upper), tallies.double() * upper], dim=1)
 
 
-def joined_by_depth(layers: Sequence[Tensor]) -> Tensor:
+def layers_by_depth(layers: Sequence[Tensor]) -> Tensor:
     """The same from the tallies of each layer."""
     lower, upper = (torch.cat(part) for part in lower_and_upper(layers))
     is_upper = torch.cat([torch.zeros(len(lower)), torch.ones(len(upper))])
@@ -221,7 +221,7 @@ def joined_by_depth(layers: Sequence[Tensor]) -> Tensor:
 
 def agreement_effects(layers: Sequence[CellHits]) -> Effects:
     """Figure 4: cells without a trigger are out of every denominator."""
-    table = joined_by_depth([layer.tallies() for layer in layers])
+    table = layers_by_depth([layer.tallies() for layer in layers])
     lower, upper = table[:, :5], table[:, 5:]
 
     def above(column: int) -> Interval:
@@ -245,7 +245,7 @@ def rank_effects(layers: Sequence[CellHits]) -> Effects:
     def powers(ranks: Tensor) -> Tensor:
         return round_to_tenths((ranks.double() + 1).log2())
 
-    table = joined_by_depth([with_count(powers(one.rank[one.known])) for one in layers])
+    table = layers_by_depth([with_count(powers(one.rank[one.known])) for one in layers])
     pairs = [(one, one.known & (one.shuffled_rank >= 0)) for one in lower_and_upper(layers)[1]]
     better = [powers(one.shuffled_rank[both]) - powers(one.rank[both]) for one, both in pairs]
     return {
@@ -286,7 +286,7 @@ def removal_effects(layers: Sequence[Tensor]) -> Effects:
         first, last, random = means(sums)
         return torch.minimum(first, random) - last
 
-    table, every = joined_by_depth(layers), torch.cat(list(layers))
+    table, every = layers_by_depth(layers), torch.cat(list(layers))
     percent = 100.0
     return {
         "last_most": resample(every, last_most, percent),

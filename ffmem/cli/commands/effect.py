@@ -82,11 +82,11 @@ def effect(  # noqa: PLR0913 - one parameter per option
     from ffmem import demo
     from ffmem.analyses.effect import (
         coefficient_rates,
+        continuations,
         random_sets,
         read_tasks,
         task_effect,
         text_effect,
-        write_on,
     )
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
@@ -104,7 +104,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
     controls = random_sets(language_model, parsed, rates, random, generator)
     found = text_effect(language_model, rows, parsed, controls, generator)
     answers = None if tasks is None else task_effect(language_model, tasks, parsed)
-    texts = [(text, *write_on(language_model, text, parsed, most)) for text in generate]
+    texts = [(text, *continuations(language_model, text, parsed, most)) for text in generate]
     if as_json:
         data: dict[str, Any] = {"edits": list(edits), "text": to_plain(found)}
         data["task"] = to_plain(answers)
