@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ffmem.corpus.batches import Batch
-from ffmem.scan import triton_pass as kernel_pass
+from ffmem.scan import triton_pass
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.triggers import Thresholds
@@ -36,7 +36,7 @@ def main() -> None:
     print(f"a copy moves {2 * size / copy / 1e12:.2f} TB/s", flush=True)
     found = {}
     for shape in product(BLOCKS, WARPS, ROWS):
-        kernel_pass.BLOCK, kernel_pass.WARPS, kernel_pass.ROWS = shape
+        triton_pass.BLOCK, triton_pass.WARPS, triton_pass.ROWS = shape
         found[shape] = seconds(launch_of(m))
     for shape in sorted(found, key=lambda shape: -found[shape]):
         print(f"  block, warps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s")

@@ -32,9 +32,7 @@ from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokeniser_processes import tokenise_in_processes
-from ffmem.execution import finish as finishing
-from ffmem.execution import run as pipeline
-from ffmem.execution import single_process as local
+from ffmem.execution import finish, run, single_process
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.execution.shard_reader import ShardReader, shard_batches
 from ffmem.models.language_model import LanguageModel
@@ -93,9 +91,9 @@ def read_shards(reading: CorpusRequest, model: LanguageModel, shards: int) -> li
 def all_batches(model: LanguageModel, found: list[Sentences], budget: int) -> list[Batch]:
     """The batches that a scan makes of these shards."""
     ready: list[Batch] = []
-    start, first = local.start_progress(budget), 0
+    start, first = single_process.start_progress(budget), 0
     while first < len(found):
-        group = found[first : first + local.shards_per_batch(first, start)]
+        group = found[first : first + single_process.shards_per_batch(first, start)]
         ready += shard_batches(model, Sentences.join(group), budget)
         first += len(group)
     return ready
@@ -149,15 +147,15 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
     """One `ffmem scan` with a clock on its phases; returns tokens per second of the scan."""
     plan = ScanPlan(source, ScanSettings(), SentenceSettings(), max_sentences=limit)
     with Phases() as phases:
-        phases.iterator(pipeline, "background_shards", "waiting for text")
+        phases.iterator(run, "background_shards", "waiting for text")
         phases.method(Scanner, "read", "host side of the passes")
         phases.method(ShardReader, "snapshot", "keeping sentences")
-        phases.method(local.ScanRun, "save", "checkpoints, keeping included")
-        phases.function(pipeline, "scan_key", "digests of weights and corpus")
-        phases.function(pipeline, "write_store", "the store, all of it")
-        phases.function(finishing, "value_columns", "the store: projecting values")
+        phases.method(single_process.ScanRun, "save", "checkpoints, keeping included")
+        phases.function(run, "scan_key", "digests of weights and corpus")
+        phases.function(run, "write_store", "the store, all of it")
+        phases.function(finish, "value_columns", "the store: projecting values")
         for name in ("state", "sentences", "endings", "vocabulary", "table"):
-            phases.function(finishing, f"write_{name}", f"the store: writing {name}")
+            phases.function(finish, f"write_{name}", f"the store: writing {name}")
         began = time.perf_counter()
         store = run_scan(model, plan, out)
         took = time.perf_counter() - began

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from ffmem import demo
-from ffmem.corpus import shards as cutting
+from ffmem.corpus import shards
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, Watch, run_scan_on_ray
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--shard-bytes", type=int, default=1 << 15)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    cutting.SHARD_BYTES = options.shard_bytes  # small, so that a short run has many of them
+    shards.SHARD_BYTES = options.shard_bytes  # small, so that a short run has many of them
     with tempfile.TemporaryDirectory() as folder:
         text = first_text(options.corpus, options.shards * options.shard_bytes, Path(folder))
         ratios = []

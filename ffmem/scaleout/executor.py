@@ -56,8 +56,8 @@ class Resources:
     gpus: float = 0.0
 
 
-# Hire is called here, for each worker from number 0 on and again in the place of a lost one; what
-# it returns is called where the worker will live.
+# WorkerFactories is called here, for each worker from number 0 on and again in the place of a lost
+# one; the WorkerFactory that it returns is called where the worker will live.
 WorkerFactory = Callable[[Resources], Worker]
 WorkerFactories = Callable[[int], WorkerFactory]
 

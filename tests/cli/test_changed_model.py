@@ -14,7 +14,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies import inputs as loading
+from ffmem.studies import inputs
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
 from tests.waiting import in_a_loop
@@ -83,12 +83,12 @@ def test_the_scans_revision_is_loaded_unless_another_model_or_revision_is_named(
         asked.append(revision)
         return load(name, **options)
 
-    monkeypatch.setattr(loading, "load", recorded)
+    monkeypatch.setattr(inputs, "load", recorded)
     monkeypatch.setitem(store.manifest.key.model, "revision", "abc")
     name = store.manifest.key.model["name"]
     for given in (None, name):
-        loading.scanned_model(store, name=given)
-    loading.scanned_model(store, revision="main")
+        inputs.scanned_model(store, name=given)
+    inputs.scanned_model(store, revision="main")
     with pytest.raises(StoreError, match=r"tiny:gpt2 \(float32\) are not those that"):
-        loading.scanned_model(store, name="tiny:gpt2")
+        inputs.scanned_model(store, name="tiny:gpt2")
     assert asked == ["abc", "abc", "main", None]

@@ -9,7 +9,7 @@ import torch
 
 from ffmem.address import Address
 from ffmem.errors import CorpusError
-from ffmem.execution import single_process as local
+from ffmem.execution import single_process
 from ffmem.execution.plan import token_budget
 from ffmem.execution.run import run_scan
 from ffmem.memories.recording import record
@@ -92,7 +92,7 @@ def test_batches_of_several_shards_give_the_same_answer_in_fewer(
     monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 500)
     plan, stores, batches = plan_for(relu, corpus, budget=4000), [], []
     for together in (1, 4):
-        monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
+        monkeypatch.setattr(single_process, "SHARD_SHARE", token_budget(relu, plan) // together)
         seen: list[int] = []
         stores.append(
             run_scan(relu, plan, tmp_path / str(together), lambda p, _, s=seen: s.append(p))

@@ -14,10 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ffmem.cli import main as cli
-from ffmem.corpus import splitters as splitting
+from ffmem.corpus import splitters
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.errors import StoreError
-from ffmem.execution import single_process as local
+from ffmem.execution import single_process
 from ffmem.execution.plan import scan_key, token_budget
 from ffmem.execution.run import run_scan
 from ffmem.models.language_model import LanguageModel
@@ -93,11 +93,11 @@ def test_a_cap_on_sentences_survives_a_stop(
 ) -> None:
     monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 2000)
     plan = plan_for(relu, corpus, max_sentences=97)
-    monkeypatch.setattr(local, "SHARD_SHARE", token_budget(relu, plan) // together)
+    monkeypatch.setattr(single_process, "SHARD_SHARE", token_budget(relu, plan) // together)
     whole = run_scan(relu, plan, tmp_path / "whole")
     assert whole.manifest.counts["sentences"] == 97
-    monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(local, "SAVE_SHARE", 0)
+    monkeypatch.setattr(single_process, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(single_process, "SAVE_SHARE", 0)
     count = 0
 
     def crash(_progress: object, _share: object) -> None:
@@ -117,16 +117,16 @@ def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
     path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
     code = (
         "import os, signal, sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
-        "from ffmem.execution import single_process as local\n"
-        "local.SAVE_EVERY, local.SAVE_SHARE = 0.0, 0\n"
+        "from ffmem.execution import single_process\n"
+        "single_process.SAVE_EVERY, single_process.SAVE_SHARE = 0.0, 0\n"
         "from ffmem.cli.main import main\n"
-        "save, saves = local.save_checkpoint, 0\n"
+        "save, saves = single_process.save_checkpoint, 0\n"
         "def save_and_die(*given):\n"
         "    global saves\n"
         "    save(*given)\n"
         "    saves += 1\n"
         "    if saves == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "local.save_checkpoint = save_and_die\n"
+        "single_process.save_checkpoint = save_and_die\n"
         "main()\n"
     )
     words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "3000"]
@@ -166,7 +166,7 @@ def test_sentences_cut_by_another_version_of_the_rule_are_another_scan(
     run_scan(relu, plan, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run_scan(relu, plan, tmp_path / "begun", stop_at_once)
-    monkeypatch.setattr(splitting, "RULE_VERSION", 2)
+    monkeypatch.setattr(splitters, "RULE_VERSION", 2)
     for name in ("whole", "begun"):
         with pytest.raises(StoreError, match=r"\(it differs in corpus\.splitter_version\)"):
             run_scan(relu, plan, tmp_path / name)
@@ -202,8 +202,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
 ) -> None:
     plan, out = plan_for(relu, corpus), tmp_path / "out"
     run_scan(relu, plan, tmp_path / "whole")
-    monkeypatch.setattr(local, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(local, "SAVE_SHARE", 0)
+    monkeypatch.setattr(single_process, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(single_process, "SAVE_SHARE", 0)
     real, writes = Path.replace, 0
 
     def full(self: Path, target: Path) -> Path:

