@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +23,10 @@ from ffmem.analyses.inputs.claim_effects import (
 )
 from ffmem.analyses.inputs.english import StopWords, punctuation_ids, stop_word_ids
 from ffmem.analyses.inputs.layer_readings import Coefficients, SampleRecord, foreign_gold, tops
-from ffmem.analyses.statistics import Interval, bootstrap, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, quantiles, share_of, wilson
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SHORT = 5  # a prefix of fewer tokens is short
 TargetToken = Literal["y", "gold", "output"]
 EXAMPLES = 20  # that are listed
@@ -145,8 +143,7 @@ def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:
     for place, (layer, memories) in enumerate(zip(reading.layers, reading.memories, strict=True)):
 
         def share(counts: Tensor, at: int = place, of: int = memories) -> tuple[float, ...]:
-            part = 100 * counts[:, at].double().numpy() / of
-            return tuple(float(q) for q in np.quantile(part, QUANTILES))
+            return quantiles(100 * counts[:, at].double().numpy() / of)
 
         rows.append(
             LayerActivity(
@@ -219,23 +216,19 @@ def agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[Agreeing
                 AgreeingCases(
                     target=name,
                     stopwords=stopwords,
-                    stop_word=_share(stop[chosen]),
-                    stop_word_base=_share(stop[known]),
-                    punctuation=_share(mark[chosen]),
-                    punctuation_base=_share(mark[known]),
-                    short=_share(short[chosen]),
-                    short_base=_share(short[known]),
+                    stop_word=share_of(stop[chosen]),
+                    stop_word_base=share_of(stop[known]),
+                    punctuation=share_of(mark[chosen]),
+                    punctuation_base=share_of(mark[known]),
+                    short=share_of(short[chosen]),
+                    short_base=share_of(short[known]),
                 )
             )
     return rows
 
 
 def _by_layer(what: Tensor, agree: Tensor) -> tuple[Interval, ...]:
-    return tuple(_share(what[:, place][agree[:, place]]) for place in range(agree.shape[1]))
-
-
-def _share(flags: Tensor) -> Interval:
-    return wilson(int(flags.sum()), flags.numel())
+    return tuple(share_of(what[:, place][agree[:, place]]) for place in range(agree.shape[1]))
 
 
 def _none(agrees: Tensor) -> Interval:
@@ -300,17 +293,17 @@ def suppression(
         layers=tuple(
             LayerSuppression(
                 layer=layer,
-                fired=_share(right[:, place]),
-                overruled=_share(overruled[:, place]),
-                by_chance=_share(by_chance[:, place]),
+                fired=share_of(right[:, place]),
+                overruled=share_of(overruled[:, place]),
+                by_chance=share_of(by_chance[:, place]),
                 difference=bootstrap(
                     overruled[:, place].double() - by_chance[:, place].double(), generator
                 ),
             )
             for place, layer in enumerate(reading.layers)
         ),
-        lost=_share(overruled.any(dim=1)[wrong]),
-        lost_by_chance=_share(by_chance.any(dim=1)[wrong]),
+        lost=share_of(overruled.any(dim=1)[wrong]),
+        lost_by_chance=share_of(by_chance.any(dim=1)[wrong]),
         examples=tuple(_examples(model, reading)),
         prefixes=int(known.sum()),
     )

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.analyses.controls import random_rows, shuffle_rows
 from ffmem.analyses.inputs.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
 from ffmem.analyses.inputs.value_rankings import cell_values, wanted_ranks
-from ffmem.analyses.statistics import Interval, wilson
+from ffmem.analyses.statistics import Interval, quantiles, wilson
 from ffmem.memories.projection import CHUNK_BYTES, in_chunks
 from ffmem.models.language_model import LanguageModel
 
@@ -228,9 +227,6 @@ def calibrate_nearness(model: LanguageModel, one: Tensor, other: Tensor) -> floa
     return max(fits, default=SHARES[0])
 
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
 @dataclass(frozen=True)
 class TokenVotes:
     """One token per prefix under each of its strongest memories, alone.
@@ -297,15 +293,11 @@ def _votes(ranks: Tensor) -> TokenVotes:
     counted = ranks[(ranks >= 0).any(dim=1)].double()
     known = counted.masked_fill(counted < 0, torch.nan).numpy()
     if not len(known):
-        nothing = (float("nan"),) * len(QUANTILES)
+        nothing = quantiles(np.empty(0))
         return TokenVotes(wilson(0, 0), wilson(0, 0), nothing, nothing)
     return TokenVotes(
         strongest_says=wilson(int((known[:, 0] == 0).sum()), len(known)),
         any_says=wilson(int((known == 0).any(axis=1).sum()), len(known)),
-        median_rank=_quantiles(np.nanmedian(known, axis=1)),
-        best_rank=_quantiles(np.nanmin(known, axis=1)),
+        median_rank=quantiles(np.nanmedian(known, axis=1)),
+        best_rank=quantiles(np.nanmin(known, axis=1)),
     )
-
-
-def _quantiles(numbers: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(float(q) for q in np.quantile(numbers, QUANTILES))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from ffmem.analyses.controls import agreement_of_shuffles
 from ffmem.analyses.inputs.claim_effects import Effects, decision_effects
 from ffmem.analyses.inputs.layer_readings import Predictions, SampleRecord
-from ffmem.analyses.statistics import Interval, bootstrap, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, quantiles, share_of
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LENGTHS = (0, 5, 10, 20, 40)  # tokens of a prefix where a new group begins
 
 
@@ -112,7 +109,7 @@ def refinement(reading: SampleRecord, words: int, generator: torch.Generator) ->
         conventions=tuple(
             ConventionSteps(
                 convention=found.convention.name,
-                mismatch=_share(found.last != reading.output),
+                mismatch=share_of(found.last != reading.output),
                 steps=tuple(steps(found, reading.layers, generator)),
                 veto=tuple(vetoes(found, reading.layers, words)),
             )
@@ -137,16 +134,16 @@ def steps(
         rows.append(
             LayerStep(
                 layer=layer,
-                settled=_share(r == found.last),
+                settled=share_of(r == found.last),
                 shuffled=agreement_of_shuffles(r, found.last, generator),
-                rank_quantiles=_quantiles(found.rank[:, place]),
-                probability_quantiles=_quantiles(probability),
+                rank_quantiles=quantiles(found.rank[:, place]),
+                probability_quantiles=quantiles(probability.double()),
                 mean_probability=bootstrap(probability, generator),
-                residual=_share((o == r) & (o != f)),
-                agreement=_share((o == r) & (o == f)),
-                composition=_share((o != r) & (o != f)),
-                ffn=_share((o == f) & (o != r)),
-                veto_both=_share((r == f) & (o != r)),
+                residual=share_of((o == r) & (o != f)),
+                agreement=share_of((o == r) & (o == f)),
+                composition=share_of((o != r) & (o != f)),
+                ffn=share_of((o == f) & (o != r)),
+                veto_both=share_of((r == f) & (o != r)),
             )
         )
     return rows
@@ -158,22 +155,22 @@ def vetoes(found: Predictions, layers: tuple[int, ...], words: int) -> list[Laye
     for place, layer in enumerate(layers):
         changed = found.output[:, place] != found.residual[:, place]
         rank = found.old_rank_in_layer[:, place].double() / max(words - 1, 1)
-        push = found.push_on_old[:, place]
+        push, probability = found.push_on_old[:, place], found.old_probability_in_layer[:, place]
         new_rank = found.new_rank_in_residual[:, place][changed]
         rows.append(
             LayerVeto(
                 layer=layer,
                 changes=int(changed.sum()),
-                old_rank=_quantiles(rank[changed]),
-                unchanged_old_rank=_quantiles(rank[~changed]),
-                old_probability=_quantiles(found.old_probability_in_layer[:, place][changed]),
-                old_pushed_down=_share(push[changed] < 0),
-                unchanged_pushed_down=_share(push[~changed] < 0),
-                new_rank=_quantiles(new_rank),
-                new_in_top_10=_share(new_rank < 10),
-                old_change=_quantiles(found.old_change[:, place][changed]),
-                new_change=_quantiles(found.new_change[:, place][changed]),
-                unchanged_change=_quantiles(found.old_change[:, place][~changed]),
+                old_rank=quantiles(rank[changed]),
+                unchanged_old_rank=quantiles(rank[~changed]),
+                old_probability=quantiles(probability[changed].double()),
+                old_pushed_down=share_of(push[changed] < 0),
+                unchanged_pushed_down=share_of(push[~changed] < 0),
+                new_rank=quantiles(new_rank),
+                new_in_top_10=share_of(new_rank < 10),
+                old_change=quantiles(found.old_change[:, place][changed].double()),
+                new_change=quantiles(found.new_change[:, place][changed].double()),
+                unchanged_change=quantiles(found.old_change[:, place][~changed].double()),
             )
         )
     return rows
@@ -188,15 +185,5 @@ def entropies(reading: SampleRecord, generator: torch.Generator) -> list[LengthE
         if len(mine):
             mean = bootstrap(mine, generator)
             shortest = max(first, int(size.min()))
-            rows.append(LengthEntropy(shortest, beyond - 1, _quantiles(mine), mean))
+            rows.append(LengthEntropy(shortest, beyond - 1, quantiles(mine.double()), mean))
     return rows
-
-
-def _share(flags: Tensor) -> Interval:
-    return wilson(int(flags.sum()), len(flags))
-
-
-def _quantiles(numbers: Tensor) -> tuple[float, ...]:
-    if not len(numbers):
-        return (float("nan"),) * len(QUANTILES)
-    return tuple(float(q) for q in np.quantile(numbers.double().numpy(), QUANTILES))

@@ -19,11 +19,9 @@ from ffmem.analyses.inputs.claim_effects import (
 )
 from ffmem.analyses.inputs.value_rankings import Group, LayerValueRankings
 from ffmem.analyses.predictive_values import Predictive, predictive_values
-from ffmem.analyses.statistics import Interval, bootstrap, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, quantiles, wilson
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
         own = part.ranks[cells, 0]
         every, other = part.ranks[cells].flatten(), part.shuffled_ranks[cells]
         own, every, other = (found[found >= 0].double() for found in (own, every, other))
-        middle = _quantiles(own)
+        middle = quantiles(own)
         rows.append(
             LayerRanks(
                 layer=part.layer,
@@ -245,21 +243,14 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
                 median_share=middle[2] / words,
                 under=_under(own),
                 mrr=float((1 / (own + 1)).mean()),
-                every_median=_quantiles(every)[2],
+                every_median=quantiles(every)[2],
                 every_n=len(every),
-                shuffled_quantiles=_quantiles(other),
+                shuffled_quantiles=quantiles(other),
                 shuffled_under=_under(other),
                 shuffled_mrr=float((1 / (other + 1)).mean()),
             )
         )
     return rows
-
-
-def _quantiles(numbers: Tensor) -> tuple[float, ...]:
-    """At 5, 25, 50, 75, 95 %; by numpy, because torch refuses more than 16 million numbers."""
-    if not len(numbers):
-        return (float("nan"),) * len(QUANTILES)
-    return tuple(float(q) for q in np.quantile(numbers.numpy(), QUANTILES))
 
 
 def _under(numbers: Tensor) -> tuple[float, float, float]:

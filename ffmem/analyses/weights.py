@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
+from ffmem.analyses.statistics import quantiles
 from ffmem.memories.folded_weights import FoldedWeights, paired_cosines
 from ffmem.memories.weight_statistics import (
     Unembedding,
@@ -32,7 +33,6 @@ APART = 5.0  # robust standard deviations from which a memory stands out of its 
 SHIFTS = 8  # mismatched pairings of each layer
 RANDOM_DIRECTIONS = 256  # whose logits are the control of peaked ones
 LISTED = 20  # candidates of each kind
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 PAIRS = ("key_value", "gate_value", "gate_key")
 ROLES = ("", "prediction", "suppression")
 
@@ -262,9 +262,9 @@ def layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> 
             for pair in PAIRS
             if pair in columns
         },
-        key_norm=_quantiles(columns["key_norm"]),
-        value_norm=_quantiles(columns["value_norm"]),
-        kurtosis=_quantiles(columns["logit_kurtosis"]),
+        key_norm=quantiles(columns["key_norm"]),
+        value_norm=quantiles(columns["value_norm"]),
+        kurtosis=quantiles(columns["logit_kurtosis"]),
         weak_share=float(columns["weak_share"].double().mean()),
         prediction=int((columns["role"] == 1).sum()),
         suppression=int((columns["role"] == 2).sum()),
@@ -279,11 +279,7 @@ def pair_summary(own: Tensor, mismatched: Tensor) -> PairCosines:
     """Cosines beside those of mismatched pairs."""
     low, high = np.quantile(mismatched.numpy(), (0.025, 0.975)).tolist()
     outside = ((own < low) | (own > high)).double().mean()
-    return PairCosines(_quantiles(own), _quantiles(mismatched), low, high, float(outside))
-
-
-def _quantiles(numbers: Tensor) -> tuple[float, ...]:
-    return tuple(np.quantile(numbers.numpy(), QUANTILES).tolist())
+    return PairCosines(quantiles(own), quantiles(mismatched), low, high, float(outside))
 
 
 def candidates(
