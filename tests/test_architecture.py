@@ -1,6 +1,7 @@
 """The layout, held by tests: which part may import which, and one door for each library."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -135,6 +136,17 @@ def test_every_part_has_a_rule() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     assert folders | modules == set(MAY_IMPORT) | FOUNDATIONS
+
+
+def test_the_map_for_contributors_is_this_one() -> None:
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \| .* \| (.*) \|$", text, re.MULTILINE)
+    parts = {part: set(re.findall(r"\w+", names)) for part, names in rows}
+    assert parts.pop("cli") == {"everything"}
+    assert parts == {part: names for part, names in MAY_IMPORT.items() if part != "cli"}
+    assert MAY_IMPORT["cli"] == set(MAY_IMPORT) - {"cli"}
+    roots = text.split("root modules ")[1].split(";")[0]
+    assert set(re.findall(r"\w+", roots)) - {"and"} == FOUNDATIONS
 
 
 def test_each_library_has_one_door() -> None:

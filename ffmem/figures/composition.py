@@ -229,5 +229,5 @@ def suppression_charts(result: Suppression) -> dict[str, Any]:
         f"some layer that overruled it ({100 * result.lost_by_chance.estimate:.0f} % by chance)."
     )
     chart = style.with_size(alt.layer(band, lines))
-    heading = "The right memory fired and the layer said otherwise"
+    heading = "Prefixes whose right memory the layer overrules"
     return {"suppression": style.with_caption(chart, heading, caption)}

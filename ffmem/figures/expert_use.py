@@ -92,7 +92,7 @@ def load(result: Experts) -> Any:
         + (" ..." if len(result.layers) > 6 else "")
         + "."
     )
-    return style.with_caption(style.with_size(marks), "How the router loads the experts", caption)
+    return style.with_caption(style.with_size(marks), "Load of each expert", caption)
 
 
 def parts(result: Experts) -> Any:
@@ -116,7 +116,7 @@ def parts(result: Experts) -> Any:
         f"{result.parts} stretches of the text in its order, {result.sentences:,} sentences of it; "
         "bands: 95 % by resampling sentences, and 95 % of shuffles."
     )
-    return style.with_caption(chart, "Are experts for parts of the text?", caption)
+    return style.with_caption(chart, "Information between expert and part of the text", caption)
 
 
 def output(result: Experts) -> Any:
@@ -131,7 +131,7 @@ def output(result: Experts) -> Any:
     axis = style.percent("share", "of the layer's sum")
     chart = lines(rows, names, axis, (style.BLUE, style.ORANGE))
     caption = f"At {result.sentences:,} prefixes; bands: 95 % by resampling them."
-    return style.with_caption(chart, "What routed and shared experts add", caption)
+    return style.with_caption(chart, "Output of routed and shared experts", caption)
 
 
 def agreement(result: Experts) -> Any:
@@ -148,7 +148,7 @@ def agreement(result: Experts) -> Any:
     axis = style.percent("share", "memories that agree")
     chart = lines(rows, names, axis, (style.BLUE, style.ORANGE, style.GREY))
     caption = "Memories that something fires; bands: 95 % Wilson, and 95 % of the shuffles."
-    return style.with_caption(chart, "Do values say what follows their triggers?", caption)
+    return style.with_caption(chart, "Agreement of routed and shared experts' values", caption)
 
 
 def interval_row(layer: int, series: str, found: Interval) -> Row:

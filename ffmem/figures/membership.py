@@ -53,7 +53,7 @@ def charts(result: Membership) -> dict[str, Any]:
         "text (50 % by chance). Bands: 95 % bootstrap over prefixes."
     )
     chart = style.with_size(alt.layer(band, lines))
-    heading = "Do strongest triggers tell training text from unseen text?"
+    heading = "Scanned against unseen text by the strongest triggers"
     return {"membership": style.with_caption(chart, heading, caption)}
 
 
@@ -85,4 +85,4 @@ def contrast_chart(result: Contrast) -> Any:
         f"Cells that fire more often on one corpus than on the others, at a false discovery rate "
         f"of {result.level:.0%}, of {result.cells:,}. Control, halves of one corpus: {halves}."
     )
-    return style.with_caption(style.with_size(lines), "Memories that tell corpora apart", caption)
+    return style.with_caption(style.with_size(lines), "Memories specific to one corpus", caption)

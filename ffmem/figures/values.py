@@ -212,7 +212,9 @@ def mass_chart(result: Values) -> Any:
         "chance)."
     )
     chart = style.by_group(alt.layer(band, lines), "cells", groups)
-    return style.with_caption(chart, "Probability of all next tokens", caption, len(groups))
+    return style.with_caption(
+        chart, "Probability of all next tokens under the value", caption, len(groups)
+    )
 
 
 def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:
@@ -336,7 +338,7 @@ def learned_chart(result: Lenses) -> Any:
         f"through the head; maps fitted on {first.fitted_on:,} other places. Bands: 95 % Wilson."
     )
     chart = style.with_size(alt.layer(band, lines))
-    return style.with_caption(chart, "A learned lens for every layer", caption)
+    return style.with_caption(chart, "Agreement with the model under a learned lens", caption)
 
 
 def lens_rows(result: Lenses) -> list[Row]:

@@ -104,7 +104,7 @@ def classes_chart(result: Weights) -> Any:
         "±0.5 between key, gate and value, norms folded in; typical and atypical ones together. "
         "Right: each memory with the value of another of its layer."
     )
-    return style.with_caption(chart, "What a memory does to what it detects", caption, 2)
+    return style.with_caption(chart, "Classes of memories by key, gate and value", caption, 2)
 
 
 def cosines_chart(result: Weights) -> Any:
@@ -180,4 +180,6 @@ def roles_chart(result: Weights) -> Any:
         "tokens apart little, beside lengths and variances that are mismatched. Frequency: by "
         f"{result.frequency_from}."
     )
-    return style.with_caption(style.with_size(lines), "Memories that stand out", caption)
+    return style.with_caption(
+        style.with_size(lines), "Prediction, suppression, entropy and frequency memories", caption
+    )
