@@ -76,7 +76,7 @@ class Address:
 
     @classmethod
     def guess(cls, text: str) -> Address | None:
-        """The address that a person means, also by `l7.1034` or `7.1034`; None where it is none."""
+        """The address that a person means, also by `l7.1034` or `7.1034`; None for other text."""
         word = text.strip().upper()
         try:
             return cls.parse(word if word.startswith("L") else f"L{word}")

@@ -14,5 +14,5 @@ CORPORA = {"demo": TRAIN, "demo:train": TRAIN, "demo:valid": VALID}
 
 
 def corpus(name: str) -> str:
-    """The path of an embedded text by its name, or `name` itself where it is none."""
+    """The path of an embedded text by its name, or `name` itself where no embedded text has it."""
     return str(CORPORA.get(name, name))

@@ -1,6 +1,6 @@
 """The tool on one page: scan a model, answer every question of the paper, draw and report.
 
-`run_scan` and `run_study` are the calls for users; `run_study_plan` is for who has all settings.
+`run_scan` and `run_study` are the calls for users; `run_study_plan` takes every setting.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Watches:
-    """Who is told of every batch of the scan, and of every analysis."""
+    """Functions that are called with every batch of the scan, and with every analysis."""
 
     scan: Watch = lambda _progress, _share: None
     analyses: AnalysisWatch = lambda _event: None

@@ -97,7 +97,7 @@ class LocalChat:
 
 
 class Pace:
-    """Lets at most so many callers a minute through, evenly, from however many threads."""
+    """Lets a number of callers per minute through, evenly, from any number of threads."""
 
     def __init__(self, a_minute: float | None) -> None:
         self._gap = 60 / a_minute if a_minute else 0.0
@@ -220,7 +220,7 @@ def open_chat(
 ) -> CachedChat:
     """A model behind an endpoint, or one on this machine, loaded with `options`; replies are kept.
 
-    At most so many tokens per reply, and so many requests per minute.
+    `most` is the limit of tokens per reply and `rate` that of requests per minute.
     """
     chat: Chat
     if endpoint:

@@ -116,7 +116,7 @@ class Price:
     writing: float
 
     def of(self, usage: Usage) -> float:
-        """The price of so many tokens."""
+        """The price of what was read and written."""
         return (self.reading * usage.read + self.writing * usage.written) / 1e6
 
 

@@ -154,7 +154,7 @@ def percent_text(found: Interval, scale: float = 1.0) -> str:
 
 
 def token_words(tokens: Sequence[str], width: int) -> str:
-    """As many tokens as fit into so many characters, none of them cut."""
+    """As many tokens as fit into `width` characters, none of them cut."""
     line = ""
     for token in map(visible_token, tokens):
         longer = f"{line} {token}".strip()

@@ -48,9 +48,10 @@ def run_scan(
     """Find the strongest triggers of every key and keep them in the folder `out`.
 
     A folder with the same scan, finished, is opened as it is; unfinished, the scan goes on where
-    it was; a folder with another scan is refused. `watch` is told of every batch, and which share
-    of the work is done if that is known. Stopping with Ctrl-C saves what was found. On a `cluster`
-    the workers load the model again by its name; to have it nowhere else, see `scan_on`.
+    it was; a folder with another scan is refused. `watch` is called after every batch, with the
+    share of the work that is done if that is known. Stopping with Ctrl-C saves what was found. On a
+    `cluster` the workers load the model again by its name; to have it nowhere else, see
+    `run_scan_on_ray`.
     """
     if cluster is not None:
         return run_scan_on_ray(cluster, ModelChoice.of(model), plan, out, watch)

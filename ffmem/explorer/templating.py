@@ -40,7 +40,7 @@ def short_number(value: float) -> str:
 
 
 def finite_or_none(value: float) -> float | None:
-    """A number that JSON can carry; None where it is none, or without end."""
+    """A number that JSON can carry; None for NaN and infinity."""
     return value if math.isfinite(value) else None
 
 

@@ -151,7 +151,7 @@ def with_size(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
 
 
 def panel_width(panels: int) -> int:
-    """The width of one of so many panels, at most three of which stand in a row."""
+    """The width of one of several panels, at most three of which stand in a row."""
     return PANELS.get(panels, NARROW)
 
 
@@ -206,7 +206,7 @@ def look() -> alt.Config:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """The text in lines of about so many characters."""
+    """The text in lines of about `width` characters."""
     lines = [""]
     for word in text.split():
         if len(lines[-1]) + len(word) >= width and lines[-1]:

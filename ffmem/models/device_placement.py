@@ -99,7 +99,7 @@ def list_devices(text: str) -> tuple[str, ...]:
 
 
 def fits_one_gpu(weights: int) -> bool:
-    """Whether so many bytes of weights, and what is computed with them, fit each GPU there is."""
+    """Whether weights of this many bytes, and what is computed with them, fit each GPU."""
     gpus = range(torch.cuda.device_count())
     return all(weights + ROOM <= torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus)
 

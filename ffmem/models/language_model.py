@@ -245,7 +245,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def continuation(model: PreTrainedModel, tokens: Tensor, most: int, pad: int | None) -> Tensor:
-    """The token ids after `tokens` [1, position], the likeliest each time, at most so many."""
+    """The token ids after `tokens` [1, position], the likeliest each time, at most `most`."""
     with evaluation_mode(model), warnings.catch_warnings():
         # transformers asks the first weight where the model is; an offloaded one does not know.
         warnings.filterwarnings("ignore", message=r".*on a device type different", append=False)

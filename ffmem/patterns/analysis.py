@@ -102,7 +102,7 @@ def rule_annotator(
 
 
 def _calibration_keys(store: ScanStore, seed: int) -> list[Address]:
-    """Random keys of all layers alike, so many in all."""
+    """Random keys, as many from each layer, CALIBRATION in all."""
     each = -(-CALIBRATION // len(store.memories))
     layers = random_keys(store, each, seed, "calibration").values()
     return [key for turn in zip(*layers, strict=False) for key in turn][:CALIBRATION]

@@ -89,7 +89,7 @@ def held_out_scores(
 
 
 def key_score(annotator: RuleAnnotator, key: str, shown: int, trial: Trial) -> KeyScore:
-    """The score of one key, of which so many triggers were shown."""
+    """The score of one key, of which `shown` triggers were shown."""
     patterns = [rule.pattern for rule in trial.rules]
     covered = {rank for pattern in patterns for rank in pattern.ranks}
     found = _outcomes(annotator, trial)

@@ -188,7 +188,7 @@ class PseudoKeys:
         return self.pool[places[int(self._generator.integers(len(places)))]]
 
     def _of_length(self, length: int) -> Prefix:
-        """A prefix of the pool cut to so many tokens; the longest one where none has as many."""
+        """A prefix of the pool cut to `length` tokens; the longest one where all are shorter."""
         fit = np.flatnonzero(self._sizes >= min(length, self._sizes.max()))
         return self.pool[fit[self._generator.integers(len(fit))]].cut(length)
 

@@ -196,7 +196,7 @@ def inside(ranks: Sequence[int], others: Sequence[int]) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _chance(successes: int, trials: int, share: float) -> float:
-    """The exact binomial chance of at least so many successes."""
+    """The exact binomial chance of at least this many successes."""
     return math.fsum(
         math.comb(trials, k) * share**k * (1 - share) ** (trials - k)
         for k in range(successes, trials + 1)

@@ -69,7 +69,7 @@ class Executor(Protocol):
         """Give the jobs to workers, taking them one by one as there is room; yield all answers.
 
         At the end all jobs are settled. An error is raised after what else is under way has been
-        settled. With `patience` no job is begun: what is under way may settle for so many seconds.
+        settled. With `patience` no job is begun: what is under way has that many seconds to settle.
         """
 
 

@@ -194,7 +194,7 @@ class Rows:
         return m if self.lines is None else m.flatten(0, 1)[self.lines]
 
     def chunks(self, most: int) -> list[tuple[int, int, int]]:
-        """Runs of rows (start, stop, widest) with at most so many columns in all, or one row."""
+        """Runs of rows (start, stop, widest) with at most `most` columns in all, or one row."""
         chunks: list[tuple[int, int, int]] = []
         start, widest = 0, 0
         for row, count in enumerate(self.columns):
@@ -252,7 +252,7 @@ def _groups(batch: Batch, settings: ScanSettings, shortest: int, most: int) -> T
 
 
 def content_lines(rows: Rows, routed: RoutedCoefficients, positions: int) -> RoutedCoefficients:
-    """The lines at content, in a batch of so many positions: all, where everything is content."""
+    """The lines at content, in a batch of `positions` columns: all, where everything is content."""
     if rows.lines is None:
         return routed
     is_content = torch.zeros(positions, dtype=torch.bool, device=rows.lines.device)

@@ -14,7 +14,7 @@ UNIT = 2.0**-24  # what one step of a cell's `totals` is worth
 # all that are smaller, the last all that are larger.
 BINS, LOWEST = 32, -16
 ALL = 256  # the first sentences of a corpus, whose coefficients are all counted in bins
-RAREST = 64  # later it is one sentence of so many at the least
+RAREST = 64  # later it is at least one sentence in this many
 # A GPU's buffer of candidates has room for so many times those that are worth a fold; a mixture,
 # which has many times the memories, for fewer.
 ROOM, ROOM_OF_EXPERTS = 4, 1
@@ -52,7 +52,7 @@ class ScanSettings:
         _check_word("dedupe", self.dedupe, ("none", "sentence", "prefix"))
 
     def cells(self, memories: int) -> int:
-        """How many cells a layer of so many memories has."""
+        """How many cells a layer with this many memories has."""
         return 2 * memories if self.signed else memories
 
 

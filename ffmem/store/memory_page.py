@@ -228,7 +228,7 @@ def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
 
 
 def spread_out(places: Sequence[int], most: int) -> list[int]:
-    """At most so many of the places, from the first to the last at equal distances."""
+    """At most `most` of the places, from the first to the last at equal distances."""
     if len(places) <= most:
         return list(places)
     return [places[len(places) * turn // most] for turn in range(most)]

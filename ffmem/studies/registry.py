@@ -52,7 +52,7 @@ class Workload:
         return self.tokens_per_sentence / 2 + 1
 
     def sentences(self, most: float) -> float:
-        """How many different scanned sentences an analysis reads that would read so many."""
+        """How many different sentences an analysis reads that reads up to `most`."""
         return min(most, self.tokens / self.tokens_per_sentence) if self.tokens else most
 
 

@@ -70,7 +70,7 @@ def coefficients_along(
 
 @dataclass(frozen=True)
 class StoredSizes:
-    """How much was kept: coefficients of so many cells along so many sentences.
+    """How much was kept: the number of cells, of sentences and of bytes.
 
     `budget` is the most that they may take; `left_out` cells did not fit into it.
     """
