@@ -89,7 +89,7 @@ class PageQueue:
 
     def __init__(self) -> None:
         """Without helpers; pages are then made where they are asked for."""
-        self._helpers: list[PageProcess] = []
+        self.helpers: list[PageProcess] = []
         self._wanted: asyncio.PriorityQueue[WantedPage] = asyncio.PriorityQueue()
         self._numbers = itertools.count()
         self._tasks: list[asyncio.Task[None]] = []
@@ -97,23 +97,30 @@ class PageQueue:
     def start_helpers(self, count: int, app: FastAPI, door: socket.socket) -> None:
         """Copy this process; the `door` at which it listens is not their business."""
         for _ in range(count):
-            ends = [helper.end for helper in self._helpers]
-            self._helpers.append(PageProcess(app, [door, *ends]))
+            ends = [helper.end for helper in self.helpers]
+            self.helpers.append(PageProcess(app, [door, *ends]))
 
     @property
     def has_helpers(self) -> bool:
         """Whether any is left."""
-        return any(not helper.lost for helper in self._helpers)
+        return any(not helper.lost for helper in self.helpers)
 
     async def ask(self, within: float, making: Making, path: str, about: tuple[Any, ...]) -> bytes:
         """The page; nothing if it could not be made."""
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._work(helper)) for helper in self._helpers]
+            self._tasks = [asyncio.create_task(self._work(helper)) for helper in self.helpers]
         loop = asyncio.get_running_loop()
         question, answer = pickle.dumps((making, path, about)), loop.create_future()
         due = loop.time() + within
         self._wanted.put_nowait(WantedPage(due, next(self._numbers), question, answer))
         return await answer
+
+    def close(self) -> None:
+        """Let the helpers end."""
+        for task in self._tasks:
+            task.cancel()
+        for helper in self.helpers:
+            helper.close()
 
     async def _work(self, helper: PageProcess) -> None:
         """Give a helper what is due first until it is lost; the last one leaves nothing waiting."""
@@ -151,6 +158,13 @@ class PageProcess:
         except (asyncio.IncompleteReadError, OSError):
             self.lost = True
             return b""
+
+    def close(self) -> None:
+        """Leave it alone, by which it ends."""
+        self.lost = True
+        if self._streams is not None:
+            self._streams[1].close()
+        self.end.close()
 
 
 def _settle(answer: asyncio.Future[bytes], page: bytes) -> None:
@@ -245,6 +259,10 @@ def serve(
                 ready()
                 if browser:
                     webbrowser.open(place.url)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            app.state.helpers.close()
 
     sys.setswitchinterval(SWITCH)
     gc.collect()
