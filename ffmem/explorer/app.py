@@ -23,6 +23,7 @@ from ffmem.explorer.pages import (
 )
 from ffmem.explorer.queries.overview import has_experts
 from ffmem.explorer.security import Guard
+from ffmem.explorer.server import PageQueue
 from ffmem.explorer.templating import STATIC, Link, page, templates
 from ffmem.version import VERSION
 
@@ -105,7 +106,7 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
         responses=DOCUMENTED,
     )
     app.state.explored = explored
-    app.state.helpers = []  # a server may have some
+    app.state.helpers = PageQueue()
     templates()  # compiled now, so that no page waits for them
     app.state.navigation = navigation(explored)
     for part in PAGES:

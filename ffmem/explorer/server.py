@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -19,16 +20,15 @@ import socket
 import struct
 import sys
 import webbrowser
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 
 from ffmem.errors import ListenError, shorten
 from ffmem.explorer.context import StudyContext
@@ -42,18 +42,27 @@ SWITCH = 0.0005  # seconds that a busy thread may keep a page waiting
 MOST_HELPERS = 4
 
 
-async def render_page(request: Request, making: Making, *about: Any) -> HTMLResponse:
-    """A page, made by a helper or here; `about` must survive pickling."""
+async def render_page(
+    request: Request,
+    within: float,
+    making: Making,
+    *about: Any,
+    kind: type[Response] = HTMLResponse,
+) -> Response:
+    """A page, made by a helper or here; `about` must survive pickling.
+
+    `within` is how many seconds a reader should wait at most: what is due first is made first.
+    """
     app, path = request.app, request.scope["path"]
     explored: StudyContext = app.state.explored
-    helpers: list[PageProcess] = [one for one in app.state.helpers if not one.lost]
-    if helpers and explored.database is None:  # another machine's would hold them up
-        page = await min(helpers, key=lambda one: one.waiting).ask(making, path, about)
+    helpers: PageQueue = app.state.helpers
+    if helpers.has_helpers and explored.database is None:  # another machine's would hold them up
+        page = await helpers.ask(within, making, path, about)
         if page:
-            return HTMLResponse(page)
+            return kind(page)
     if explored.has_annotations:
-        return HTMLResponse(await run_in_threadpool(making, app, path, *about))
-    return HTMLResponse(making(app, path, *about))
+        return kind(await run_in_threadpool(making, app, path, *about))
+    return kind(making(app, path, *about))
 
 
 def can_fork() -> bool:
@@ -61,55 +70,101 @@ def can_fork() -> bool:
     return sys.platform == "linux" and (os.cpu_count() or 1) > 1
 
 
-class PageProcess:
-    """A helper as seen from the first process; to be asked from one event loop only."""
+@dataclass(order=True)
+class WantedPage:
+    """A page that waits for a helper."""
 
-    def __init__(self, app: FastAPI, door: socket.socket, others: Sequence[PageProcess]) -> None:
-        """Start it; the `door` at which this process listens and `others` are not its business."""
-        self._end, theirs = socket.socketpair()
+    due: float
+    number: int  # of two that are due at once, the one asked for first
+    question: bytes = field(compare=False)
+    answer: asyncio.Future[bytes] = field(compare=False)
+
+
+class PageQueue:
+    """Pages that are wanted, and the helpers that make them; to be asked from one event loop only.
+
+    A helper has one page at a time, so that none waits for a long one while another helper has
+    nothing to do, and what is due soon overtakes what may take longer.
+    """
+
+    def __init__(self) -> None:
+        """Without helpers; pages are then made where they are asked for."""
+        self.helpers: list[PageProcess] = []
+        self._wanted: asyncio.PriorityQueue[WantedPage] = asyncio.PriorityQueue()
+        self._numbers = itertools.count()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start_helpers(self, count: int, app: FastAPI, door: socket.socket) -> None:
+        """Copy this process; the `door` at which it listens is not their business."""
+        for _ in range(count):
+            ends = [helper.end for helper in self.helpers]
+            self.helpers.append(PageProcess(app, [door, *ends]))
+
+    @property
+    def has_helpers(self) -> bool:
+        """Whether any is left."""
+        return any(not helper.lost for helper in self.helpers)
+
+    async def ask(self, within: float, making: Making, path: str, about: tuple[Any, ...]) -> bytes:
+        """The page; nothing if it could not be made."""
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._work(helper)) for helper in self.helpers]
+        loop = asyncio.get_running_loop()
+        question, answer = pickle.dumps((making, path, about)), loop.create_future()
+        due = loop.time() + within
+        self._wanted.put_nowait(WantedPage(due, next(self._numbers), question, answer))
+        return await answer
+
+    def close(self) -> None:
+        """Let the helpers end."""
+        for task in self._tasks:
+            task.cancel()
+        for helper in self.helpers:
+            helper.close()
+
+    async def _work(self, helper: PageProcess) -> None:
+        """Give a helper what is due first until it is lost; the last one leaves nothing waiting."""
+        while not helper.lost:
+            wanted = await self._wanted.get()
+            if not wanted.answer.done():  # whoever asked may be gone
+                _settle(wanted.answer, await helper.make(wanted.question))
+        while not self.has_helpers and not self._wanted.empty():
+            _settle(self._wanted.get_nowait().answer, b"")
+
+
+class PageProcess:
+    """A helper as seen from the first process."""
+
+    def __init__(self, app: FastAPI, others: Sequence[socket.socket]) -> None:
+        """Start it, without the sockets of `others`."""
+        self.end, theirs = socket.socketpair()
         context = multiprocessing.get_context("fork")
-        args = (app, theirs, self._end, door, *(other._end for other in others))
+        args = (app, theirs, self.end, *others)
         self.process = context.Process(target=_help, args=args, daemon=True)
         self.process.start()
         theirs.close()
-        self._asked: deque[asyncio.Future[bytes]] = deque()  # answered in the same order
-        self._opening = asyncio.Lock()
-        self._writer: asyncio.StreamWriter | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.lost = False
 
-    @property
-    def waiting(self) -> int:
-        """Pages that were asked for and have not come."""
-        return len(self._asked)
-
-    async def ask(self, making: Making, path: str, about: tuple[Any, ...]) -> bytes:
-        """The page; nothing if it could not be made."""
-        writer = self._writer or await self._open()
-        if self.lost:
-            return b""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._asked.append(answer)
-        writer.write(pickle.dumps((making, path, about)))
-        return await answer
-
-    async def _open(self) -> asyncio.StreamWriter:
-        async with self._opening:
-            if self._writer is None:
-                reader, self._writer = await asyncio.open_connection(sock=self._end)
-                self._listening = asyncio.create_task(self._listen(reader))
-        return self._writer
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Pass on what comes back, until the helper is lost."""
+    async def make(self, question: bytes) -> bytes:
+        """The page that was asked for; nothing if the helper is lost or cannot make it."""
         try:
-            while True:
-                (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
-                page = await reader.readexactly(size)
-                _settle(self._asked.popleft(), page)
+            if self._streams is None:
+                self._streams = await asyncio.open_connection(sock=self.end)
+            reader, writer = self._streams
+            writer.write(question)
+            (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+            return await reader.readexactly(size)
         except (asyncio.IncompleteReadError, OSError):
             self.lost = True
-            while self._asked:
-                _settle(self._asked.popleft(), b"")
+            return b""
+
+    def close(self) -> None:
+        """Leave it alone, by which it ends."""
+        self.lost = True
+        if self._streams is not None:
+            self._streams[1].close()
+        self.end.close()
 
 
 def _settle(answer: asyncio.Future[bytes], page: bytes) -> None:
@@ -205,10 +260,14 @@ def serve(
                 if browser:
                     webbrowser.open(place.url)
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            app.state.helpers.close()
+
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # what is loaded by now stays; looking through it again would hold up pages
     gc.set_threshold(GARBAGE)  # pages leave next to no cycles, so look for them rarely
-    for _ in range(min(os.cpu_count() or 1, MOST_HELPERS) if can_fork() else 0):
-        app.state.helpers.append(PageProcess(app, door, app.state.helpers))
+    if can_fork():
+        app.state.helpers.start_helpers(min(os.cpu_count() or 1, MOST_HELPERS), app, door)
     Server(config).run([door])
