@@ -127,8 +127,9 @@ class LayerRecord:
     def _tensor(self, place: str) -> Tensor:
         if place not in self.raw:
             raise ModelError(
-                f"the record of layer {self.layer.number} has only {', '.join(self.kinds)}; name "
-                "everything that you need in the `kinds` of `record`"
+                f"the record of layer {self.layer.number} has only "
+                f"{', '.join(self.kinds) or 'parts of a quantity'}; name everything that you need "
+                "in the `kinds` of `record`"
             )
         return self.raw[place]
 
