@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from ffmem.address import Address, Sign
 from ffmem.errors import AddressError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.search import (
     MOST,
     MOST_SAVED,
@@ -25,7 +26,6 @@ from ffmem.explorer.queries.search import (
     as_csv,
     firing_on,
 )
-from ffmem.explorer.server import render_page
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
 from ffmem.store.lookup import Matches, MemoryIndex

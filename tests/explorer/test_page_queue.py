@@ -25,7 +25,7 @@ from ffmem.annotations.database import Annotations
 from ffmem.annotations.sheets import draw_sheets
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
-from ffmem.explorer.server import PageQueue, can_fork
+from ffmem.explorer.page_queue import PageQueue, can_fork
 from ffmem.store.scan_store import ScanStore
 from tests.explorer.served import children, started
 from tests.waiting import LONGEST, in_a_loop, wait_until
@@ -132,7 +132,7 @@ def ask_helpers(count: int, tmp_path: Path, ask: Callable[[PageQueue], Awaitable
         app, pages = FastAPI(), PageQueue()
         app.state.notes = str(tmp_path / "notes")
         with socket.create_server(("127.0.0.1", 0)) as door:
-            pages.start_helpers(count, app, door)
+            pages.start_helpers(app, door, count)
         assert pages.has_helpers
         found = await ask(pages)
         pages.close()
