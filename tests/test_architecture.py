@@ -13,16 +13,7 @@ from ffmem.version import VERSION
 
 PACKAGE = Path(ffmem.__file__).parent
 MODULE_FILES = sorted(PACKAGE.rglob("*.py"))
-FOUNDATIONS = {
-    "address",
-    "demo",
-    "disk_cache",
-    "errors",
-    "locations",
-    "notebook",
-    "steps",
-    "version",
-}
+FOUNDATIONS = {"address", "demo", "disk_cache", "errors", "locations", "steps", "version"}
 MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "corpus": set(),

@@ -18,12 +18,11 @@ from ffmem.address import Address, Parts
 from ffmem.errors import AddressError, ModelError, visible_token
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import cell_address
-from ffmem.memories.recording import LayerRecord
+from ffmem.memories.recording import LayerRecord, html_table
 from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm
-from ffmem.notebook import html_table
 
 LISTED = 3  # memories that are listed for a person
 

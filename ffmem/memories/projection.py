@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError, visible_token
+from ffmem.memories.recording import html_table
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import Embed, Head
-from ffmem.notebook import html_table
 
 Kind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once

@@ -12,11 +12,10 @@ from torch import Tensor
 from ffmem.address import Address, Sign
 from ffmem.errors import FfmemError, shorten, visible_token
 from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
-from ffmem.memories.recording import LayerRecord, record
+from ffmem.memories.recording import LayerRecord, html_table, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, continuation
-from ffmem.notebook import html_table
 
 
 @dataclass(frozen=True)

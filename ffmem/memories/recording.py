@@ -15,9 +15,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import torch
@@ -27,7 +28,6 @@ from ffmem.errors import ModelError
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import first_tensor
-from ffmem.notebook import html_table
 
 Place = tuple[nn.Module, str]  # a module, and "in" or "out"
 KINDS = {  # each has a letter and a name
@@ -150,6 +150,16 @@ class LayerRecord:
             for name, letter in (KINDS | OF_MIXTURES).items()
             if (places := places_for(self.layer, letter)) and places.keys() <= self.raw.keys()
         )
+
+
+def html_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table as a notebook shows it, with a line of column titles; all words are plain text."""
+
+    def line(words: Iterable[str], cell: str) -> str:
+        cells = (f"<{cell} style='text-align:left'>{escape(word)}</{cell}>" for word in words)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    return f"<table>{line(columns, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
 def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
