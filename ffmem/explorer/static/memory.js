@@ -133,11 +133,10 @@ function onRequest(id, show) {
     place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
     try {
       place.replaceChildren(...show(await ask(api + button.dataset.path)));
-      button.remove();
     } catch (error) {
       place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
-      button.disabled = false;
     }
+    button.disabled = false;
   });
 }
 
@@ -163,8 +162,7 @@ function nearTokens(title, list) {
 
 const wakes = document.querySelector("#wakes");
 wakes.addEventListener("change", () => {
-  const button = document.querySelector("#key button");
-  if (button) button.dataset.path = `/key?wakes=${encodeURIComponent(wakes.value.trim())}`;
+  document.querySelector("#key button").dataset.path = `/key?wakes=${encodeURIComponent(wakes.value.trim())}`;
 });
 
 onRequest("#key", ({ key, gate, link }) => {
