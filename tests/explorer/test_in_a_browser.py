@@ -455,6 +455,20 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     context.close()
 
 
+@pytest.mark.parametrize("path", ["/prompt", "/api", "/lists", "/annotate/agreement"])
+def test_a_slash_leads_to_the_box_of_every_page(browser: Any, address: str, path: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(address + path)
+    page.wait_for_load_state("load")  # keys are heard from then on
+    page.keyboard.press("/")
+    page.keyboard.type("2.7")
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text=re.compile(r"^L2\.7$")).wait_for()
+    assert complaints == []
+    context.close()
+
+
 def ask_everything(page: Any) -> None:
     """A memory's page with all that it can be asked."""
     page.get_by_text("Note and lists").click()
@@ -597,6 +611,9 @@ def test_every_page_is_fit_for_everybody(
         wrong += [(path, each["id"], each["nodes"][0]["html"]) for each in found]
         sideways = page.evaluate("document.documentElement.scrollWidth")
         assert sideways <= width, f"{path} scrolls sideways"
+        if width < 500 and page.locator("main > .shares").count():
+            above, title = (page.locator(each).first.bounding_box() for each in (".shares", "h1"))
+            assert above["y"] + above["height"] <= title["y"], f"{path} has a title without room"
     assert wrong == []
     assert complaints == []
     context.close()

@@ -147,6 +147,9 @@ def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyCon
         job = finish(client, client.post("/api/memories/L2.7/explanation").json())
         assert job["state"] == "done", job["error"]
         found = client.get("/api/memories/L2.7").json()
+        page = client.get("/memory/L2.7").text
+    assert "lists of random prefixes" not in page  # a control of the rules, not of this model
+    assert "from those of a matched memory" in page
     (finding,) = found["findings"]
     assert finding["annotator"] == "llm:toy"
     assert [one["description"] for one in found["patterns"]] == ["ends in a stone"]

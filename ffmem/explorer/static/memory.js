@@ -1,6 +1,6 @@
 import { ask, element, shownToken } from "./ask.js";
 import { number, paint, walkable } from "./colour.js";
-import { follow, onKeys, toSearch } from "./keys.js";
+import { follow, onKeys } from "./keys.js";
 
 const address = document.querySelector("#memory").dataset.address;
 const api = `/api/memories/${encodeURIComponent(address)}`;
@@ -9,7 +9,6 @@ onKeys({
   ArrowLeft: follow("a[rel=prev]"),
   ArrowRight: follow("a[rel=next]"),
   r: follow("#random"),
-  "/": toSearch,
 });
 
 // A pattern marks the triggers that it covers.
