@@ -252,8 +252,10 @@ def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
     page.get_by_role("button", name="Run the model").click()
     page.get_by_text("When it is held").wait_for()
     assert "the same change of another memory" in page.locator("#effect .answer").inner_text()
-    page.get_by_role("button", name="Compare with all others").click()
+    page.get_by_role("button", name="Compare with all others").focus()
+    page.keyboard.press("Enter")
     page.locator("#nearest .one .last").first.wait_for()
+    page.locator("#nearest button:focus").wait_for()  # whoever works by key stays there
     assert page.locator("#nearest .token").count() > 0
     answer, links = page.locator("#key .answer p"), list[str]()
     for other in ("L3.1", "L3.2"):  # one after the other

@@ -11,6 +11,18 @@ export async function ask(address, options = {}) {
   return data;
 }
 
+// Work during which a button cannot be pressed again; whoever pressed it by key stays there.
+export async function busy(button, work) {
+  const here = document.activeElement === button;
+  button.disabled = true;
+  try {
+    await work();
+  } finally {
+    button.disabled = false;
+    if (here && document.activeElement === document.body) button.focus();
+  }
+}
+
 // An element with properties and children; text stays text.
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
