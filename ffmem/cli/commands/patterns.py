@@ -140,9 +140,10 @@ def print_summary(summary: Summary) -> None:
     headings = ("layer", "shallow", "both", "semantic", "not covered", "patterns per key")
     print_columns(headings, rows)
     overall = summary.overall
+    where = f"from layer {summary.crossover} on" if summary.crossover else "nowhere"
     say(
         f"{overall.keys} keys, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
-        f"semantic leads from layer {summary.crossover or '(nowhere)'} on"
+        f"semantic patterns lead {where}"
     )
 
 
@@ -197,7 +198,7 @@ CONTROL_WORDS = {
 @click.option(
     "--unclipped",
     is_flag=True,
-    help="Let coefficients fall below 0 (smooth activations, gates); writes removal-unclipped.",
+    help="Let coefficients fall below 0 (smooth or gated); writes removal-unclipped.",
 )
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options

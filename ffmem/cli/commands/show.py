@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, terminal
+from ffmem.cli.output import print_hanging, say, terminal
 from ffmem.errors import visible_token
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def draw(page: MemoryPage, picture: Path, count: int) -> None:
     from ffmem.figures.saving import save_picture
 
     save_picture(memory_chart(page, count), picture)
-    click.echo(f"-> {picture}")
+    say(f"-> {picture}")
 
 
 def print_page(shown: ShownPage, count: int) -> None:
@@ -202,7 +202,7 @@ def print_bands(page: MemoryPage) -> None:
     console = terminal()
     for band in page.bands:
         console.print(
-            f"  {band.low:.0%} to {band.high:.0%} of the largest: {band.sampled} of "
+            f"  {100 * band.low:.0f} to {100 * band.high:.0f} % of the largest: {band.sampled} of "
             f"{len(page.sample)} random prefixes that fire it"
         )
         for trigger in band.examples:
