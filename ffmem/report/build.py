@@ -6,6 +6,7 @@ The files: one page that opens offline, Markdown, and every number as JSON.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,10 +144,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         "about": report.about,
         "settings": report.settings,
         "left_out": report.left_out,
-        "claims": {
-            verdict.name: {**_plain_verdict(verdict), "verdict": verdict.word}
-            for verdict in report.verdicts
-        },
+        "claims": _plain_claims(report.verdicts),
         "table_1": to_plain(report.keys),
         "table_2": to_plain(report.values),
         "table_3": to_plain(report.annotated),
@@ -237,6 +235,11 @@ def figure_texts(section: SectionText) -> list[FigureText]:
     """The texts of a chapter's figures, in order."""
     drawn = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
     return [text for figures in drawn for text in figures.texts]
+
+
+def _plain_claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The claims for the file of numbers, by name."""
+    return {one.name: {**_plain_verdict(one), "verdict": one.word} for one in verdicts}
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
@@ -341,7 +344,21 @@ def write_report(study: Study) -> Path:
     write_text(folder.report_text, render("report.md.j2", report=report))
     text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
     write_text(folder.report_numbers, text)
+    if study.twin is not None:
+        write_claims(study.twin)
     return folder.report_page
+
+
+def write_claims(study: Study) -> None:
+    """Leave the claims of an untrained twin, which has no report, to be compared at once."""
+    found, folder = summarise(study, figures=False), study.store.folder
+    data = {
+        "model": found.model_name,
+        "about": found.about,
+        "claims": _plain_claims(found.verdicts),
+        "made_from": source_digests(folder),
+    }
+    write_text(folder.report_numbers, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
 
 def html(report: Report) -> str:

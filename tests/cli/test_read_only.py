@@ -72,11 +72,16 @@ def test_a_comparison_of_reports_imports_nothing_slow(folder: Path, tmp_path: Pa
     for result in (study / "analyses").glob("*.json"):
         if result.stem not in ("values", "refinement"):
             result.unlink()  # each is figures to draw, twice
+    twin = study / "control-random-weights"
+    shutil.copytree(study, tmp_path / "twin")
+    shutil.move(tmp_path / "twin", twin)
     write_report(open_study(study))
     claims = ["compare", str(study), str(study)]
     data, page = [*claims, "--json"], [*claims, "-o", str(tmp_path / "both.html")]
-    answers, errors = answers_of([claims, data, page])
-    assert answers == [[claims, 0, []], [data, 0, []], [page, 0, DRAWING]], errors
+    with_twin = ["compare", str(study), str(twin)]  # which has no report of its own
+    answers, errors = answers_of([with_twin, claims, data, page])
+    quick = [[words, 0, []] for words in (with_twin, claims, data)]
+    assert answers == [*quick, [page, 0, DRAWING]], errors
     assert "<figure>" in (tmp_path / "both.html").read_text()
 
 

@@ -120,8 +120,10 @@ def show(  # noqa: PLR0913 - one parameter an option
     from ffmem.store.memory_page import memory_pages
     from ffmem.store.scan_store import ScanStore
 
-    index = MemoryIndex.at_once(ScanStore.open(folder))
-    pages = memory_pages(index, Address.parse(address))
+    wanted, store = Address.parse(address), ScanStore.open(folder)
+    store.cells.resolve(wanted)  # a wrong address is named before any table is read
+    index = MemoryIndex.at_once(store)
+    pages = memory_pages(index, wanted)
     if picture is not None:
         draw(pages[0], picture, count)
         return
