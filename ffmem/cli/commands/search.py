@@ -16,7 +16,8 @@ from ffmem.errors import StoreError, visible_token
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.store.lookup import Matches, MemoryIndex, Rows
+    from ffmem.store.cells import Rows
+    from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
 
 
