@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.errors import visible_token
+from ffmem.errors import IN_NUMBERS, visible_token
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.result_files import ResultFile, place_for, write_result
 
@@ -36,9 +36,7 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "does not hold": ("✗", "red"),
     "undecided": ("?", "dim"),
 }
-GLUE = re.compile(  # spaces within a number, and those that begin a next token in brackets
-    r"(?<=\d) (?=(?:%|s|min|h|GiB|GB|MB)(?!\w)|\.\.)|(?<=\.\.) (?=[-+\d])|(?<=\S\[) (?=\S)"
-)
+GLUE = re.compile(rf"{IN_NUMBERS}|(?<=\S\[) (?=\S)")  # or begin a next token in brackets
 CONTROL = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "�")  # not for a terminal
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number

@@ -6,6 +6,7 @@ The files: one page that opens offline, Markdown, and every number as JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,7 +266,14 @@ def figure_of(words: FigureText, study: Study) -> Figure:
 
 def _note(study: Study, name: str) -> AnalysisNote:
     record = study.record(name)
-    return AnalysisNote(name, record.seconds, record.made_from)
+    made_from = {name: short_digest(value) for name, value in record.made_from.items()}
+    return AnalysisNote(name, record.seconds, made_from)
+
+
+def short_digest(value: Any) -> Any:
+    """A digest by its first twelve digits, as of a scan; anything else as it is."""
+    is_digest = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
+    return value[:12] if is_digest else value
 
 
 @dataclass(frozen=True)
