@@ -85,6 +85,24 @@ def test_a_comparison_of_reports_imports_nothing_slow(folder: Path, tmp_path: Pa
     assert "<figure>" in (tmp_path / "both.html").read_text()
 
 
+def test_a_command_that_ends_at_once_has_said_everything(folder: Path) -> None:
+    """Through a pipe, where output is kept back until there is much of it."""
+    shown = ffmem_process("show", str(folder), "L1.3", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)[0]["triggers"]
+    refused = ffmem_process("show", str(folder), "L99.3")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "has no layer 99" in refused.stderr
+    wrong = ffmem_process("compare", str(folder))
+    assert wrong.returncode == 2
+    assert "a comparison needs two studies" in wrong.stderr
+
+
+def ffmem_process(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ffmem", *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def test_reading_imports_nothing_slow(folder: Path) -> None:
     """One process for all of them: what the first one imports, those behind it have too."""
     commands = [[word.replace("FOLDER", str(folder)) for word in words] for words, _ in COMMANDS]
