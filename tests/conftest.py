@@ -46,7 +46,7 @@ LONG = (
     "annotations/test_llm.py",
     "scan/test_layer_scan.py",
     "explorer/test_api.py",
-    "explorer/test_page_process.py",
+    "explorer/test_page_queue.py",
     "report/test_untrained_models.py",
     "explorer/test_mixture_pages.py",
     "cli/test_bad_input.py",

@@ -11,6 +11,7 @@ from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.error_pages import DOCUMENTED, HeadAsGet, install_error_pages
+from ffmem.explorer.page_queue import PageQueue
 from ffmem.explorer.pages import (
     annotate,
     compare,
@@ -105,7 +106,7 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
         responses=DOCUMENTED,
     )
     app.state.explored = explored
-    app.state.helpers = []  # a server may have some
+    app.state.page_queue = PageQueue()
     templates()  # compiled now, so that no page waits for them
     app.state.navigation = navigation(explored)
     for part in PAGES:

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
@@ -256,12 +256,17 @@ def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any)
     wanted = {**vars(asked), **changes, "first": first or None}
     if wanted["sort"] == "score":
         del wanted["sort"]
-    some = {
-        PARAMETERS.get(name, name): "true" if value is True else value
+    parts = (
+        f"{PARAMETERS.get(name, name)}={_quote('true' if value is True else str(value))}"
         for name, value in wanted.items()
         if value not in (None, "") and value is not False
-    }
-    return f"{path}?{urlencode(some)}"
+    )
+    return f"{path}?{'&'.join(parts)}"
+
+
+@lru_cache(maxsize=1024)  # a page has a dozen links to searches that differ in one thing
+def _quote(text: str) -> str:
+    return quote_plus(text)
 
 
 def heading(asked: Question, name: Sort, title: str) -> Markup:

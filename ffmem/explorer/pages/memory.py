@@ -10,10 +10,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from ffmem.errors import LiveError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.live_memory import (
     Change,
     Coefficients,
@@ -35,7 +36,6 @@ from ffmem.explorer.queries.live_memory import (
 from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
 from ffmem.explorer.queries.prompt import LARGEST, LONGEST_TEXT
 from ffmem.explorer.queries.search import as_csv
-from ffmem.explorer.server import render_page
 from ffmem.explorer.templating import fill_template
 from ffmem.store.memory_page import memory_page as memory_record
 from ffmem.store.memory_page import page_sentences
@@ -46,6 +46,7 @@ router = APIRouter()
 AddressText = Annotated[str, Path(max_length=40, examples=["L7.1034"])]
 Shown = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, at most.")]
 live = APIRouter(prefix="/api/memories/{address}", tags=["live"])
+SOON = 0.05  # seconds within which the page should be there
 WATCHED = 10  # tokens of a value that are watched, as in the causal analysis
 Few = Annotated[int, Query(ge=1, le=50)]
 
@@ -53,9 +54,9 @@ Few = Annotated[int, Query(ge=1, le=50)]
 @router.get("/memory/{address}", include_in_schema=False)
 async def memory_page(
     request: Request, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
-) -> HTMLResponse:
+) -> Response:
     """One memory's page."""
-    return await render_page(request, memory_html, address, triggers)
+    return await render_page(request, SOON, memory_html, address, triggers)
 
 
 def memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:

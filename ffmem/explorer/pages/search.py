@@ -8,11 +8,13 @@ from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from pydantic import TypeAdapter
 
 from ffmem.address import Address, Sign
 from ffmem.errors import AddressError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.search import (
     MOST,
     MOST_SAVED,
@@ -24,7 +26,6 @@ from ffmem.explorer.queries.search import (
     as_csv,
     firing_on,
 )
-from ffmem.explorer.server import render_page
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
 from ffmem.store.lookup import Matches, MemoryIndex
@@ -32,7 +33,9 @@ from ffmem.store.weight_columns import CONDITIONS_PATTERN, NUMBERS
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
+SOON = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
+ANSWER = TypeAdapter(Answer)
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
 
@@ -71,24 +74,38 @@ First = Annotated[int, Query(ge=0, le=MOST, description="Number of the first hit
 Count = Annotated[int, Query(ge=1, le=500, description="Hits in the answer, at most.")]
 
 
-@router.get("/api/search", tags=["memories"])
+@router.get("/api/search", tags=["memories"], response_model=Answer)
 async def search_data(
-    explored: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
-) -> Answer:
+    request: Request, explored: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
+) -> Answer | Response:
     """Memories that answer a question, with their statistics."""
-    return await find_memories(explored, question, first, count)
+    if question.by == "phrase":
+        return await find_memories(explored, question, first, count)
+    refuse_unknown_layer(explored, question)
+    return await render_page(request, SOON, search_json, question, first, count, kind=JsonText)
+
+
+class JsonText(Response):
+    """JSON that is text already."""
+
+    media_type = "application/json"
 
 
 @router.get("/search", include_in_schema=False)
 async def search_page(
     request: Request, explored: TheStudy, question: Asked, first: First = 0
-) -> HTMLResponse:
+) -> Response:
     """The form, and the table of what is found."""
     refuse_unknown_layer(explored, question)
     if question.by != "phrase":
-        return await render_page(request, search_text, question, first)
+        return await render_page(request, SOON, search_text, question, first)
     firing = await firing_memories(explored, question.text)
     return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
+
+
+def search_json(app: FastAPI, _: str, question: Question, first: int, count: int) -> str:
+    """The same answer as data."""
+    return ANSWER.dump_json(answer(app.state.explored, question, first, count)).decode()
 
 
 def search_text(
