@@ -219,13 +219,17 @@ class PatternJobs:
 
         folder, scan = self._store.folder, self._store.manifest.key.digest
         new, patterns = list["KeyFinding"](), 0
-        for place, key in enumerate(steps(keys, "memories"), 1):
-            new.append(work(finder, key))
-            patterns += len(new[-1].patterns)
-            if len(new) == SAVED_EVERY or place == len(keys):
+        try:
+            for place, key in enumerate(steps(keys, "memories"), 1):
+                new.append(work(finder, key))
+                patterns += len(new[-1].patterns)
+                if len(new) == SAVED_EVERY:
+                    add_findings(folder, scan, new)
+                    new = []
+                self._set(number, done=place, patterns=patterns, share=place / len(keys))
+        finally:  # also where somebody stops it
+            if new:
                 add_findings(folder, scan, new)
-                new = []
-            self._set(number, done=place, patterns=patterns, share=place / len(keys))
 
 
 def by_rule(finder: PatternFinder, key: Address) -> KeyFinding:

@@ -273,10 +273,15 @@ def heading(asked: Question, name: Sort, title: str) -> Markup:
     """The head of a column of hits: a link that sorts by it, or turns its order round."""
     shown, kind = "", "" if name == "address" else 'class="n"'
     if asked.sort == name:
-        rising = asked.reverse != (name == "address")
+        rising = asked.reverse != rises(asked, name)
         shown = f'aria-sort="{"ascending" if rising else "descending"}"'
     to = link(asked, sort=name, reverse=asked.sort == name and not asked.reverse)
     return Markup(f'<th scope="col" {kind} {shown}><a href="{escape(to)}">{escape(title)}</a></th>')
+
+
+def rises(asked: Question, name: Sort) -> bool:
+    """Whether the smallest comes first unless it is turned round: addresses and ranks."""
+    return name == "address" or (name == "score" and asked.by in ("promotes", "suppresses"))
 
 
 @cache

@@ -3,8 +3,8 @@
 Of two scans of one shape every cell is compared with itself: the triggers they share, the tokens at
 both ends of their values, how often they fire. Cells of different models are matched by the places
 of the same text that trigger them, beside the same matching with the other model's triggers dealt
-out at random. Only what lies in the stores is read; no model is loaded here, but who has the
-weights can give the cosines of keys and values.
+out at random. Only what lies in the stores is read, unless the directions of keys and values are
+asked for: then both models are loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from ffmem.store.parquet_tables import end_column, read_column
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import word_spans
 from ffmem.store.slots import TRIGGERS_SHOWN
+
+if TYPE_CHECKING:
+    from ffmem.models.language_model import LanguageModel
 
 SAME_TEXT = ("digest", "column", "split", "splitter", "drop_headings", "wikitext_detok")
 MOST_SHARED = 500  # cells that a place may trigger; one that triggers more tells little
@@ -190,8 +193,7 @@ class Matching:
 
 def promoted_texts(index: MemoryIndex, rows: Ints) -> list[tuple[str, ...]]:
     """The first tokens that the values of some cells promote."""
-    cells = index.store.cells.addresses(rows)
-    return [tuple(one.text for one in index.value_tokens(cell, count=TOKENS)) for cell in cells]
+    return [tuple(texts) for texts in index.top_texts(rows, TOKENS)]
 
 
 def is_one_shape(one: ScanStore, other: ScanStore) -> bool:
@@ -235,6 +237,17 @@ def memory_drift(
         fires,
         None if key is None else angle_distance(key)[memories],
     )
+
+
+def weight_drift(before: ScanStore, after: ScanStore, model: LanguageModel | None = None) -> Drift:
+    """The same with the angles of keys and values; `model` is the first one, if it is loaded."""
+    from ffmem.memories.folded_weights import model_cosines  # here: torch imports slowly
+    from ffmem.studies.inputs import scanned_model
+
+    keys, values = model_cosines(
+        model or scanned_model(before), scanned_model(after), before.memories
+    )
+    return memory_drift(before, after, (keys.double().numpy(), values.double().numpy()))
 
 
 def angle_distance(cosine: Floats) -> Floats:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
+from ffmem.models.loading import load
 from ffmem.report.comparison import compare, summary_of
 from ffmem.store.scan_store import ScanStore
+from tests.analyses.conftest import FEW_LINES, scanned_lines
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +70,34 @@ def test_a_study_beside_itself_has_not_moved(study: ScanStore) -> None:
         matched = client.get("/api/compare/memories?match=true&layer=2&count=5").json()
         assert [one["address"] for one in matched["matches"]][0].startswith("L2.")
         assert matched["matches"][0]["score"] > 0.99 > matched["bar"]
+        exact = client.get("/api/compare/memories?weights=true&count=5").json()
+        assert found["drifts"][0]["key"] is None
+        assert max(one["key"] for one in exact["drifts"]) < 1e-6
+        assert max(layer["key"] for layer in exact["layers"]) < 1e-6
+        text = client.get("/compare/memories.csv?weights=true").text
+        table = list(csv.reader(io.StringIO(text)))
+        assert table[0][:6] == ["address", "drift", "key", "triggers", "value", "fires"]
+        assert len(table) == study.cells.count + 1
+        page = client.get("/compare/memories?weights=true").text
+        assert ">Key</th>" in page
         page = client.get("/compare/memories").text
+        assert ">Key</th>" not in page
         assert "Memory by memory" in page
         assert client.get("/compare/memories?with=7").status_code == 404
         assert client.get("/api/compare/memories?layer=77").status_code == 404
+
+
+def test_a_model_that_is_not_there_is_named_beside_the_form(
+    study: ScanStore, tmp_path: Path
+) -> None:
+    gone = replace(load("tiny:opt"), name="models/gone")
+    scanned_lines(gone, tmp_path / "other", FEW_LINES, top=30, sample=8)
+    explored = open_context(study.folder.root, others=[tmp_path / "other"])
+    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as client:
+        page = client.get("/compare/memories?weights=true")
+        assert page.status_code == 200
+        assert "models/gone" in page.text.partition('action="/compare/memories"')[0]
+        assert 'name="weights"' in page.text
 
 
 def test_different_models_are_matched_by_triggers(both: TestClient) -> None:

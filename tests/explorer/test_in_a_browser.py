@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import re
 import shutil
 import threading
@@ -17,6 +19,7 @@ import pytest
 import uvicorn
 
 from ffmem.annotations.sheets import draw_sheets
+from ffmem.errors import visible_token
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.report.build import write_report
@@ -249,9 +252,22 @@ def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
     page.get_by_role("button", name="Run the model").click()
     page.get_by_text("When it is held").wait_for()
     assert "the same change of another memory" in page.locator("#effect .answer").inner_text()
-    page.get_by_role("button", name="Compare with all others").click()
+    page.get_by_role("button", name="Compare with all others").focus()
+    page.keyboard.press("Enter")
     page.locator("#nearest .one .last").first.wait_for()
+    page.locator("#nearest button:focus").wait_for()  # whoever works by key stays there
     assert page.locator("#nearest .token").count() > 0
+    answer, links = page.locator("#key .answer p"), list[str]()
+    for other in ("L3.1", "L3.2"):  # one after the other
+        page.get_by_label("Wakes").fill(other)
+        page.get_by_role("button", name="Read the key").click()
+        answer.filter(has_text="v · k").filter(
+            has_not_text=links[0] if links else "none"
+        ).wait_for()
+        links.append(answer.inner_text())
+    page.get_by_label("Any text, coloured by this memory").focus()
+    page.keyboard.insert_text("stone " * 700)
+    assert len(page.get_by_label("Any text, coloured by this memory").input_value()) == 4200
     assert complaints == []
     context.close()
 
@@ -315,6 +331,10 @@ def test_patterns_are_found_on_request(browser: Any, fresh: StudyContext) -> Non
         page.get_by_text(
             "lists of random prefixes"
         ).wait_for()  # the page came again, with the result
+        page.goto(f"{address}/search?by=any&layer=3")
+        page.get_by_role("button", name="Find patterns of layer 3").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
+        page.get_by_text(re.compile(r"patterns found in \d+ memories")).wait_for()
     assert complaints == []
     context.close()
 
@@ -437,6 +457,143 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     context.close()
 
 
+@pytest.mark.parametrize("path", ["/prompt", "/api", "/lists", "/annotate/agreement"])
+def test_a_slash_leads_to_the_box_of_every_page(browser: Any, address: str, path: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(address + path)
+    page.wait_for_load_state("load")  # keys are heard from then on
+    page.keyboard.press("/")
+    page.keyboard.type("2.7")
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text=re.compile(r"^L2\.7$")).wait_for()
+    assert complaints == []
+    context.close()
+
+
+def ask_everything(page: Any) -> None:
+    """A memory's page with all that it can be asked."""
+    page.get_by_text("Note and lists").click()
+    page.get_by_role("button", name="Compare with all others").click()
+    page.locator("#nearest tr").first.wait_for()
+    page.get_by_role("button", name="Read the key").click()
+    page.locator("#key tr").first.wait_for()
+    page.get_by_role("button", name="Run the model").click()
+    page.locator("#effect details").first.wait_for()
+    page.get_by_label("Any text, coloured by this memory").fill(TEXT)
+    page.get_by_role("button", name="Colour it").click()
+    page.locator(".own .t").first.wait_for()
+
+
+COPIED = {
+    "/": "main",
+    "/search?by=any": ".hits",
+    "/compare/memories": "table",
+    PROMPT: "#layers tr",
+}
+
+
+@pytest.mark.parametrize("path", COPIED)
+def test_a_page_is_copied_as_link_data_table_and_picture(
+    browser: Any, address: str, path: str
+) -> None:
+    context = browser.new_context(color_scheme="dark")
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+    page, complaints = page_of(context)
+    page.goto(address + path)
+    page.locator(COPIED[path]).first.wait_for()
+    copies = page.locator("#shares")
+    copies.get_by_role("button", name="Copy link").click()
+    page.get_by_text("The link is copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    data = page.request.get(address + copies.get_by_role("link", name="JSON").get_attribute("href"))
+    assert data.ok
+    assert data.json()
+    with page.expect_download() as table:
+        copies.get_by_text("CSV").click()
+    rows = list(csv.reader(table.value.path().read_text().splitlines()))
+    assert max(map(len, rows)) > 3
+    with page.expect_download() as picture:
+        copies.get_by_text("Picture").click()
+    image = picture.value.path().read_bytes()
+    assert image[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(image[at : at + 4]) for at in (16, 20))
+    assert width >= page.viewport_size["width"]
+    assert height > 500
+    ink, ground = page.evaluate(COLOURS, base64.b64encode(image).decode())
+    assert ground == [21, 24, 28]  # as on the dark page
+    assert ink > 1000
+    assert complaints == []
+    context.close()
+
+
+COLOURS = """async (data) => {
+  const image = new Image();
+  image.src = `data:image/png;base64,${data}`;
+  await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: 800, height: 800 });
+  const plane = canvas.getContext("2d");
+  plane.drawImage(image, 0, 0);
+  const points = plane.getImageData(0, 0, 800, 800).data;
+  let light = 0;
+  for (let place = 0; place < points.length; place += 4) light += points[place] > 150;
+  return [light, [...points.slice(0, 3)]];
+}"""  # how many points are light, and the first one
+
+
+def test_tokens_look_the_same_from_scripts_and_from_templates(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    page.goto(address)
+    odd = [
+        "",
+        " a",
+        "a\nb\t\r",
+        "\x13",
+        "\x7f\xa0",
+        "\\n",
+        "\u202e\u200b",
+        "\u2028",
+        "é漢",
+        "\U000e0001",
+    ]
+    seen = page.evaluate(
+        "async (all) => { const { shownToken } = await import('/static/ask.js');"
+        " return all.map(shownToken); }",
+        odd,
+    )
+    assert seen == [visible_token(token) for token in odd]
+    assert complaints == []
+    context.close()
+
+
+def test_the_layers_of_a_prompt_fit_a_screen(browser: Any, address: str) -> None:
+    """Words as long as those of a real vocabulary, and changes beside them."""
+
+    def lengthen(route: Any) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        for side in (found["plain"], found["edited"]):
+            for step in side["steps"]:
+                step |= {"residual": " announced", "feedforward": " primarily"}
+                for one in step["strongest"]:
+                    one["promotes"] = [" Argentine", " excavations"]
+        route.fulfill(response=answer, json=found)
+
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page, complaints = page_of(context)
+    page.route("**/api/prompt?*", lengthen)
+    page.goto(address + PROMPT)
+    page.locator("#layers tbody tr").first.wait_for()
+    room, table = page.evaluate(
+        "[document.querySelector('#layers').parentElement.clientWidth,"
+        " document.querySelector('#layers').scrollWidth]"
+    )
+    assert table <= room
+    assert complaints == []
+    context.close()
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_every_page_is_fit_for_everybody(
     browser: Any, address: str, opened: StudyContext, scheme: str, width: int
@@ -445,19 +602,20 @@ def test_every_page_is_fit_for_everybody(
 
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page, complaints = page_of(context)
-    axe, serious = Axe(), []
+    axe, wrong = Axe(), []
     blind = f"/annotate/{draw_sheets(opened.store, keys=2)[-1].name}?annotator=ana"
     for path, ready in (PAGES | {blind: ".patternbox"}).items():
         page.goto(address + path)
         page.locator(ready).first.wait_for()
+        if path == "/memory/L2.7":
+            ask_everything(page)
         found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
-        serious += [
-            (path, each["id"], each["nodes"][0]["html"])
-            for each in found
-            if each["impact"] in ("serious", "critical")
-        ]
+        wrong += [(path, each["id"], each["nodes"][0]["html"]) for each in found]
         sideways = page.evaluate("document.documentElement.scrollWidth")
         assert sideways <= width, f"{path} scrolls sideways"
-    assert serious == []
+        if width < 500 and page.locator("main > .shares").count():
+            above, title = (page.locator(each).first.bounding_box() for each in (".shares", "h1"))
+            assert above["y"] + above["height"] <= title["y"], f"{path} has a title without room"
+    assert wrong == []
     assert complaints == []
     context.close()

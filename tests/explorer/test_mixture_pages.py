@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +17,7 @@ from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
 from ffmem.models.loading import load
 from ffmem.studies.study import Study
+from tests.explorer.test_in_a_browser import page_of, serving
 from tests.small_study import small_results
 
 KIND = "tiny:deepseek_v3"
@@ -106,4 +108,28 @@ def test_an_expert_that_is_never_chosen_has_a_row_too(
     answer = client.get("/api/experts")
     assert answer.status_code == 200
     assert answer.json()["result"]["experts"][0]["specialisation"] is None
-    assert client.get("/experts").status_code == 200
+    page = client.get("/experts")
+    assert page.status_code == 200
+    assert "nan" not in page.text
+
+
+def test_experts_in_a_browser(browser: Any, study: Study) -> None:
+    """Living figures as wide as a phone, nothing to complain of, a whole expert silenced."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    study.draw()
+    context = browser.new_context(color_scheme="dark", viewport={"width": 390, "height": 900})
+    page, complaints = page_of(context)
+    with serving(open_context(study.store.folder.root, KIND)) as address:
+        page.goto(f"{address}/experts")
+        page.locator(".living").first.scroll_into_view_if_needed()
+        page.locator(".living svg").first.wait_for()
+        found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.goto(f"{address}/prompt?text=river")
+        page.get_by_label("Memory", exact=True).fill("l2.e1")
+        page.get_by_role("button", name="Change", exact=True).click()
+        page.locator("#changes li", has_text="L2.E1 silenced").wait_for()
+    assert complaints == []
+    context.close()

@@ -113,6 +113,23 @@ def test_a_search_can_be_stopped_and_the_next_one_runs(context: StudyContext) ->
     assert ends == ["stopped", "done"]
 
 
+def test_what_was_found_before_a_stop_is_kept(context: StudyContext) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def waits(finder: PatternFinder, key: Address) -> KeyFinding:
+        if key.index:
+            begun.set()
+            assert go_on.wait(LONGEST)
+        return KeyFinding(key, "rules", 0, (), (), 0, 0)
+
+    job = context.jobs.start(context.store.cells.addresses(range(3)), "one", waits)
+    assert begun.wait(LONGEST)
+    context.jobs.stop(job.number)
+    go_on.set()
+    kept = context.store.folder, context.store.manifest.key.digest
+    wait_until(lambda: len(read_findings(*kept)) == 2, "the findings")
+
+
 def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyContext) -> None:
     asked: list[str] = []
 
@@ -130,6 +147,9 @@ def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyCon
         job = finish(client, client.post("/api/memories/L2.7/explanation").json())
         assert job["state"] == "done", job["error"]
         found = client.get("/api/memories/L2.7").json()
+        page = client.get("/memory/L2.7").text
+    assert "lists of random prefixes" not in page  # a control of the rules, not of this model
+    assert "from those of a matched memory" in page
     (finding,) = found["findings"]
     assert finding["annotator"] == "llm:toy"
     assert [one["description"] for one in found["patterns"]] == ["ends in a stone"]

@@ -19,7 +19,7 @@ from ffmem.explorer import templating
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries import search
 from ffmem.explorer.queries.memory import TokenView
-from ffmem.explorer.queries.search import Answer, Hit, Question, cell
+from ffmem.explorer.queries.search import Answer, By, Hit, Question, Sort, cell
 from ffmem.memories.edits import read_set
 from ffmem.memories.folded_weights import wake_up_link
 from ffmem.models.loading import load
@@ -326,3 +326,19 @@ def test_links_to_a_search_keep_what_was_asked_for() -> None:
     other = templating.link(asked, sort="score", reverse=False, first=25)
     assert other == "/search?by=any&layer=3&fires_from=0.0&first=25"
     assert templating.link(Question("promotes", "a b&c")) == "/search?by=promotes&q=a+b%26c"
+
+
+@pytest.mark.parametrize(
+    ("by", "sort", "order"),
+    [
+        ("promotes", "score", "ascending"),  # rank 1 comes first
+        ("words", "score", "descending"),
+        ("any", "fires", "descending"),
+        ("any", "address", "ascending"),
+    ],
+)
+def test_the_head_of_a_column_says_how_it_is_sorted(by: By, sort: Sort, order: str) -> None:
+    other = {"ascending": "descending", "descending": "ascending"}[order]
+    assert f'aria-sort="{order}"' in templating.heading(Question(by, "x", sort=sort), sort, "it")
+    turned = templating.heading(Question(by, "x", sort=sort, reverse=True), sort, "it")
+    assert f'aria-sort="{other}"' in turned

@@ -190,19 +190,18 @@ def number_text(verdict: Verdict) -> str:
 
 def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:
     """Two scans cell by cell, by address or by triggers."""
-    from ffmem.studies.memory_drift import is_one_shape, match_memories, memory_drift
+    from ffmem.studies.memory_drift import (
+        is_one_shape,
+        match_memories,
+        memory_drift,
+        weight_drift,
+    )
 
     one, other = stores
     alike = is_one_shape(one, other)
     if match or not (weights or alike):
         return match_memories(one, other)
-    if not (weights and alike):
-        return memory_drift(one, other)
-    from ffmem.memories.folded_weights import model_cosines
-    from ffmem.studies.inputs import scanned_model
-
-    keys, values = model_cosines(scanned_model(one), scanned_model(other), one.memories)
-    return memory_drift(one, other, (keys.double().numpy(), values.double().numpy()))
+    return weight_drift(one, other) if weights and alike else memory_drift(one, other)
 
 
 def show_memories(found: Drift | Matching, layer: int | None, how: tuple[int, bool]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
-from ffmem.explorer.context import EmptyIsNone, TheStudy
+from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.pages.overview import Name
 from ffmem.explorer.queries.compare import (
     CompareView,
@@ -17,6 +19,7 @@ from ffmem.explorer.queries.compare import (
     comparison_picture,
     memories_view,
 )
+from ffmem.explorer.queries.search import MOST_SAVED, as_csv
 from ffmem.explorer.templating import page
 
 LINK = ("Compare", "/compare")
@@ -30,38 +33,66 @@ def compare_page(request: Request, explored: TheStudy) -> HTMLResponse:
     return page(request, "compare.html.j2", view=compare_view(explored), folder=explored.folder)
 
 
-Other = Annotated[int, Query(ge=0, le=100, alias="with", description="Which study, from 0.")]
-Layer = Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()]
-Match = Annotated[bool, Query(description="Match by triggers instead of by address.")]
+@dataclass(frozen=True)
+class Pair:
+    """Which two studies, and how they are compared memory by memory."""
+
+    other: int
+    match: bool
+    weights: bool
+    layer: int | None
+
+    async def view(self, explored: StudyContext, rows: slice) -> MemoriesView:
+        """Some rows of the comparison; the model waits for its turn where weights are read."""
+        chosen = (explored, self.other, self.match, self.layer, rows)
+        if self.weights:
+            return await explored.live.ask(lambda model: memories_view(*chosen, model))
+        return await run_in_threadpool(memories_view, *chosen)
+
+
+async def parse_pair(
+    other: Annotated[int, Query(ge=0, le=100, alias="with", description="Study, from 0.")] = 0,
+    match: Annotated[bool, Query(description="Match by triggers instead of by address.")] = False,
+    weights: Annotated[
+        bool, Query(description="Load both models for the angles of keys and values.")
+    ] = False,
+    layer: Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()] = None,
+) -> Pair:
+    """The comparison in a request's query."""
+    return Pair(other, match, weights and not match, layer)
+
+
+ThePair = Annotated[Pair, Depends(parse_pair)]
 Start = Annotated[int, Query(ge=0, le=100_000_000, description="Number of the first row.")]
 
 
 @router.get("/compare/memories", include_in_schema=False)
-def compare_memories_page(  # noqa: PLR0913 - one parameter a thing to choose
-    request: Request,
-    explored: TheStudy,
-    other: Other = 0,
-    match: Match = False,
-    layer: Layer = None,
-    first: Start = 0,
+async def compare_memories_page(
+    request: Request, explored: TheStudy, pair: ThePair, first: Start = 0
 ) -> HTMLResponse:
     """Two scans memory by memory."""
-    view = memories_view(explored, other, match, layer, slice(first, first + PAGE))
-    asked = {"with": other, "match": match, "layer": layer}
-    return page(request, "drift.html.j2", view=view, asked=asked, size=PAGE)
+    view = await pair.view(explored, slice(first, first + PAGE))
+    return page(request, "drift.html.j2", view=view, asked=pair, size=PAGE)
+
+
+@router.get("/compare/memories.csv", include_in_schema=False)
+async def compare_memories_table(explored: TheStudy, pair: ThePair) -> PlainTextResponse:
+    """The same as a table, up to ten thousand memories."""
+    view = await pair.view(explored, slice(0, MOST_SAVED))
+    text = await run_in_threadpool(as_csv, view.drifts or view.matches)
+    headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
+    return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
 @router.get("/api/compare/memories", tags=["study"])
-def compare_memories_data(  # noqa: PLR0913 - one parameter a thing to choose
+async def compare_memories_data(
     explored: TheStudy,
-    other: Other = 0,
-    match: Match = False,
-    layer: Layer = None,
+    pair: ThePair,
     first: Start = 0,
     count: Annotated[int, Query(ge=1, le=500)] = PAGE,
 ) -> MemoriesView:
     """Which memories moved between two scans of one shape, or which match by their triggers."""
-    return memories_view(explored, other, match, layer, slice(first, first + count))
+    return await pair.view(explored, slice(first, first + count))
 
 
 @router.get("/compare/{name}.svg", include_in_schema=False)

@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from ffmem.analyses.statistics import Interval
-from ffmem.errors import AddressError, StoreError
+from ffmem.errors import AddressError, ModelError, StoreError
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.templating import finite_or_none
 from ffmem.figures.saving import picture
+from ffmem.models.language_model import LanguageModel
 from ffmem.report.comparison import (
     Comparison,
     SharedFigure,
@@ -30,6 +31,7 @@ from ffmem.studies.memory_drift import (
     is_one_shape,
     match_memories,
     memory_drift,
+    weight_drift,
 )
 from ffmem.studies.study import Study
 
@@ -170,17 +172,29 @@ class MemoriesView:
 
 
 @lru_cache(maxsize=4)
-def drift_of(explored: StudyContext, other: Study, match: bool) -> Drift | Matching:
-    """The comparison with another study; seconds, so it is kept."""
+def drift_of(
+    explored: StudyContext, other: Study, match: bool, model: LanguageModel | None
+) -> Drift | Matching:
+    """The comparison with another study, by the weights too with a model; seconds, so it stays."""
     if match or not is_one_shape(explored.store, other.store):
         return match_memories(explored.store, other.store)
+    if model is not None:
+        return weight_drift(explored.store, other.store, model)
     return memory_drift(explored.store, other.store)
 
 
-def memories_view(
-    explored: StudyContext, place: int, match: bool, layer: int | None, rows: slice
+def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
+    explored: StudyContext,
+    place: int,
+    match: bool,
+    layer: int | None,
+    rows: slice,
+    model: LanguageModel | None = None,
 ) -> MemoriesView:
-    """This study's memories beside those of another, by its place among the others from 0."""
+    """This study's memories beside those of another, by its place among the others from 0.
+
+    With this study's `model` the directions of keys and values are compared too.
+    """
     if place >= len(explored.others):
         raise AddressError(
             f"the explorer was opened with {len(explored.others)} other studies; open it with "
@@ -191,8 +205,8 @@ def memories_view(
         raise AddressError(f"the scan has no layer {layer}; its layers are {known}")
     first, second = distinct_labels([explored.study, explored.others[place]])
     try:
-        found = drift_of(explored, explored.others[place], match)
-    except StoreError as error:
+        found = drift_of(explored, explored.others[place], match, model)
+    except (StoreError, ModelError) as error:  # no common text, or a model that is not there
         return MemoriesView(first, second, 0, 0, (), (), (), None, None, str(error))
     order = found.order(layer)
     head = (first, second, len(order), rows.start)

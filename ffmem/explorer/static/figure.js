@@ -1,6 +1,5 @@
 import { fit } from "/fit.js";
 import { ask } from "./ask.js";
-import { onKeys, toSearch } from "./keys.js";
 
 // The picture that the page came with stays until the living chart is there.
 async function bringToLife(place) {
@@ -40,5 +39,3 @@ const seen = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 for (const place of document.querySelectorAll(".living")) seen.observe(place);
-
-onKeys({ "/": toSearch });

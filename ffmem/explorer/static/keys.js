@@ -15,4 +15,6 @@ export function follow(selector) {
   return () => document.querySelector(selector)?.click();
 }
 
-export const toSearch = () => document.querySelector("#go")?.focus();
+const toSearch = () => document.querySelector("#go")?.focus();
+
+onKeys({ "/": toSearch }); // on every page

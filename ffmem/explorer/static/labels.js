@@ -54,14 +54,6 @@ at("to-list").addEventListener("submit", (event) => {
   at("list").value = "";
   change(() => put(name, "PUT"), `On the list ${name}.`);
 });
-at("copy").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    said.textContent = "The link is copied.";
-  } catch {
-    said.textContent = `The browser does not let pages copy; the link is ${location.href}`;
-  }
-});
 ask(path).then(show, (error) => {
   said.textContent = error.message;
 });

@@ -1,7 +1,5 @@
 import { ask } from "./ask.js";
-import { onKeys, toSearch } from "./keys.js";
 
-onKeys({ "/": toSearch });
 const said = document.querySelector("#said");
 
 for (const button of document.querySelectorAll(".take")) {

@@ -1,6 +1,6 @@
-import { ask, element, shownToken } from "./ask.js";
+import { ask, busy, element, shownToken } from "./ask.js";
 import { number, paint, walkable } from "./colour.js";
-import { follow, onKeys, toSearch } from "./keys.js";
+import { follow, onKeys } from "./keys.js";
 
 const address = document.querySelector("#memory").dataset.address;
 const api = `/api/memories/${encodeURIComponent(address)}`;
@@ -9,7 +9,6 @@ onKeys({
   ArrowLeft: follow("a[rel=prev]"),
   ArrowRight: follow("a[rel=next]"),
   r: follow("#random"),
-  "/": toSearch,
 });
 
 // A pattern marks the triggers that it covers.
@@ -66,21 +65,21 @@ if (colour) {
 const own = document.querySelector("#own");
 own.querySelector("form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const [place, button] = [own.querySelector(".answer"), own.querySelector("button")];
-  button.disabled = true;
-  place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
-  try {
-    const found = await ask(`${api}/text?text=${encodeURIComponent(own.querySelector("textarea").value)}`);
-    const text = element("p", { className: "own" });
-    paint(text, found, largest);
-    const most = Math.max(...found.coefficients);
-    const said = most > 0 ? `The largest coefficient is ${number(most)}, ${number((100 * most) / (largest || most))} % of the largest in the corpus.` : "It fires at none of these tokens.";
-    place.replaceChildren(text, element("p", { className: "note", textContent: said }));
-    walkable(place);
-  } catch (error) {
-    place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
-  }
-  button.disabled = false;
+  const place = own.querySelector(".answer");
+  await busy(own.querySelector("button"), async () => {
+    place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
+    try {
+      const found = await ask(`${api}/text?text=${encodeURIComponent(own.querySelector("textarea").value)}`);
+      const text = element("p", { className: "own" });
+      paint(text, found, largest);
+      const most = Math.max(...found.coefficients);
+      const said = most > 0 ? `The largest coefficient is ${number(most)}, ${number((100 * most) / (largest || most))} % of the largest in the corpus.` : "It fires at none of these tokens.";
+      place.replaceChildren(text, element("p", { className: "note", textContent: said }));
+      walkable(place);
+    } catch (error) {
+      place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
+    }
+  });
 });
 own.querySelector("textarea").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) own.querySelector("form").requestSubmit();
@@ -128,17 +127,14 @@ function onRequest(id, show) {
   const card = document.querySelector(id);
   const button = card.querySelector("button");
   const place = card.querySelector(".answer");
-  button.addEventListener("click", async () => {
-    button.disabled = true;
+  button.addEventListener("click", () => busy(button, async () => {
     place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
     try {
       place.replaceChildren(...show(await ask(api + button.dataset.path)));
-      button.remove();
     } catch (error) {
       place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
-      button.disabled = false;
     }
-  });
+  }));
 }
 
 function near(title, list) {
@@ -163,8 +159,7 @@ function nearTokens(title, list) {
 
 const wakes = document.querySelector("#wakes");
 wakes.addEventListener("change", () => {
-  const button = document.querySelector("#key button");
-  if (button) button.dataset.path = `/key?wakes=${encodeURIComponent(wakes.value.trim())}`;
+  document.querySelector("#key button").dataset.path = `/key?wakes=${encodeURIComponent(wakes.value.trim())}`;
 });
 
 onRequest("#key", ({ key, gate, link }) => {
@@ -196,17 +191,17 @@ edit.addEventListener("change", () => {
 });
 effect.querySelector("form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const [place, button] = [effect.querySelector(".answer"), effect.querySelector("button")];
-  button.disabled = true;
-  place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
-  try {
-    const size = edit.value === "silence" ? "" : `&amount=${encodeURIComponent(amount.value)}`;
-    const found = await ask(`${api}/effect?edit=${edit.value}${size}`);
-    place.replaceChildren(
-      element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; the same change of another memory that adds as much there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)} (control: ${percent(found.control_value_after)}).` }),
-      ...found.triggers.map(effectAtTrigger));
-  } catch (error) {
-    place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
-  }
-  button.disabled = false;
+  const place = effect.querySelector(".answer");
+  await busy(effect.querySelector("button"), async () => {
+    place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
+    try {
+      const size = edit.value === "silence" ? "" : `&amount=${encodeURIComponent(amount.value)}`;
+      const found = await ask(`${api}/effect?edit=${edit.value}${size}`);
+      place.replaceChildren(
+        element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; the same change of another memory that adds as much there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)} (control: ${percent(found.control_value_after)}).` }),
+        ...found.triggers.map(effectAtTrigger));
+    } catch (error) {
+      place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
+    }
+  });
 });

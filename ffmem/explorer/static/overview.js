@@ -1,4 +1,4 @@
-import { onKeys, toSearch } from "./keys.js";
+import { onKeys } from "./keys.js";
 
 // A stripe stands for a block of neighbouring memories; it leads to the one that fires most.
 const said = document.querySelector("#stripe");
@@ -42,4 +42,4 @@ for (const map of document.querySelectorAll(".stripes")) {
   });
 }
 
-onKeys({ "/": toSearch, r: () => location.assign("/random") });
+onKeys({ r: () => location.assign("/random") });

@@ -9,7 +9,8 @@ const said = document.querySelector("#said");
 const answer = document.querySelector("#answer");
 const limits = document.querySelector("#limits");
 const examples = document.querySelector("#examples");
-const ADDRESS = /^L\d+\.((E\d+|S\d*)\.)?\d+[+-]?$/;
+const json = document.querySelector("#json");
+const ADDRESS = /^L\d+\.((E\d+|S\d*)(\.\d+[+-]?)?|\d+[+-]?)$/; // or a whole expert
 let turn = 0;
 
 function asked() {
@@ -25,6 +26,8 @@ function go(edit) {
 
 async function run() {
   const wanted = asked();
+  json.hidden = !wanted.get("text");
+  json.href = `/api/prompt?${wanted}`;
   examples?.toggleAttribute("hidden", Boolean(wanted.get("text")));
   if (!wanted.get("text")) {
     answer.hidden = true;
@@ -140,15 +143,6 @@ other.addEventListener("submit", (event) => {
     wanted.delete("token");
     wanted.set("word", word);
   });
-});
-
-document.querySelector("#share").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    said.textContent = "The link is copied; it opens this very view.";
-  } catch {
-    said.textContent = `Copy this address: ${location.href}`;
-  }
 });
 
 addEventListener("popstate", run);
