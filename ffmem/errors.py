@@ -22,6 +22,9 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# Spaces where no line may end: before a unit, and around the dots of an interval.
+IN_NUMBERS = r"(?<=\d) (?=(?:%|s|min|h|GiB|GB|MB)(?!\w)|\.\.)|(?<=\.\.) (?=[-+\d])"
+
 
 class FfmemError(Exception):
     """Base of every error that a user can fix."""

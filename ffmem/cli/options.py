@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from ffmem.cli.output import say
 from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.locations import location
 
@@ -192,7 +193,7 @@ def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
     size = weight_bytes(model, **how)  # type: ignore[arg-type]
     if fits_one_gpu(copies * size):
         return False
-    click.echo(
+    say(
         f"ffmem: {shorten(model)} takes {size / 1e9:,.0f} GB, so its layers are spread over all "
         "GPUs, and what is left over stays in memory",
         err=True,
@@ -341,7 +342,7 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default="text",
         show_default=True,
         help="How meanings are compared: text (words by their company in the scanned text), states "
-        "(of the scanned model), or a sentence-transformers model (name or folder).",
+        "(of the scanned model), or the name or folder of a sentence-transformers model.",
     )(command)
 
 

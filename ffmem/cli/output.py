@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.errors import visible_token
+from ffmem.errors import IN_NUMBERS, visible_token
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.result_files import ResultFile, place_for, write_result
 
@@ -36,9 +36,7 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "does not hold": ("✗", "red"),
     "undecided": ("?", "dim"),
 }
-GLUE = re.compile(  # spaces within a number, and those that begin a next token in brackets
-    r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])|(?<=\S\[) (?=\S)"
-)
+GLUE = re.compile(rf"{IN_NUMBERS}|(?<=\S\[) (?=\S)")  # or begin a next token in brackets
 CONTROL = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "�")  # not for a terminal
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
@@ -92,7 +90,7 @@ def terminal() -> Console:
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print sentences: by whole words on a terminal, elsewhere each on one line."""
+    """Print sentences: by whole words and numbers on a terminal, elsewhere each on one line."""
     if (sys.stderr if err else sys.stdout).isatty():
         fill = partial(
             textwrap.fill,
@@ -101,7 +99,7 @@ def say(text: str, err: bool = False) -> None:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        text = "\n".join(map(fill, text.split("\n")))
+        text = "\n".join(map(fill, GLUE.sub(SPACE, text).split("\n"))).replace(SPACE, " ")
     click.echo(text, err=err)
 
 
@@ -146,11 +144,14 @@ def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
 
 
 def percent_text(found: Interval, scale: float = 1.0) -> str:
-    """A number in percent, and its interval where more than one key gives it one."""
-    number = f"{scale * found.estimate:6.1f}"
-    if found.n < 2:
-        return number
-    return f"{number} ({scale * found.low:.0f} .. {scale * found.high:.0f})"
+    """A number in percent, and its interval where it has some width."""
+    return interval_words(f"{scale * found.estimate:6.1f}", scale * found.low, scale * found.high)
+
+
+def interval_words(number: str, low: float, high: float, digits: int = 0) -> str:
+    """A number with its interval; without it where both ends read the same, as of one key."""
+    ends = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return number if ends[0] == ends[1] else f"{number} ({ends[0]} .. {ends[1]})"
 
 
 def token_words(tokens: Sequence[str], width: int) -> str:

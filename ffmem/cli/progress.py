@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from ffmem.cli.output import print_hanging, say
 from ffmem.steps import listen
 
@@ -137,14 +135,14 @@ def print_event(event: AnalysisEvent) -> None:
     if event.state == "made":
         print_end(event.analysis, event.seconds, place_note(event))
     elif event.state == "kept":
-        click.echo(f"{event.analysis:<14}    kept{place_note(event)}")
+        say(f"{event.analysis:<14}    kept{place_note(event)}")
     elif event.state == "failed":
         say(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
 def print_end(name: str, seconds: float, note: str = "") -> None:
     """One line for what has ended, with the time that it took."""
-    click.echo(f"{name:<14} {seconds:7.1f} s{note}")
+    say(f"{name:<14} {seconds:7.1f} s{note}")
 
 
 def place_note(event: AnalysisEvent) -> str:

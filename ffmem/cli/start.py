@@ -1,15 +1,22 @@
 """Entry point of the command line: Ctrl-C is one line from the first moment on.
 
-The commands take a while to import, and Ctrl-C is most likely while nothing is seen yet.
+The commands take a while to import, and Ctrl-C is most likely while nothing is seen yet. Those
+that only read answer sooner: they start no threads for linear algebra, and end at once.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+
+READING = {"show", "search", "compare"}
 
 
 def main() -> None:
     """Import the commands and run the one that was asked for."""
+    only_reads = not READING.isdisjoint(sys.argv[1:2])
+    if only_reads:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from ffmem.cli.main import main as run
 
@@ -17,3 +24,14 @@ def main() -> None:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        if only_reads and isinstance(end.code, int):
+            leave(end.code)
+        raise
+
+
+def leave(code: int) -> None:
+    """End the process at once; everything that was printed is out, and every file is closed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

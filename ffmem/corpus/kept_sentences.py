@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.sentences import Sentences
+if TYPE_CHECKING:
+    from ffmem.corpus.sentences import Sentences
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def contrast_chart(result: Contrast) -> Any:
         f"{name} {count:,}" for name, count in zip(result.corpora, result.halves, strict=True)
     )
     caption = (
-        f"Cells that fire more often on one corpus than on the others, at a false discovery rate "
-        f"of {result.level:.0%}, of {result.cells:,}. Control, halves of one corpus: {halves}."
+        "Cells that fire more often on one corpus than on the others, at a false discovery rate of "
+        f"{100 * result.level:.3g} %, of {result.cells:,}. Control, halves of one corpus: {halves}."
     )
     return style.with_caption(style.with_size(lines), "Memories specific to one corpus", caption)

@@ -173,8 +173,8 @@ def winners_chart(result: Refinement) -> Any:
     most = max(step.veto_both.estimate for rows in result.conventions for step in rows.steps)
     caption = (
         "Whose top token is the block's (figure 11): the residual's, both, neither's (composition) "
-        f"or the layer's (ffn). Residual and layer agree and are outvoted in at most {most:.1%}; "
-        "that is counted as composition."
+        "or the layer's (ffn). Residual and layer agree and are outvoted in at most "
+        f"{100 * most:.1f} %; that is counted as composition."
     )
     panels = style.by_group(chart, "convention", groups)
     return style.with_caption(

@@ -257,7 +257,8 @@ def probability_chart(result: Values) -> Any:
     many = data.transform_filter(
         (alt.datum.kind == "quantiles") & (alt.datum.n >= style.LEAST_SHARE)
     )
-    place = alt.X("bin:O", title="twentieth by maximal probability", axis=alt.Axis(labelAngle=0))
+    numbers = alt.Axis(labelAngle=0, labelOverlap="greedy")
+    place = alt.X("bin:O", title="twentieth by maximal probability", axis=numbers)
     low = style.percent("share", "agreement")
     parts = (
         many.mark_bar(color=style.BLUE, opacity=0.75).encode(x=place, y=low),

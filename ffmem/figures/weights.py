@@ -169,15 +169,16 @@ def roles_chart(result: Weights) -> Any:
         .mark_line(point=True)
         .encode(
             x=style.layer_axis(),
-            y=alt.Y("memories:Q", title="memories"),
+            y=alt.Y("memories:Q", title="memories", axis=alt.Axis(tickMinStep=1, format=",d")),
             color=style.series("kind", names),
             tooltip=["layer:O", "kind:N", "memories:Q"],
         )
     )
     caption = (
         f"Prediction, suppression: kurtosis of the value's logits above 10, skew above or below 0; "
-        f"{result.random_peaked:.1%} of random directions have it. Entropy: long values that tell "
-        "tokens apart little, beside lengths and variances that are mismatched. Frequency: by "
+        f"{100 * result.random_peaked:.1f} % of random directions have it. Entropy: long values "
+        "that tell tokens apart little, beside lengths and variances that are mismatched. "
+        "Frequency: by "
         f"{result.frequency_from}."
     )
     return style.with_caption(

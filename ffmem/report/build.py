@@ -6,6 +6,8 @@ The files: one page that opens offline, Markdown, and every number as JSON.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,10 +145,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         "about": report.about,
         "settings": report.settings,
         "left_out": report.left_out,
-        "claims": {
-            verdict.name: {**_plain_verdict(verdict), "verdict": verdict.word}
-            for verdict in report.verdicts
-        },
+        "claims": _plain_claims(report.verdicts),
         "table_1": to_plain(report.keys),
         "table_2": to_plain(report.values),
         "table_3": to_plain(report.annotated),
@@ -239,6 +238,11 @@ def figure_texts(section: SectionText) -> list[FigureText]:
     return [text for figures in drawn for text in figures.texts]
 
 
+def _plain_claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The claims for the file of numbers, by name."""
+    return {one.name: {**_plain_verdict(one), "verdict": one.word} for one in verdicts}
+
+
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict for the file of numbers, where the analysis is called the stage."""
     found = to_plain(verdict)
@@ -262,7 +266,14 @@ def figure_of(words: FigureText, study: Study) -> Figure:
 
 def _note(study: Study, name: str) -> AnalysisNote:
     record = study.record(name)
-    return AnalysisNote(name, record.seconds, record.made_from)
+    made_from = {name: short_digest(value) for name, value in record.made_from.items()}
+    return AnalysisNote(name, record.seconds, made_from)
+
+
+def short_digest(value: Any) -> Any:
+    """A digest by its first twelve digits, as of a scan; anything else as it is."""
+    is_digest = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
+    return value[:12] if is_digest else value
 
 
 @dataclass(frozen=True)
@@ -341,7 +352,21 @@ def write_report(study: Study) -> Path:
     write_text(folder.report_text, render("report.md.j2", report=report))
     text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
     write_text(folder.report_numbers, text)
+    if study.twin is not None:
+        write_claims(study.twin)
     return folder.report_page
+
+
+def write_claims(study: Study) -> None:
+    """Leave the claims of an untrained twin, which has no report, to be compared at once."""
+    found, folder = summarise(study, figures=False), study.store.folder
+    data = {
+        "model": found.model_name,
+        "about": found.about,
+        "claims": _plain_claims(found.verdicts),
+        "made_from": source_digests(folder),
+    }
+    write_text(folder.report_numbers, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
 
 def html(report: Report) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import jinja2
 
+from ffmem.errors import IN_NUMBERS
 from ffmem.figures.saving import chart_script
 from ffmem.report.verdicts import interval_text
 from ffmem.store.digests import write_and_note
@@ -39,19 +41,25 @@ def script_source(script: str) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template; HTML escapes every text."""
+    """Fill a template; HTML escapes every text and ends no line inside a number."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ffmem.report"),
         autoescape=jinja2.select_autoescape(["html", "html.j2"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=whole_numbers if ".html" in template else None,
     )
     environment.filters["shown"] = interval_text
     environment.filters["source"] = script_source
     environment.filters["cut"] = cut
     environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
     return environment.get_template(template).render(**values)
+
+
+def whole_numbers(value: Any) -> Any:
+    """A text whose numbers keep their units and whose intervals their ends on one line."""
+    return re.sub(IN_NUMBERS, "\u00a0", value) if type(value) is str else value
 
 
 def write_text(path: Path, text: str) -> None:

@@ -242,9 +242,10 @@ class Tally:
     @property
     def text(self) -> str:
         """The headline: `10 of 22 claims of the paper hold, 7 also without training, 5 do not`."""
-        words = f"{self.outcomes['holds']} of {self.claims} claims of the paper hold"
+        holding, failing = self.outcomes["holds"], self.outcomes["does not hold"]
+        words = f"{holding} of {self.claims} claims of the paper hold{'s' * (holding == 1)}"
         words += f", {self.outcomes['also without training']} also without training"
-        words += f", {self.outcomes['does not hold']} do not"
+        words += f", {failing} {'does' if failing == 1 else 'do'} not"
         undecided = self.outcomes["undecided"]
         return words + (f", {undecided} undecided" if undecided else "")
 

@@ -393,6 +393,14 @@ class MemoryIndex:
         best: list[int] = found.argmax(axis=1).tolist()
         return best
 
+    def first_endings(self, rows: Rows, token: int) -> list[int]:
+        """The strongest trigger (from 0) of each of some cells that ends in a token."""
+        slots, kept = self.store.slots(rows), self.store.sentences
+        found = np.zeros(slots.mask.shape, bool)
+        found[slots.mask] = kept.tokens[kept.starts[slots.sentence] + slots.position - 1] == token
+        ranks: list[int] = found.argmax(axis=1).tolist()
+        return ranks
+
     def _common(self, number: int) -> Matches | None:
         """What was counted in advance for a common word, or None for another."""
         common = self.arrays["common_words"]

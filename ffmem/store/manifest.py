@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Parts
-from ffmem.corpus.sentences import SentenceSettings
-from ffmem.corpus.sources import IN_MEMORY, STREAM, Source
 from ffmem.errors import CorpusError, StoreError
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
 from ffmem.store.folder import StudyFolder, write_whole
+
+if TYPE_CHECKING:
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
 
 FORMAT = 3  # raised when an older reader would misread the files
 WITHOUT_EXPERTS = 2  # the format that all scans of dense models still have
@@ -43,6 +45,8 @@ class ScanKey:
 
     def source(self) -> Source:
         """The text that was scanned; refuses text that lies nowhere any more."""
+        from ffmem.corpus.sources import IN_MEMORY, STREAM, Source  # here: few read the text again
+
         if self.corpus["digest"] == STREAM:
             raise CorpusError(
                 "the text of this scan came through a pipe and cannot be read again; name a text "
@@ -58,6 +62,8 @@ class ScanKey:
 
     def sentence_settings(self) -> SentenceSettings:
         """How the text was cut into sentences."""
+        from ffmem.corpus.sentences import SentenceSettings
+
         names = [field.name for field in fields(SentenceSettings)]
         return SentenceSettings(
             **{name: self.corpus[name] for name in names if name in self.corpus}

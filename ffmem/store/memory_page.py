@@ -358,7 +358,7 @@ class MemoryPage:
         counts = self.counts
         share = counts.fires / max(counts.prefixes, 1)
         return (
-            f"fires on {counts.fires:,} of {counts.prefixes:,} prefixes ({share:.2%}), "
+            f"fires on {counts.fires:,} of {counts.prefixes:,} prefixes ({100 * share:.2f} %), "
             f"mean {counts.mean:.3f}, largest {counts.largest:.3f}{self._threshold}{self._routing}"
         )
 
@@ -369,7 +369,7 @@ class MemoryPage:
             return ""
         share = counts.positive / max(counts.prefixes, 1)
         bar = f"{counts.threshold:.3g}"
-        return f"; it fires above {bar}, and its coefficient is above 0 on {share:.2%}"
+        return f"; it fires above {bar}, and its coefficient is above 0 on {100 * share:.2f} %"
 
     @property
     def _routing(self) -> str:
@@ -379,8 +379,8 @@ class MemoryPage:
         share = expert.routed / max(self.counts.prefixes, 1)
         given = self.counts.fires / max(expert.routed, 1)
         return (
-            f"; expert {self.address.part} is chosen for {share:.2%}, with mean weight "
-            f"{expert.mean_weight:.3f}, and it fires on {given:.2%} of those"
+            f"; expert {self.address.part} is chosen for {100 * share:.2f} %, with mean weight "
+            f"{expert.mean_weight:.3f}, and it fires on {100 * given:.2f} % of those"
         )
 
     def __repr__(self) -> str:

@@ -189,9 +189,9 @@ def single_triggers(
 ) -> list[Trigger | None]:
     """One trigger of each of some cells, by its rank from 0; None where a cell has no such one."""
     slots = Slots(store, rows, top=max(ranks, default=0) + 1)
-    width = slots.mask.shape[1]
-    where = np.arange(len(rows)), np.minimum(ranks, width - 1)
-    here = slots.mask[where] & (np.array(ranks) < width)
+    wanted, width = np.array(ranks, np.int64), slots.mask.shape[1]
+    where = np.arange(len(rows)), np.minimum(wanted, width - 1)
+    here = slots.mask[where] & (wanted < width)
     among = np.cumsum(slots.mask).reshape(slots.mask.shape) - 1  # place among filled slots
     chosen = among[where][here]
     arrays = (slots.number, slots.position, slots.coefficient)

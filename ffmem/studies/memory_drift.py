@@ -192,8 +192,11 @@ class Matching:
 
 
 def promoted_texts(index: MemoryIndex, rows: Ints) -> list[tuple[str, ...]]:
-    """The first tokens that the values of some cells promote."""
-    return [tuple(texts) for texts in index.top_texts(rows, TOKENS)]
+    """The first tokens that the values of some cells promote; makes no arrays for that."""
+    if index.index is not None:
+        return [tuple(texts) for texts in index.top_texts(rows, TOKENS)]
+    cells = index.store.cells.addresses(rows)
+    return [tuple(one.text for one in index.value_tokens(cell, count=TOKENS)) for cell in cells]
 
 
 def is_one_shape(one: ScanStore, other: ScanStore) -> bool:

@@ -57,7 +57,7 @@ def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[
     inside = sum(p.numel() for one in (block.fc1, block.fc2) for p in one.parameters())
     attention = sum(p.numel() for p in block.self_attn.parameters())
     share = inside / (inside + attention)
-    assert json.loads(out)["of the blocks alone"].startswith(f"{share:.0%} feed-forward")
+    assert json.loads(out)["of the blocks alone"].startswith(f"{100 * share:.0f} % feed-forward")
     code, out, _ = run(capsys, "inspect", "tiny:llama")
     assert "a memory is two cells" in out
     assert "r + y = o" in out

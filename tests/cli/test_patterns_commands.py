@@ -141,7 +141,7 @@ def test_sheets_go_out_come_back_and_are_compared(
     assert "rules: a pattern on" in out
     code, out, _ = run(capsys, "patterns", str(folder), "--annotator", "ana")
     assert code == 0
-    assert "keys, 100 % with a pattern; semantic leads from layer (nowhere) on" in out
+    assert "keys, 100 % with a pattern; semantic patterns lead nowhere" in out
     assert (folder / "figures" / "patterns-ana.png").exists()
     code, _, err = run(capsys, "patterns", str(folder), "--annotator", "nobody")
     assert code == 2

@@ -72,12 +72,35 @@ def test_a_comparison_of_reports_imports_nothing_slow(folder: Path, tmp_path: Pa
     for result in (study / "analyses").glob("*.json"):
         if result.stem not in ("values", "refinement"):
             result.unlink()  # each is figures to draw, twice
+    twin = study / "control-random-weights"
+    shutil.copytree(study, tmp_path / "twin")
+    shutil.move(tmp_path / "twin", twin)
     write_report(open_study(study))
     claims = ["compare", str(study), str(study)]
     data, page = [*claims, "--json"], [*claims, "-o", str(tmp_path / "both.html")]
-    answers, errors = answers_of([claims, data, page])
-    assert answers == [[claims, 0, []], [data, 0, []], [page, 0, DRAWING]], errors
+    with_twin = ["compare", str(study), str(twin)]  # which has no report of its own
+    answers, errors = answers_of([with_twin, claims, data, page])
+    quick = [[words, 0, []] for words in (with_twin, claims, data)]
+    assert answers == [*quick, [page, 0, DRAWING]], errors
     assert "<figure>" in (tmp_path / "both.html").read_text()
+
+
+def test_a_command_that_ends_at_once_has_said_everything(folder: Path) -> None:
+    """Through a pipe, where output is kept back until there is much of it."""
+    shown = ffmem_process("show", str(folder), "L1.3", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)[0]["triggers"]
+    refused = ffmem_process("show", str(folder), "L99.3")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "has no layer 99" in refused.stderr
+    wrong = ffmem_process("compare", str(folder))
+    assert wrong.returncode == 2
+    assert "a comparison needs two studies" in wrong.stderr
+
+
+def ffmem_process(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ffmem", *words]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_reading_imports_nothing_slow(folder: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -15,9 +19,10 @@ from rich.text import Text
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
+from ffmem.cli.commands.annotate import print_held_out
 from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
-from ffmem.cli.commands.search import print_word_hits
+from ffmem.cli.commands.search import print_numbers, print_word_hits
 from ffmem.cli.commands.show import key_line
 from ffmem.cli.output import (
     MARKS,
@@ -32,6 +37,7 @@ from ffmem.cli.output import (
 )
 from ffmem.cli.progress import board, print_plan
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
+from ffmem.patterns.held_out import HeldOutScore
 from ffmem.report.comparison import Comparison, Side
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
@@ -87,7 +93,7 @@ def test_claims_fit_80_columns_whatever_their_outcomes_are(
     assert "median rank, % of the vocabulary" in said
     assert "undecided (not measured)" in said
     assert "paper: 3.5 % (own)" in said
-    assert "1 of 5 claims of the paper hold, 1 also without training" in said
+    assert "1 of 5 claims of the paper holds, 1 also without training, 1 does not" in said
 
 
 def test_claims_of_several_studies_fit_80_columns_and_say_where_they_differ(
@@ -184,11 +190,31 @@ def test_hits_of_a_search_for_words_say_what_they_are(capsys: pytest.CaptureFixt
     hits = [{"address": "L1.2", "score": score, "trigger": "a *river*"} for score in (0.54, 0.1234)]
     print_word_hits(hits, False, "are about this")
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "  L1.2       0.540  a *river*",
-        "  L1.2       0.123  a *river*",
+        "  L1.2      nearness 0.540  a *river*",
+        "  L1.2      nearness 0.123  a *river*",
     ]
+    print_word_hits([{"address": "L1.2", "score": 7, "trigger": "a *sea*"}], False, "have this")
+    assert capsys.readouterr().out.splitlines()[1] == "  L1.2       7 of 25 triggers  a *sea*"
     print_word_hits([], False, "have these words")
     assert "no memory has strong triggers that have these words; try" in capsys.readouterr().out
+
+
+def test_numbers_that_a_search_went_by_stand_in_columns_below_their_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hits: list[dict[str, Any]] = [
+        {"address": "L13.404", "value_norm": 1.0, "class": "weakening"},
+        {"address": "L9.5", "value_norm": 0.91327, "class": "weakening"},
+    ]
+    print_numbers(hits, "2 of 31 memories, largest value_norm first:", False)
+    assert capsys.readouterr().out.splitlines() == [
+        "2 of 31 memories, largest value_norm first:",
+        "  memory   value_norm  class",
+        "  L13.404  1           weakening",
+        "  L9.5     0.9133      weakening",
+    ]
+    print_numbers([], "", False)
+    assert capsys.readouterr().out == "no memory is like that; ask for less\n"
 
 
 class Screen(StringIO):
@@ -213,18 +239,70 @@ def test_a_sentence_is_broken_between_words_on_a_terminal_only(
     assert " ".join(" ".join([*lines, path]).split()) == text
 
 
+@pytest.mark.parametrize("width", range(30, 60))
+def test_a_sentence_keeps_numbers_and_intervals_whole(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "needs 0.6 GiB and 18 min: scan 59 s; 6.2 % have one (-0.3 .. 19.4, 16 keys), 2 h ahead"
+    monkeypatch.setenv("COLUMNS", str(width))
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    say(text)
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for whole in ("0.6 GiB", "18 min:", "59 s;", "6.2 %", "(-0.3 .. 19.4,", "2 h"):
+        assert any(whole in line for line in lines), whole
+    assert " ".join(" ".join(lines).split()) == text
+
+
 def test_columns_stand_below_their_headings_and_one_key_has_no_interval(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    numbers = [Interval(-100.0, -100.0, -99.6, 9), Interval(3.25, 3.25, 3.25, 1)]
+    numbers = [Interval(-100.0, -100.0, -98.6, 9), Interval(3.25, 3.25, 3.25, 1)]
     rows = [[f"{layer:5}", percent_text(one), "x"] for layer, one in enumerate(numbers, 1)]
     print_columns(("layer", "last token", "sign"), rows)
     assert capsys.readouterr().out.splitlines() == [
-        "layer  last token             sign",
-        "    1  -100.0 (-100 .. -100)  x",
-        "    2     3.2                 x",
+        "layer  last token            sign",
+        "    1  -100.0 (-100 .. -99)  x",
+        "    2     3.2                x",
     ]
+    assert percent_text(Interval(4.0, 4.0, 4.2, 9)) == "   4.0"
     assert percent_text(Interval(0.5, 0.25, 0.75, 2), 100) == "  50.0 (25 .. 75)"
+
+
+def test_held_out_scores_have_no_interval_without_width_and_no_nan(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, many = Interval(0.46, 0.46, 0.46, 1), Interval(0.7, 0.64, 0.76, 16)
+    rows = [
+        HeldOutScore("keys", "any", "random", 1, 0.4, 0.16, one),
+        HeldOutScore("keys", "any", "weak", 16, math.nan, 0.0, many),
+    ]
+    print_held_out(rows)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  keys     any       v. random       1       0.40    0.16  0.46",
+        "  keys     any       v. weak        16          –    0.00  0.70 (0.64 .. 0.76)",
+    ]
+
+
+def every_command(group: click.Group, names: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    yield list(names)
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*names, name))
+        else:
+            yield [*names, name]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_help_fits_the_terminal_and_ends_no_line_inside_a_word(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words in every_command(command_line.ffmem):
+        shown = CliRunner().invoke(command_line.ffmem, [*words, "--help"]).output.splitlines()
+        assert max(map(len, shown)) <= width, words
+        assert [line for line in shown if line.endswith("-") or line.strip()[:1] == "%"] == []
 
 
 def test_tokens_are_whole_or_not_there() -> None:
@@ -300,12 +378,13 @@ def test_the_table_of_layers_cuts_no_token_of_a_memory(width: int) -> None:
     view = PromptExplanation(3, "a b c", (step,), torch.ones(1), ())
     text = StringIO()
     console = Console(file=text, width=width)
-    console.print(steps_table(console, "as it is", view))
+    console.print(steps_table(console, "", view))
     (line,) = [line for line in text.getvalue().splitlines() if "L30.11676-" in line]
     assert len(line) <= width
     said = line.split("-133.48 ")[1].split()
     assert said
     assert said == [token.replace(" ", "·") for token in tokens[: len(said)]]
+    assert ("·outputtoken" in line) == (width == 120)  # whole where there is room
 
 
 def test_tokens_near_a_key_fit_80_columns_each_with_its_cosine() -> None:

@@ -65,6 +65,21 @@ def test_every_number_of_the_page_is_in_the_numbers(toy_study: Study) -> None:
         assert value == str("nan" if expected is None else expected), path
 
 
+def test_no_line_of_a_page_ends_inside_a_number(toy_study: Study) -> None:
+    page = (toy_study.folder / "report.html").read_text()
+    words = re.sub("<script.*?</script>|<style.*?</style>|<svg.*?</svg>", "", page, flags=re.S)
+    claims = words[words.index('id="claims"') : words.index('id="appendix"')]
+    assert re.search("\\d\u00a0\\.\\.\u00a0[-\\d]", claims)
+    assert re.search("\\d\u00a0%", claims)
+    assert not re.search(r"\d \.\. ", claims)
+
+
+def test_a_page_names_results_by_short_digests(report: Report) -> None:
+    values = [value for note in report.analyses for value in note.made_from.values()]
+    assert any(re.fullmatch("[0-9a-f]{12}", str(value)) for value in values)
+    assert max(len(str(value)) for value in values) < 20
+
+
 def test_the_numbers_are_those_of_the_results(toy_study: Study) -> None:
     numbers = json.loads((toy_study.folder / "numbers.json").read_text())
     for name in toy_study.names:

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffmem.address import Address
+from ffmem.cli.commands.search import enders
 from ffmem.errors import StoreError
 from ffmem.store.digests import file_digest
 from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import trigger_text
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
@@ -119,6 +121,25 @@ def test_cells_whose_triggers_end_in_a_token_are_those_of_the_table(
         assert found.scores.tolist() == [row["count"] for row in rows]
 
 
+def test_a_key_found_by_the_end_of_its_triggers_shows_the_strongest_that_ends_so(
+    store: ScanStore, lookup: MemoryIndex
+) -> None:
+    """Also where its strongest trigger of all ends in something else."""
+    kept, others = store.sentences, 0
+    table = pq.read_table(store.folder.table("endings"))
+    for token in set(table["token"].to_pylist()):
+        rows = lookup.ending_in(token).rows
+        hits = enders(lookup, lookup.ending_in(token), token, len(rows))
+        for cell, hit in zip(store.cells.addresses(rows), hits, strict=True):
+            triggers = store.triggers(cell)
+            last = [kept.token_ids(kept.row(one.sentence))[one.position - 1] for one in triggers]
+            first = last.index(token)
+            text = trigger_text(triggers[first], 40)
+            assert hit["trigger"] == f"{text.before}{text.last}{text.next}"
+            others += first > 0
+    assert others
+
+
 def test_the_command_prints_that_order_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], store: ScanStore, lookup: MemoryIndex
 ) -> None:
@@ -136,7 +157,7 @@ def test_the_command_prints_that_order_and_writes_nothing(
         for cell, rank, sure in slow_pushing(store, token.token, "promoted")[:9]
     ]
     code, out, _ = run(capsys, *words)
-    assert f"promote {token.text}, best first:" in out.splitlines()[0]
+    assert f"promote {token.text}, those that rank it highest first" in out.splitlines()[0]
     code, out, _ = run(capsys, "show", folder, "L2.7", "--json")
     pushes = [push["token"] for push in json.loads(out)[-1]["promoted"]]
     last = store.cells.resolve(Address(2, 7))[-1]

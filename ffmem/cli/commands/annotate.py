@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -20,6 +21,7 @@ from ffmem.cli.options import (
     embedding_options,
     open_database,
 )
+from ffmem.cli.output import interval_words, save_numbers, save_text, say
 from ffmem.errors import StoreError
 from ffmem.locations import file_text
 
@@ -61,7 +63,6 @@ def sheets(
     """
     from ffmem.annotations.markdown import sheet_text
     from ffmem.annotations.sheets import draw_sheets
-    from ffmem.cli.output import save_text, say
     from ffmem.store.scan_store import ScanStore
 
     annotations = open_database(folder, database)
@@ -116,7 +117,7 @@ def import_sheets(
     new = sum(annotations.answer(sheet, annotator, said) for sheet, said in filled)
     new += sum(annotations.judge(sheet, annotator, said) for sheet, said in judged)
     count = len(filled) + len(judged)
-    click.echo(f"{count} sheets by {annotator}: {new} new answers, the rest known")
+    say(f"{count} sheets by {annotator}: {new} new answers, the rest known")
 
 
 def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
@@ -148,7 +149,7 @@ def rules(
     annotations, store = open_database(folder, database), ScanStore.open(folder)
     answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
     new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
-    click.echo(f"{new} new answers by rules")
+    say(f"{new} new answers by rules")
 
 
 @annotate.command()
@@ -168,35 +169,34 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
         ffmem annotate agreement out/scan
     """
     from ffmem.annotations.agreement import agreement as compared
-    from ffmem.cli.output import save_numbers
 
     annotations = open_database(folder, database)
     answers, case_answers = annotations.answers(), case_answers_of(folder, annotations)
     if answers or not case_answers:
         result = compared(answers)
         print_agreement(result, count)
-        click.echo(f"-> {save_numbers(folder, 'agreement', result)}")
+        say(f"-> {save_numbers(folder, 'agreement', result)}")
     if case_answers:
         from ffmem.annotations.agreement import case_agreement
 
         judged = case_agreement(case_answers)
         print_cases(judged, count)
-        click.echo(f"-> {save_numbers(folder, 'case-agreement', judged)}")
+        say(f"-> {save_numbers(folder, 'case-agreement', judged)}")
 
 
 def print_agreement(result: Agreement, count: int) -> None:
     """Pairs, alpha, false patterns, and who disagrees where."""
     for pair in result.pairs:
-        click.echo(
+        say(
             f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, same label on "
             f"{100 * pair.same:.0f} % of {pair.prefixes:,} prefixes ({pair.keys} keys)"
         )
     if result.prefixes:
-        click.echo(f"Krippendorff's alpha {result.alpha:.2f} over {result.prefixes:,} prefixes")
+        say(f"Krippendorff's alpha {result.alpha:.2f} over {result.prefixes:,} prefixes")
     else:
-        click.echo("no key has been annotated by two; give the same sheets to a second person")
+        say("no key has been annotated by two; give the same sheets to a second person")
     for person, rate in result.false_patterns.items():
-        click.echo(
+        say(
             f"{person}: a pattern on {100 * rate.estimate:.0f} % of {rate.n} control keys "
             f"({100 * rate.low:.0f} .. {100 * rate.high:.0f})"
             if rate.n
@@ -204,9 +204,9 @@ def print_agreement(result: Agreement, count: int) -> None:
         )
     for each in result.disagreements[:count]:
         labels = ", ".join(f"{who}: {label}" for who, label in each.labels.items())
-        click.echo(f"  sheet {each.sheet} ({each.key}) prefix {each.rank}: {labels}")
+        say(f"  sheet {each.sheet} ({each.key}) prefix {each.rank}: {labels}")
     if len(result.disagreements) > count:
-        click.echo(f"  ... and {len(result.disagreements) - count} more")
+        say(f"  ... and {len(result.disagreements) - count} more")
 
 
 @annotate.command()
@@ -230,7 +230,6 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     """
     from ffmem.annotations.markdown import case_sheet_text
     from ffmem.annotations.sheets import RULES, draw_case_sheets
-    from ffmem.cli.output import save_text
     from ffmem.errors import StoreError
     from ffmem.studies.study import open_study
 
@@ -248,7 +247,7 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     new = [sheet for sheet, _ in drawn if not (out / f"cases-{sheet.name}.md").exists()]
     for sheet in new:
         save_text(out / f"cases-{sheet.name}.md", case_sheet_text(sheet))
-    click.echo(
+    say(
         f"{len(new)} sheets of {sum(len(sheet.cases) for sheet in new)} cases -> {out}; judge "
         f"them, then: ffmem annotate import {folder} {out} --annotator NAME"
     )
@@ -277,23 +276,23 @@ def case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]:
 
 def print_cases(result: CaseAgreement, count: int) -> None:
     """Shares, agreement, and who disagrees where."""
-    click.echo("changes of the last layer, judged related (the paper's judges: 34 of 100)")
+    say("changes of the last layer, judged related (the paper's judges: 34 of 100)")
     for share in result.shares:
-        click.echo(
+        say(
             f"  {share.annotator}: {_share(share.related)} cases, {_share(share.controls)} controls"
         )
     for pair in result.pairs:
-        click.echo(
+        say(
             f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, the same on "
             f"{100 * pair.same:.0f} % of {pair.cases} cases"
         )
     if not result.pairs:
-        click.echo("no case has been judged by two; give the same sheets to a second person")
+        say("no case has been judged by two; give the same sheets to a second person")
     for case, said in result.disagreements[:count]:
         labels = ", ".join(f"{who}: {judgement}" for who, judgement in said.items())
-        click.echo(f"  {case.old.strip()!r} -> {case.new.strip()!r}: {labels}")
+        say(f"  {case.old.strip()!r} -> {case.new.strip()!r}: {labels}")
     if len(result.disagreements) > count:
-        click.echo(f"  ... and {len(result.disagreements) - count} more")
+        say(f"  ... and {len(result.disagreements) - count} more")
 
 
 def _share(found: Interval) -> str:
@@ -325,7 +324,6 @@ def score(
         ffmem annotate score out/scan
     """
     from ffmem.annotations.agreement import score_annotators
-    from ffmem.cli.output import save_numbers
     from ffmem.errors import StoreError
     from ffmem.store.scan_store import ScanStore
 
@@ -336,9 +334,9 @@ def score(
         )
     result = score_annotators(store, answers, embedder(store, options), seed)
     for who, rows in result.annotators.items():
-        click.echo(who)
+        say(who)
         print_held_out(rows)
-    click.echo(f"-> {save_numbers(folder, 'annotators', result)}")
+    say(f"-> {save_numbers(folder, 'annotators', result)}")
 
 
 def print_held_out(rows: Sequence[HeldOutScore]) -> None:
@@ -347,8 +345,8 @@ def print_held_out(rows: Sequence[HeldOutScore]) -> None:
     for row in rows:
         click.echo(
             f"  {row.on:<9}{row.kind:<9} v. {row.against:<7}{row.patterns:7}  "
-            f"{row.precision:9.2f}  {row.recall:6.2f}  "
-            f"{row.auc.estimate:.2f} ({row.auc.low:.2f} .. {row.auc.high:.2f})"
+            f"{'–' if isnan(row.precision) else f'{row.precision:.2f}':>9}  {row.recall:6.2f}  "
+            + interval_words(f"{row.auc.estimate:.2f}", row.auc.low, row.auc.high, 2)
         )
     if not rows:
         click.echo("  no pattern on a key with triggers beyond those shown")

@@ -20,6 +20,7 @@ from ffmem.cli.options import (
     model_options,
     open_database,
 )
+from ffmem.cli.output import say
 
 if TYPE_CHECKING:
     from ffmem.annotations.chat import CachedChat, Usage
@@ -93,7 +94,7 @@ def llm(  # noqa: PLR0913 - one parameter per option
     \b
     Examples:
         ffmem annotate llm out/scan --llm smollm2 --keys 1
-        ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
+        ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1
     """
     from ffmem.annotations.chat import open_chat
     from ffmem.annotations.llm_annotator import answers_by_llm, expected_usage
@@ -121,7 +122,7 @@ def print_cost(before: Usage, price: Price | None) -> None:
     from ffmem.annotations.llm_annotator import REPAIRS
 
     money = "" if price is None else f", for at most about {price.of(before):.4f}"
-    click.echo(
+    say(
         f"{before.asked} questions to ask, {before.known} known already: about {before.read:,} "
         f"tokens to read and at most {before.written:,} to write{money}; a reply that breaks the "
         f"rules is sent back up to {REPAIRS} times, which costs as much again"
@@ -134,18 +135,18 @@ def print_usage(
     """What came of it and what it took."""
     usage = chat.usage
     money = "" if price is None else f", {price.of(usage):.4f} paid"
-    click.echo(
+    say(
         f"{usage.asked} requests, {usage.known} replies known before; {usage.read:,} tokens read, "
         f"{usage.written:,} written{money}"
     )
     refused = [answer for answer in answers if answer.said is None]
     repaired = sum(answer.replies > 1 and answer.said is not None for answer in answers)
     dropped = sum(len(answer.dropped) for answer in answers if answer.said is not None)
-    click.echo(
+    say(
         f"{len(answers) - len(refused)} of {len(answers)} sheets answered, {repaired} after "
         f"repair and less {dropped} patterns that broke the rules; {len(refused)} refused"
     )
     if refused:
-        click.echo(f"  e.g. sheet {refused[0].sheet.name}: {refused[0].dropped[0]}")
+        say(f"  e.g. sheet {refused[0].sheet.name}: {refused[0].dropped[0]}")
     if len(refused) < len(answers):
-        click.echo(f"see: ffmem patterns {folder} --annotator {who}")
+        say(f"see: ffmem patterns {folder} --annotator {who}")

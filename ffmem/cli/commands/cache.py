@@ -30,7 +30,7 @@ def cache() -> None:
     Everything in it can be removed at any time: commands make or fetch it again.
 
     \b
-    Example:
+    Examples:
         ffmem cache list
         ffmem cache clear
     """
@@ -111,7 +111,7 @@ def print_kinds(entries: list[CacheEntry]) -> None:
     for kind in sorted({entry.kind for entry in entries}):
         sizes = [entry.bytes for entry in entries if entry.kind == kind]
         about = WHEELS[kind].about if kind in WHEELS else ABOUT.get(kind, "")
-        shown = f"{len(sizes):,}".rjust(6)
+        shown = f"{len(sizes):,} {'entry' if len(sizes) == 1 else 'entries'}".rjust(14)
         print_hanging(terminal(), f"{kind:<10}{shown}  {size_text(sum(sizes)):>10}  ", about)
     total = sum(entry.bytes for entry in entries)
     click.echo(f"{size_text(total)} in {cache_folder()}")
@@ -119,4 +119,6 @@ def print_kinds(entries: list[CacheEntry]) -> None:
 
 def size_text(size: int) -> str:
     """A number of bytes as people read it."""
+    if size < 10**5:
+        return f"{size / 1e3:,.1f} kB"
     return f"{size / 1e9:,.2f} GB" if size >= 10**9 else f"{size / 1e6:,.1f} MB"

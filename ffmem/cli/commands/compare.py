@@ -249,8 +249,8 @@ def print_memories(found: Drift | Matching, rows: Sequence[Any]) -> None:
     print_hanging(
         console,
         "",
-        f"{found.share:.1%} of the memories have a match above {found.bar:.3f}, which 95 % of the "
-        "control's stay below",
+        f"{100 * found.share:.1f} % of the memories have a match above {found.bar:.3f}, which "
+        "95 % of the control's stay below",
     )
     for row in rows:
         both = [] if row.mutual else ["(not mutual)"]

@@ -11,7 +11,7 @@ import click
 
 from ffmem.cli.commands.effect import change_parts, first_rows
 from ffmem.cli.options import LOCATION, SEED, SHARE, SOME
-from ffmem.cli.output import print_hanging, print_parts, terminal
+from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def contrast(  # noqa: PLR0913 - one parameter per option
     r"""Find the memories that fire on the corpus of one scan and not on those of others.
 
     FOLDERS are scans of one model with the same options over different corpora: languages, code
-    and prose, safe and unsafe text. Log odds of firing with 95 % intervals, entropy over corpora,
+    and prose, safe and unsafe text. Log odds of firing with intervals, entropy over corpora,
     mean coefficients; halves of one corpus are the control. No text is read without --check.
 
     \b
@@ -118,7 +118,7 @@ def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None
         )
     about = f"{len(addresses)} memories that fire more often on {first} than on {', '.join(others)}"
     save_text(path, set_text(addresses, about))
-    click.echo(f"-> {path}", err=True)
+    say(f"-> {path}", err=True)
 
 
 Measured = tuple[str, str, "TextEffect"]  # whose set, on which text, what it did
@@ -175,8 +175,8 @@ def print_contrast(result: Contrast, count: int) -> None:
     print_hanging(
         console,
         "",
-        f"{result.cells:,} cells, false discoveries held to {result.level:.0%}; in halves of one "
-        f"corpus: {halves}",
+        f"{result.cells:,} cells, false discoveries held to {100 * result.level:.3g} %; in halves "
+        f"of one corpus: {halves}",
     )
     print_hanging(console, "", f"fires and mean are on {', then '.join(names)}")
     for name, specific in zip(names, result.specific, strict=True):
@@ -218,4 +218,4 @@ def write(out: Path, store: ScanStore, counts: Any, table: ContrastTable, result
     for ending in (".parquet", ".csv"):
         write_columns(numbers.with_suffix(ending), columns)
     figure = save_figure(out, "contrast", contrast_chart(result))
-    click.echo(f"-> {numbers.parent}, {figure}", err=True)
+    say(f"-> {numbers.parent}, {figure}", err=True)

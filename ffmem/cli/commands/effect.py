@@ -149,21 +149,19 @@ def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
         console,
         "",
         f"{found.memories:,} {memories} edited, {found.sentences:,} sentences, {found.tokens:,} "
-        f"tokens; as it is: loss {found.loss:.4f}, top-1 {found.top_1:.1%}",
+        f"tokens; as it is: loss {found.loss:.4f}, top-1 {100 * found.top_1:.1f} %",
     )
     print_parts(console, "the edit     ", change_parts(found.edit))
     for number, change in enumerate(found.random, 1):
         print_parts(console, f"random {number:<5} ", change_parts(change))
     if found.random:
-        click.echo(
-            f"{found.stronger} of {len(found.random)} random sets change the loss at least as much"
-        )
+        say(f"{found.stronger} of {len(found.random)} random sets change the loss at least as much")
     if answers is not None:
         print_hanging(
             console,
             f"{answers.tasks} tasks: ",
-            f"{answers.accuracy:.1%} right as it is, "
-            f"{answers.edited_accuracy:.1%} edited; log-probability of the answer "
+            f"{100 * answers.accuracy:.1f} % right as it is, "
+            f"{100 * answers.edited_accuracy:.1f} % edited; log-probability of the answer "
             f"{answers.log_probability:.3f} and {answers.edited_log_probability:.3f}",
         )
 

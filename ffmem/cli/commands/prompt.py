@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 LISTED = 10  # next tokens in the JSON; a terminal shows half of them
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
 PROMOTED = 8  # tokens of a value, where they fit
-BEFORE_MEMORIES = 52  # characters of the other columns of the table of layers
+BEFORE_MEMORIES = 28  # characters of the table of layers before its memories, but for the tokens
+LEGEND = (
+    "residual, layer, output = the top token of each (logit lens); made by = whose top token the "
+    "output has; active = memories that fire; strongest memories = those that add the longest "
+    "vectors, with their coefficients and the tokens that their values promote"
+)
 
 
 @dataclass(frozen=True)
@@ -252,9 +257,10 @@ def print_layers(
 ) -> None:
     """A table of every layer's step for each view."""
     console.print()
-    console.print(steps_table(console, "as it is", plain))
+    console.print(steps_table(console, "" if changed is None else "as it is", plain))
     if changed is not None:
         console.print(steps_table(console, f"with {', '.join(edits)}", changed))
+    print_hanging(console, "", LEGEND)
 
 
 def as_data(
@@ -299,16 +305,24 @@ def steps_table(console: Console, title: str, view: PromptExplanation) -> Table:
 
     from ffmem.store.memory_page import cut_end
 
-    table = Table(title=Text(title), box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    longest = 8 + max(console.width - 80, 0) // 8  # of a token in the first columns
+    room = console.width - BEFORE_MEMORIES - 3 * longest
     for name in ("L", "residual", "layer", "output", "made by", "active", "strongest memories"):
         table.add_column(name, no_wrap=True)
     for step in view.steps:
         tokens = (step.residual, step.feedforward, step.output)
-        cells = [cut_end(visible_token(token), 8) for token in tokens]
+        cells = [cut_end(visible_token(token), longest) for token in tokens]
         row = [str(step.layer), *cells, MAKERS[step.winner], str(step.active)]
         heads = [f"{m.address} {m.coefficient:+.2f} " for m in step.strongest]
         lines = [
-            head + token_words(m.tokens, console.width - BEFORE_MEMORIES - len(head))
+            head + token_words(m.tokens, room - len(head))
             for head, m in zip(heads, step.strongest, strict=True)
         ]
         table.add_row(*map(Text, [*row, lines[0] if lines else ""]))

@@ -117,7 +117,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     r"""Find the texts of CORPUS that trigger each memory (MLP neuron) of MODEL most.
 
-    For each memory the prefixes with the highest coefficient are kept (max-activating examples).
+    Those with the highest coefficient are kept (max-activating examples).
 
     CORPUS is a file (.txt: a document per line; .jsonl, .csv, .tsv, .parquet: a document per row;
     also .gz, .xz, .zst), a folder or glob of such files, a Hugging Face dataset id, - for standard

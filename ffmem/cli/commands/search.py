@@ -11,11 +11,12 @@ import click
 
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, say, terminal
+from ffmem.cli.output import print_columns, print_hanging, say, terminal
 from ffmem.errors import StoreError, visible_token
 
 if TYPE_CHECKING:
     from ffmem.address import Address
+    from ffmem.store.cells import Rows
     from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
 
@@ -66,7 +67,7 @@ def search(  # noqa: PLR0913 - one parameter per option
     Examples:
         ffmem search out/scan --token " Paris"
         ffmem search out/scan --meaning "naval battle" --where "layer>=12"
-        ffmem search out/scan --where class=weakening --sort value_norm --save weakening.txt
+        ffmem search out/scan --where class=weakening --save weakening.txt
     """
     from ffmem.store.lookup import MemoryIndex
     from ffmem.store.scan_store import ScanStore
@@ -86,9 +87,10 @@ def search(  # noqa: PLR0913 - one parameter per option
             raise click.UsageError(
                 "search for what? give --token, --words, --meaning, --where or --sort"
             )
-        hits = by_number(lookup, wanted, sort, count)
+        hits, total = by_number(lookup, wanted, sort, count)
         save_addresses(save, [hit["address"] for hit in hits], folder)
-        print_numbers(hits, as_json)
+        order = "in order of address" if sort is None else f"largest {sort} first"
+        print_numbers(hits, f"{len(hits):,} of {total:,} memories, {order}:", as_json)
         return
     by_token(lookup, token, (wanted, count), (save, as_json))
 
@@ -109,7 +111,11 @@ def by_token(
     ending = [lookup.ending_in(one) for one in ids]
     found = {
         "promoted by": [row for one in promoting for row in promoters(lookup, one, count)],
-        "triggers end in it": [row for one in ending for row in enders(lookup, one, count)],
+        "triggers end in it": [
+            row
+            for one, each in zip(ids, ending, strict=True)
+            for row in enders(lookup, each, one, count)
+        ],
     }
     if wanted:
         found = {kind: keep_where(lookup, wanted, hits) for kind, hits in found.items()}
@@ -121,14 +127,28 @@ def by_token(
         return
     values, keys = (sum(one.total for one in each) for each in (promoting, ending))
     console = terminal()
-    console.print(f"{values:,} values promote {visible_token(token)}, best first:", style="bold")
+    name = visible_token(token)
+    print_hanging(
+        console,
+        "",
+        f"{values:,} values promote {name}, those that rank it highest first, each with its "
+        "memory's strongest trigger:",
+        "bold",
+    )
     for hit in found["promoted by"]:
         place = f"rank {hit['rank'] + 1:>2}, logit {hit['logit']:+.2f}"
-        print_hanging(console, f"  {hit['address']:<10}{place}  ", f"on {hit['trigger']}")
-    console.print(f"{keys:,} keys have triggers that end in it, most first:", style="bold")
+        print_hanging(console, f"  {hit['address']:<10}{place}  ", hit["trigger"])
+    print_hanging(
+        console,
+        "",
+        f"{keys:,} keys have triggers that end in {name}, those with most first, each with the "
+        "strongest:",
+        "bold",
+    )
     for hit in found["triggers end in it"]:
-        head = f"  {hit['address']:<10}{hit['triggers']:>3} triggers       "
-        print_hanging(console, head, f"on {hit['trigger']}")
+        print_hanging(
+            console, f"  {hit['address']:<10}{hit['triggers']:>3} triggers  ", hit["trigger"]
+        )
 
 
 def not_a_token(lookup: MemoryIndex, text: str) -> str:
@@ -140,14 +160,19 @@ def not_a_token(lookup: MemoryIndex, text: str) -> str:
     return f"{text!r} is not one token of this model but {len(pieces)}: {parts}; search for one"
 
 
-def strongest_trigger(lookup: MemoryIndex, cell: Address) -> str:
-    """The end of a cell's strongest trigger, with the next token in brackets."""
+def trigger_ends(lookup: MemoryIndex, rows: Rows, ranks: Sequence[int]) -> list[str]:
+    """The end of one trigger of each of some cells, with the next token in brackets."""
     from ffmem.store.memory_page import trigger_text
+    from ffmem.store.slots import single_triggers
 
-    for trigger in lookup.store.triggers(cell)[:1]:
-        text = trigger_text(trigger, 40)
-        return f"{text.before}{text.last}{text.next}"
-    return "nothing in the corpus"
+    texts = [
+        None if trigger is None else trigger_text(trigger, 40)
+        for trigger in single_triggers(lookup.store, rows, ranks)
+    ]
+    return [
+        "nothing in the corpus" if text is None else f"{text.before}{text.last}{text.next}"
+        for text in texts
+    ]
 
 
 def by_words(
@@ -194,27 +219,32 @@ def print_word_hits(hits: list[dict[str, Any]], as_json: bool, what: str) -> Non
     console = terminal()
     console.print(f"memories whose strongest triggers {what}, best first:", style="bold")
     for hit in hits:
-        score = f"{hit['score']:6.3f}" if isinstance(hit["score"], float) else f"{hit['score']:>4}"
+        score = score_text(hit["score"])
         print_hanging(console, f"  {hit['address']:<10}{score}  ", hit["trigger"])
+
+
+def score_text(score: float) -> str:
+    """How well a cell's triggers fit: how many of them have the words, or how near they are."""
+    if isinstance(score, float):
+        return f"nearness {score:.3f}"
+    return f"{score:>2} of 25 triggers"
 
 
 def by_number(
     lookup: MemoryIndex, conditions: Sequence[Condition], sort: str | None, count: int
-) -> list[dict[str, Any]]:
-    """The cells that conditions hold for, the largest number first, or in order of address."""
+) -> tuple[list[dict[str, Any]], int]:
+    """The first cells that conditions hold for, by number or address, and how many there are."""
     import numpy as np
 
     rows = np.flatnonzero(lookup.where([*conditions, *sortable(sort)]))
     names = list(dict.fromkeys([*([sort] if sort else []), *(one.column for one in conditions)]))
     if sort is not None:
         rows = rows[np.argsort(-lookup.statistic(sort)[rows], kind="stable")]
-    rows = rows[:count]
+    rows, total = rows[:count], len(rows)
     columns = [lookup.statistic(name)[rows].tolist() for name in names]
     addresses = map(str, lookup.store.cells.addresses(rows))
-    return [
-        dict(zip(("address", *names), row, strict=True))
-        for row in zip(addresses, *columns, strict=True)
-    ]
+    cells = zip(addresses, *columns, strict=True)
+    return [dict(zip(("address", *names), row, strict=True)) for row in cells], total
 
 
 def sortable(sort: str | None) -> list[Condition]:
@@ -245,21 +275,26 @@ def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) ->
         raise StoreError(f"nothing was found, so {path} was not written; ask for more")
     found = list(dict.fromkeys(Address.parse(one) for one in addresses))
     save_text(path, set_text(found, f"{len(found)} memories found in {folder}"))
-    click.echo(f"-> {path}", err=True)
+    say(f"-> {path}", err=True)
 
 
-def print_numbers(hits: list[dict[str, Any]], as_json: bool) -> None:
+def print_numbers(hits: list[dict[str, Any]], heading: str, as_json: bool) -> None:
     """One line per cell: its address and the numbers that were asked about."""
     if as_json:
         click.echo(json.dumps(hits, indent=2))
         return
-    for hit in hits or [{"address": "none"}]:
-        numbers = [
-            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in hit.items()
-            if name != "address"
-        ]
-        click.echo(f"  {hit['address']:<12} {'  '.join(numbers)}".rstrip())
+    if not hits:
+        say("no memory is like that; ask for less")
+        return
+    terminal().print(heading, style="bold")
+    names = [name for name in hits[0] if name != "address"]
+    rows = [[f"  {hit['address']}", *(number_text(hit[name]) for name in names)] for hit in hits]
+    print_columns(["  memory", *names], rows)
+
+
+def number_text(value: Any) -> str:
+    """A number of a cell, or the name of its class."""
+    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def promoters(lookup: MemoryIndex, found: Matches, count: int) -> list[dict[str, Any]]:
@@ -267,23 +302,25 @@ def promoters(lookup: MemoryIndex, found: Matches, count: int) -> list[dict[str,
     rows, ranks = found.rows[:count], found.scores[:count].tolist()
     cells = lookup.store.cells.addresses(rows)
     sure = lookup.statistic("probability")[rows].tolist()
+    triggers = trigger_ends(lookup, rows, [0] * len(rows))
     return [
         {
             "address": str(cell),
             "rank": rank,
             "probability": probability,
             "logit": lookup.value_tokens(cell)[rank].logit,
-            "trigger": strongest_trigger(lookup, cell),
+            "trigger": trigger,
         }
-        for cell, rank, probability in zip(cells, ranks, sure, strict=True)
+        for cell, rank, probability, trigger in zip(cells, ranks, sure, triggers, strict=True)
     ]
 
 
-def enders(lookup: MemoryIndex, found: Matches, count: int) -> list[dict[str, Any]]:
-    """The cells with most triggers that end in a token."""
-    cells = lookup.store.cells.addresses(found.rows[:count])
-    counts = found.scores[:count].tolist()
+def enders(lookup: MemoryIndex, found: Matches, token: int, count: int) -> list[dict[str, Any]]:
+    """The cells with most triggers that end in a token, each with the strongest of those."""
+    rows, counts = found.rows[:count], found.scores[:count].tolist()
+    cells = lookup.store.cells.addresses(rows)
+    texts = trigger_ends(lookup, rows, lookup.first_endings(rows, token))
     return [
-        {"address": str(cell), "triggers": triggers, "trigger": strongest_trigger(lookup, cell)}
-        for cell, triggers in zip(cells, counts, strict=True)
+        {"address": str(cell), "triggers": triggers, "trigger": text}
+        for cell, triggers, text in zip(cells, counts, texts, strict=True)
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, terminal
+from ffmem.cli.output import print_hanging, say, terminal
 from ffmem.errors import visible_token
 
 if TYPE_CHECKING:
@@ -120,8 +120,10 @@ def show(  # noqa: PLR0913 - one parameter per option
     from ffmem.store.memory_page import memory_pages
     from ffmem.store.scan_store import ScanStore
 
-    index = MemoryIndex.at_once(ScanStore.open(folder))
-    pages = memory_pages(index, Address.parse(address))
+    wanted, store = Address.parse(address), ScanStore.open(folder)
+    store.cells.resolve(wanted)  # a wrong address is named before any table is read
+    index = MemoryIndex.at_once(store)
+    pages = memory_pages(index, wanted)
     if picture is not None:
         draw(pages[0], picture, count)
         return
@@ -173,7 +175,7 @@ def draw(page: MemoryPage, picture: Path, count: int) -> None:
     from ffmem.figures.saving import save_picture
 
     save_picture(memory_chart(page, count), picture)
-    click.echo(f"-> {picture}")
+    say(f"-> {picture}")
 
 
 def print_page(shown: ShownPage, count: int) -> None:
@@ -202,7 +204,7 @@ def print_bands(page: MemoryPage) -> None:
     console = terminal()
     for band in page.bands:
         console.print(
-            f"  {band.low:.0%} to {band.high:.0%} of the largest: {band.sampled} of "
+            f"  {100 * band.low:.0f} to {100 * band.high:.0f} % of the largest: {band.sampled} of "
             f"{len(page.sample)} random prefixes that fire it"
         )
         for trigger in band.examples:

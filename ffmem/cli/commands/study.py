@@ -34,6 +34,7 @@ from ffmem.cli.options import (
     placement,
     while_loading,
 )
+from ffmem.cli.output import say
 from ffmem.cli.progress import exit_code, print_event
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
     from ffmem.analyses.predictive_values import is_papers_model, paper_values
-    from ffmem.cli.output import print_paper_values, print_verdicts, say, terminal
+    from ffmem.cli.output import print_paper_values, print_verdicts, terminal
     from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
     from ffmem.report.build import build
     from ffmem.studies.estimates import SCAN, estimate, results_there
@@ -168,7 +169,7 @@ def _plan(
     only, seed = parse_names(options.pop("only")), options.pop("seed")
     twin = options.pop("twin")
     if twin and corpus == "-":
-        click.echo("no untrained twin, so no claim can hold: standard input is read only once")
+        say("no untrained twin, so no claim can hold: standard input is read only once")
         twin = False
     if model.name == "demo" and options["max_sentences"] is None:
         options["max_sentences"] = DEMO_SENTENCES
@@ -295,7 +296,7 @@ def analyse(  # noqa: PLR0913 - one parameter per option
             if event.beside is not None and event.state != "failed":
                 draw_other_settings(event.beside, event.analysis)
         files = StudyFolder(folder)
-        click.echo(f"numbers in {files.analyses}, figures in {files.figures}")
+        say(f"numbers in {files.analyses}, figures in {files.figures}")
     raise SystemExit(exit_code(events))
 
 
@@ -322,4 +323,4 @@ def report(folder: Path) -> None:
     study.draw()
     page = write_report(study)
     print_verdicts(terminal(), build(study).verdicts)
-    click.echo(f"\nreport: {page}\nbrowse it with: ffmem explore {folder}")
+    say(f"\nreport: {page}\nbrowse it with: ffmem explore {folder}")

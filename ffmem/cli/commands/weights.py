@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
-from ffmem.cli.output import print_hanging, print_parts, terminal
+from ffmem.cli.output import print_hanging, print_parts, say, terminal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,8 +45,8 @@ def weights(  # noqa: PLR0913 - one parameter per option
 
     Norms of key, gate and value, their cosines and the class that follows (strengthening,
     weakening, conditional ...), moments of the value's logits, candidates for entropy and
-    token-frequency neurons, duplicates; mismatched pairs as the control. With -o: analyses/
-    weights.parquet, weights.csv and weights.json, and the figures. For a study use
+    token-frequency neurons, duplicates; mismatched pairs as the control. With -o:
+    weights.parquet, weights.csv and weights.json in analyses/, and the figures. For a study use
     `ffmem analyse DIR --only weights`; `ffmem search` then sorts and filters by the columns.
 
     \b
@@ -109,7 +109,7 @@ def save(out: Path, table: WeightTable, result: Weights, figures: bool) -> None:
 
         for name, chart in charts(result).items():
             save_figure(out, name, chart)
-    click.echo(f"-> {files.analyses}" + (f", {files.figures}" if figures else ""), err=True)
+    say(f"-> {files.analyses}" + (f", {files.figures}" if figures else ""), err=True)
 
 
 SHOWN = ("strengthening", "proportional change", "weakening")
@@ -136,13 +136,14 @@ def print_summary(result: Weights) -> None:
             f"{layer.control_entropy:7,}  {layer.frequency:5,}  {layer.duplicates:5,}"
         )
     print_hanging(console, "frequency of tokens: ", result.frequency_from)
-    click.echo(f"random directions with a kurtosis above 10: {result.random_peaked:.1%}")
-    for name, found in (
-        ("entropy", result.entropy),
-        ("frequency", result.frequency),
-        ("duplicates", result.duplicates),
+    say(f"random directions with a kurtosis above 10: {100 * result.random_peaked:.1f} %")
+    for name, found, score in (
+        ("entropy", result.entropy, "{:.2f} sd"),
+        ("frequency", result.frequency, "{:.2f} sd"),
+        ("duplicates", result.duplicates, "cosine {:.2f}"),
     ):
-        print_parts(console, f"{name}: ", listing(found))
+        print_parts(console, f"{name}: ", listing(found, score))
+    print_hanging(console, "", "sd: robust standard deviations from the layer's median")
 
 
 def class_line(layer: LayerWeights) -> str:
@@ -151,11 +152,11 @@ def class_line(layer: LayerWeights) -> str:
     chance = sum(n for name, n in layer.mismatched_classes.items() if name != "orthogonal output")
     return (
         f"{layer.layer:5}  {layer.memories:8,}  {counts[0]:9,}  {counts[1]:8,}  {counts[2]:7,}  "
-        f"{chance:7.1f}  {layer.cosines['key_value'].quantiles[2]:6.3f}  "
+        f"{chance:7.1f}  {layer.cosines['key_value'].quantiles[2]:z6.3f}  "
         f"{layer.key_norm[2]:5.2f}  {layer.value_norm[2]:7.2f}"
     )
 
 
-def listing(found: tuple[Candidate, ...]) -> list[str]:
-    """Candidates with their scores, best first."""
-    return [f"{one.address} ({one.score:.2f})" for one in found[:10]] or ["none"]
+def listing(found: tuple[Candidate, ...], score: str) -> list[str]:
+    """Candidates with their scores in words, best first."""
+    return [f"{one.address} ({score.format(one.score)})" for one in found[:10]] or ["none"]
