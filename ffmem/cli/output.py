@@ -91,7 +91,8 @@ def terminal() -> Console:
 
 def say(text: str, err: bool = False) -> None:
     """Print sentences: by whole words and numbers on a terminal, elsewhere each on one line."""
-    if (sys.stderr if err else sys.stdout).isatty():
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None and stream.isatty():  # None where a shell has closed it
         fill = partial(
             textwrap.fill,
             width=shutil.get_terminal_size().columns,

@@ -32,6 +32,7 @@ def main() -> None:
 
 def leave(code: int) -> None:
     """End the process at once; everything that was printed is out, and every file is closed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # as it is where a shell has closed it
+            stream.flush()
     os._exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,15 @@ def test_a_command_that_ends_at_once_has_said_everything(folder: Path) -> None:
     wrong = ffmem_process("compare", str(folder))
     assert wrong.returncode == 2
     assert "a comparison needs two studies" in wrong.stderr
+
+
+@pytest.mark.parametrize(("closed", "other"), [(">&-", "stderr"), ("2>&-", "stdout")])
+def test_a_closed_stream_is_no_traceback(folder: Path, closed: str, other: str) -> None:
+    for address, code in (("L1.3", 0), ("L99.3", 2)):
+        command = shlex.join([sys.executable, "-m", "ffmem", "show", str(folder), address])
+        done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in getattr(done, other)
 
 
 def ffmem_process(*words: str) -> subprocess.CompletedProcess[str]:
