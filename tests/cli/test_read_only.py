@@ -100,7 +100,7 @@ def test_a_command_that_ends_at_once_has_said_everything(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("closed", "other"), [(">&-", "stderr"), ("2>&-", "stdout")])
-def test_a_closed_stream_is_no_traceback(folder: Path, closed: str, other: str) -> None:
+def test_a_closed_stream_gives_no_traceback(folder: Path, closed: str, other: str) -> None:
     for address, code in (("L1.3", 0), ("L99.3", 2)):
         command = shlex.join([sys.executable, "-m", "ffmem", "show", str(folder), address])
         done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True)
