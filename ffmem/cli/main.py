@@ -5,12 +5,25 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
-from importlib import import_module
 from inspect import cleandoc
 
 import click
 
+from ffmem.cli.commands.annotate import annotate
+from ffmem.cli.commands.cache import cache
+from ffmem.cli.commands.compare import compare
+from ffmem.cli.commands.contrast import contrast
+from ffmem.cli.commands.effect import effect, patch
+from ffmem.cli.commands.explore import explore
+from ffmem.cli.commands.models import check, inspect, models
+from ffmem.cli.commands.patterns import patterns, removal
+from ffmem.cli.commands.prompt import prompt
+from ffmem.cli.commands.scan import scan
+from ffmem.cli.commands.search import search
+from ffmem.cli.commands.show import show
+from ffmem.cli.commands.study import analyse, report, study
+from ffmem.cli.commands.verify import verify
+from ffmem.cli.commands.weights import weights
 from ffmem.cli.output import say
 from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
@@ -20,56 +33,40 @@ RESUMABLE = (["scan"], ["study"], ["analyse"])  # commands that keep what they h
 NOBODY_READS = 1  # as click has it: the reader of a pipe has left, as `head` does
 
 
-MODULES = {  # in ffmem.cli.commands, by the command that it has
-    "analyse": "study",
-    "annotate": "annotate",
-    "cache": "cache",
-    "check": "models",
-    "compare": "compare",
-    "contrast": "contrast",
-    "effect": "effect",
-    "explore": "explore",
-    "inspect": "models",
-    "models": "models",
-    "patch": "effect",
-    "patterns": "patterns",
-    "prompt": "prompt",
-    "removal": "patterns",
-    "report": "study",
-    "scan": "scan",
-    "search": "search",
-    "show": "show",
-    "study": "study",
-    "verify": "verify",
-    "weights": "weights",
-}
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="ffmem")
+def ffmem() -> None:
+    """See what a language model's feed-forward layers remember.
+
+    MODEL is a hub id, a folder, a .gguf file, or a name from `ffmem models`. A memory's address is
+    layer and number, as in L7.1034: layers count from 1, memories from 0.
+    """
 
 
-class Commands(MutableMapping[str, click.Command]):
-    """The commands by name; each is imported when it is looked up, so that one starts sooner."""
-
-    def __init__(self) -> None:
-        self.commands: dict[str, click.Command | None] = dict.fromkeys(MODULES)
-
-    def __getitem__(self, name: str) -> click.Command:
-        command = self.commands[name]
-        if command is None:
-            command = getattr(import_module(f"ffmem.cli.commands.{MODULES[name]}"), name)
-            prepare_help(command)
-            self.commands[name] = command
-        return command
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self.commands[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self.commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.commands)
-
-    def __len__(self) -> int:
-        return len(self.commands)
+for command in (
+    analyse,
+    annotate,
+    cache,
+    check,
+    compare,
+    contrast,
+    effect,
+    explore,
+    inspect,
+    models,
+    patch,
+    patterns,
+    prompt,
+    removal,
+    report,
+    scan,
+    search,
+    show,
+    study,
+    verify,
+    weights,
+):
+    ffmem.add_command(command)
 
 
 def prepare_help(command: click.Command) -> None:
@@ -85,17 +82,7 @@ def prepare_help(command: click.Command) -> None:
             prepare_help(inner)
 
 
-@click.group(
-    commands=Commands(),
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(VERSION, prog_name="ffmem")
-def ffmem() -> None:
-    """See what a language model's feed-forward layers remember.
-
-    MODEL is a hub id, a folder, a .gguf file, or a name from `ffmem models`. A memory's address is
-    layer and number, as in L7.1034: layers count from 1, memories from 0.
-    """
+prepare_help(ffmem)
 
 
 def main() -> None:

@@ -194,7 +194,7 @@ def test_hits_of_a_search_for_words_say_what_they_are(capsys: pytest.CaptureFixt
         "  L1.2      nearness 0.123  a *river*",
     ]
     print_word_hits([{"address": "L1.2", "score": 7, "trigger": "a *sea*"}], False, "have this")
-    assert capsys.readouterr().out.splitlines()[1] == "  L1.2       7 of 25 triggers  a *sea*"
+    assert capsys.readouterr().out.splitlines()[1] == "  L1.2       7 triggers  a *sea*"
     print_word_hits([], False, "have these words")
     assert "no memory has strong triggers that have these words; try" in capsys.readouterr().out
 

@@ -148,7 +148,7 @@ def print_summary(summary: Summary) -> None:
 
 
 def keys_text(count: int) -> str:
-    """So many keys."""
+    """A number of keys in words."""
     return f"{count:,} key" if count == 1 else f"{count:,} keys"
 
 

@@ -227,7 +227,7 @@ def score_text(score: float) -> str:
     """How well a cell's triggers fit: how many of them have the words, or how near they are."""
     if isinstance(score, float):
         return f"nearness {score:.3f}"
-    return f"{score:>2} of 25 triggers"
+    return f"{score:>2} triggers"
 
 
 def by_number(
