@@ -271,7 +271,7 @@ def run(*given: str) -> str:
 
 
 def test_the_commands_list_measure_and_clear(root: Path) -> None:
-    assert run("size").startswith("0.0 MB in ")
+    assert run("size").startswith("0.0 kB in ")
     assert json.loads(run("list", "--json")) == []
     keep("values", "a", "layer 1 of toy", words("river" * 100_000))
     (root / "replies").mkdir()
