@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,7 @@ def ray_cluster() -> Iterator[str]:
     pytest.importorskip("ray", reason=reason)
     from ffmem.scaleout.ray_executor import ray  # with its settings
 
+    terminate = signal.getsignal(signal.SIGTERM)
     context = ray.init(
         address="local",
         num_cpus=2,
@@ -128,6 +130,8 @@ def ray_cluster() -> Iterator[str]:
         logging_level="ERROR",
         _node_ip_address="127.0.0.1",
     )
+    # with Ray's own, a child of a later test that is ended while it is forked goes on as pytest
+    signal.signal(signal.SIGTERM, terminate)
     yield context.address_info["address"]
     ray.shutdown()
 
