@@ -14,7 +14,7 @@ READING = {"show", "search", "compare"}
 
 def main() -> None:
     """Import the commands and run the one that was asked for."""
-    only_reads = not READING.isdisjoint(sys.argv[1:2])
+    only_reads = bool(READING & set(sys.argv[1:2]))
     if only_reads:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:

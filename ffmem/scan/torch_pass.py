@@ -59,7 +59,7 @@ class TorchPass:
     def run(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         if self._walk is not None and m.dtype == torch.float32:
-            return self._run_compiled(m, rows, sign, thresholds)
+            return self._run_loop(m, rows, sign, thresholds)
         if rows.routing is not None:
             return self._run_lines(m, rows, sign, thresholds)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
@@ -75,7 +75,7 @@ class TorchPass:
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
         return LayerPass(maxima, fires[0].long(), sums[0].double())
 
-    def _run_compiled(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
+    def _run_loop(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
         """The same, steps and passes too, in one read, some rows for each thread."""
         assert self._pool is not None
         threads, memories = torch.get_num_threads(), self.memories

@@ -352,6 +352,15 @@ def test_memories_of_a_served_report_lead_to_their_pages(browser: Any, address: 
     context.close()
 
 
+def go_by_slash(page: Any, text: str) -> None:
+    """Reach memory L2.7 from any page by keys alone."""
+    page.wait_for_load_state("load")  # keys are heard from then on
+    page.keyboard.press("/")
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text=re.compile(r"^L2\.7$")).wait_for()
+
+
 def test_stripes_say_their_numbers_and_lead_on_by_keyboard(browser: Any, address: str) -> None:
     context = browser.new_context()
     page, complaints = page_of(context)
@@ -369,11 +378,7 @@ def test_stripes_say_their_numbers_and_lead_on_by_keyboard(browser: Any, address
     assert stripes.get_attribute("aria-valuetext") in words
     page.keyboard.press("Enter")
     page.locator("h1", has_text=re.compile(rf"^{re.escape(words.split()[0])}$")).wait_for()
-    page.wait_for_load_state("load")  # keys are heard from then on
-    page.keyboard.press("/")
-    page.keyboard.type("l2.7")
-    page.keyboard.press("Enter")
-    page.locator("h1", has_text=re.compile(r"^L2\.7$")).wait_for()
+    go_by_slash(page, "l2.7")
     assert complaints == []
     context.close()
 
@@ -462,11 +467,7 @@ def test_a_slash_leads_to_the_box_of_every_page(browser: Any, address: str, path
     context = browser.new_context()
     page, complaints = page_of(context)
     page.goto(address + path)
-    page.wait_for_load_state("load")  # keys are heard from then on
-    page.keyboard.press("/")
-    page.keyboard.type("2.7")
-    page.keyboard.press("Enter")
-    page.locator("h1", has_text=re.compile(r"^L2\.7$")).wait_for()
+    go_by_slash(page, "2.7")
     assert complaints == []
     context.close()
 
@@ -485,7 +486,7 @@ def ask_everything(page: Any) -> None:
     page.locator(".own .t").first.wait_for()
 
 
-COPIED = {
+COPY_PAGES = {
     "/": "main",
     "/search?by=any": ".hits",
     "/compare/memories": "table",
@@ -493,7 +494,7 @@ COPIED = {
 }
 
 
-@pytest.mark.parametrize("path", COPIED)
+@pytest.mark.parametrize("path", COPY_PAGES)
 def test_a_page_is_copied_as_link_data_table_and_picture(
     browser: Any, address: str, path: str
 ) -> None:
@@ -501,7 +502,7 @@ def test_a_page_is_copied_as_link_data_table_and_picture(
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
     page, complaints = page_of(context)
     page.goto(address + path)
-    page.locator(COPIED[path]).first.wait_for()
+    page.locator(COPY_PAGES[path]).first.wait_for()
     copies = page.locator("#shares")
     copies.get_by_role("button", name="Copy link").click()
     page.get_by_text("The link is copied").wait_for()

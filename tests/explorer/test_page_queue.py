@@ -158,8 +158,8 @@ def test_a_helper_makes_first_what_is_due_first(tmp_path: Path) -> None:
 
     found = ask_helpers(1, tmp_path, ask_for_all)
     assert found == [f"page of {path}".encode() for path in ("long", "late", "later", "soon too")]
-    made = (tmp_path / "notes").read_text().splitlines()
-    assert made == ["long", "soon too", "late", "later"]
+    order = (tmp_path / "notes").read_text().splitlines()
+    assert order == ["long", "soon too", "late", "later"]
 
 
 def test_a_long_page_holds_up_no_other_while_a_helper_is_free(tmp_path: Path) -> None:
