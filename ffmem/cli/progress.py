@@ -81,7 +81,7 @@ class _EventLines:
     def end_of_scan(self, what: str, share: float) -> None:
         """What the scan does once all text is read; later scans are the untrained twin's."""
         if not self.tasks or self.is_at_scan:
-            self.lines.update(self.begin("scan"), estimate=0.0, note=f"{what} {share:.0%}")
+            self.lines.update(self.begin("scan"), estimate=0.0, note=f"{what} {100 * share:.0f} %")
 
     @property
     def is_at_scan(self) -> bool:
@@ -98,7 +98,7 @@ class _EventLines:
         if event.state == "begun":
             return
         if event.state == "running":
-            self.lines.update(task, note=f"{event.reason} {event.share:.0%}")
+            self.lines.update(task, note=f"{event.reason} {100 * event.share:.0f} %")
             return
         note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "") + place_note(event)
         self.lines.update(task, completed=1.0, note=note)

@@ -142,7 +142,7 @@ def agreement_chart(result: Values) -> Any:
     caption = (
         f"Share of {cells:,} cells per layer whose value's top token is the token after the key's "
         f"strongest trigger (figure 4), 95 % Wilson intervals. A random token of the vocabulary "
-        f"agrees in {1 / result.vocabulary:.4%}." + style.few_cases_note(rows)
+        f"agrees in {100 / result.vocabulary:.4f} %." + style.few_cases_note(rows)
     )
     chart = style.by_group(alt.layer(bars, error, lines, control), "cells", groups)
     return style.with_caption(

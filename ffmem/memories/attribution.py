@@ -81,7 +81,7 @@ class Contributions:
             if part.layer == address.layer:
                 return float(part.terms[part.parts.index(address)])
         raise AddressError(
-            f"there is no layer {address.layer}; the layers are 1 to {len(self.layers)}"
+            f"the model has no layer {address.layer}; its layers are 1 to {len(self.layers)}"
         )
 
     def strongest(self, count: int) -> list[MemoryContribution]:

@@ -271,10 +271,11 @@ def interval_text(number: Interval | None, unit: Unit, interval: bool = True) ->
     value = f"{_number_text(scale * number.estimate)}{end}"
     if not interval:
         return value
+    high = min(number.high, 1.0) if unit == "share" else number.high  # no share is above 100 %
     ends = (
         ""
         if math.isnan(number.low) or number.low == number.high  # counted, not estimated
-        else " .. ".join(_number_text(scale * one) for one in (number.low, number.high)) + ", "
+        else " .. ".join(_number_text(scale * one) for one in (number.low, high)) + ", "
     )
     return f"{value} ({ends}n\u00a0=\u00a0{number.n:,})"
 

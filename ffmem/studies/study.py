@@ -124,7 +124,7 @@ class Study:
             choice = (
                 f"choose among {known}" if known else f"`ffmem analyse {self.folder}` makes some"
             )
-            raise FfmemError(f"there is no figure {figure!r}; {choice}")
+            raise FfmemError(f"the study has no figure {figure!r}; {choice}")
         return self.charts[figure]
 
     def draw(self, names: Sequence[str] | None = None) -> None:

@@ -159,7 +159,7 @@ def test_odd_headers_are_answered(
         ("/nothing", 404, "there is nothing at '/nothing'"),
         ("/api/nothing", 404, "there is nothing at '/api/nothing'"),
         ("/" + "x" * 5_000, 404, f"'/{'x' * 79}…'"),
-        ("/figure/no%00thing", 404, "there is no figure 'no\\x00thing' in this study"),
+        ("/figure/no%00thing", 404, "this study has no figure 'no\\x00thing'"),
         ("/annotate/NaN", 422, "name: 'NaN' is not valid here"),
         ("/search?by=any&layer=-1", 422, "layer: Input should be greater than or equal to 1"),
     ],

@@ -52,7 +52,7 @@ def test_a_term_is_found_by_the_address_as_text(gated: LanguageModel) -> None:
     found = contributions(gated, explain_prompt(gated, TEXT).readings, 5)
     memory = found.strongest(1)[0]
     assert found.of(str(memory.address)) == found.of(memory.address) == memory.amount
-    with pytest.raises(AddressError, match="no layer 99; the layers are 1 to"):
+    with pytest.raises(AddressError, match="no layer 99; its layers are 1 to"):
         found.of("L99.0")
 
 

@@ -268,6 +268,9 @@ def test_numbers_are_written_for_people() -> None:
     assert interval_text(exact(0.0004, 10), "share") == "0.04 % (n\u00a0=\u00a010)"
     assert interval_text(exact(-0.001, 10), "number", interval=False) == "0.00"
     assert interval_text(Interval(0.5, 0.5, 0.5, 3), "share") == "50.0 % (n\u00a0=\u00a03)"
+    wide = Interval(0.98, 0.91, 1.05, 60)  # by the rule of three
+    assert interval_text(wide, "share") == "98.0 % (91.0 .. 100.0, n\u00a0=\u00a060)"
+    assert interval_text(wide, "number") == "0.98 (0.91 .. 1.1, n\u00a0=\u00a060)"
     assert interval_text(None, "share") == "–"
     assert interval_text(exact(math.nan, 0), "share") == "–"
 

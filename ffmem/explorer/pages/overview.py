@@ -58,7 +58,7 @@ def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
     """One figure as it lies in the study's folder."""
     path = figure_path(explored, name, ending)
     if path is None:
-        raise HTTPException(404, f"there is no figure {f'{name}.{ending}'!r} in this study")
+        raise HTTPException(404, f"this study has no figure {f'{name}.{ending}'!r}")
     return FileResponse(path)
 
 
@@ -76,7 +76,7 @@ def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLRespons
     """One figure, large."""
     found = figure_view(explored, name)
     if found is None:
-        raise HTTPException(404, f"there is no figure {name!r} in this study")
+        raise HTTPException(404, f"this study has no figure {name!r}")
     others = figure_files(explored)
     return page(request, "figure.html.j2", figure=found, others=others)
 
@@ -86,7 +86,7 @@ def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
     """One figure as a Vega-Lite specification, with its numbers."""
     found = charts_of_analysis(explored, analysis_of(explored, name)).get(name)
     if found is None:
-        raise HTTPException(404, f"there is no figure {name!r} in this study")
+        raise HTTPException(404, f"this study has no figure {name!r}")
     return found
 
 

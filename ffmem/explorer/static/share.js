@@ -31,14 +31,14 @@ const titleOf = (table) => {
 
 function saveTables() {
   const tables = [...document.querySelectorAll("main table")].filter((table) => table.rows.length);
-  if (!tables.length) return "There is no table on this page yet.";
+  if (!tables.length) return "This page has no table yet.";
   const lines = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => quote(text(cell))).join(","));
   const one = tables.length === 1;
   save(tables.map((table) => [...(one ? [] : [quote(titleOf(table))]), ...lines(table), ""].join("\n")).join("\n"), "text/csv", "csv");
   return "";
 }
 
-// What a person has typed or chosen is no part of the markup.
+// What a person has typed or chosen is not part of the markup.
 function keepInput(from, to) {
   if (from.type === "checkbox" || from.type === "radio") to.toggleAttribute("checked", from.checked);
   else if (from.tagName === "TEXTAREA") to.textContent = from.value;
@@ -67,17 +67,17 @@ async function copyOf(main) {
 
 // The page inside an SVG, which a canvas can draw; nothing is loaded from inside a picture.
 async function drawing(width, height) {
-  const made = (name, attributes = {}) => {
+  const svgElement = (name, attributes = {}) => {
     const one = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
     return one;
   };
-  const style = made("style");
+  const style = svgElement("style");
   const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   style.textContent = `${await (await fetch("/static/style.css")).text()}\n:root, .page { color-scheme: ${scheme}; } .page { background: var(--ground); color: var(--ink); min-height: 100%; }`;
-  const inside = made("foreignObject", { width: "100%", height: "100%" });
+  const inside = svgElement("foreignObject", { width: "100%", height: "100%" });
   inside.append(element("div", { className: "page" }, await copyOf(document.querySelector("main"))));
-  const whole = made("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
+  const whole = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
   whole.append(style, inside);
   // XML has no control characters and no halves of letters.
   return new XMLSerializer().serializeToString(whole).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ud800-\udfff\ufffe\uffff]/gu, "\ufffd");
