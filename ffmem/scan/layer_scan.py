@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,13 +17,15 @@ from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies
+from ffmem.scan.tallies import UNIT, Tallies, not_finite, steps_of
+from ffmem.scan.torch_pass import CompiledPass
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_pass import TritonPass
+    from ffmem.scan.triton_fold import FoldingPass
 
 
+LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
 
@@ -65,8 +67,7 @@ class LayerState:
 class LayerScan:
     """Takes in the coefficients of one layer batch by batch and keeps its state.
 
-    Layers of one scan should be given one `Shared`. On a GPU coefficients must stay unchanged
-    after they were seen: the work on them is looked at later.
+    Layers of one scan should be given one `LaunchQueue`.
     """
 
     _triggers: Triggers
@@ -85,14 +86,16 @@ class LayerScan:
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._shared = shared if shared is not None else LaunchQueue(settings)
-        self._kernel = triton_pass_for(memories, settings, self.device) if use_kernel else None
+        self._folding = None
+        if use_kernel:
+            self._folding = folding_pass_for(memories, settings, self.device, self._shared)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
     @property
     def uses_kernel(self) -> bool:
-        """Whether batches after the first are read by the GPU kernel."""
-        return self._kernel is not None
+        """Whether batches are read by the GPU's kernels."""
+        return self._folding is not None
 
     def resume(self, state: LayerState) -> None:
         """Go on from a state as if its sentences, and no others, had been read here."""
@@ -115,8 +118,8 @@ class LayerScan:
         if not rows.prefixes:
             return
         m = rows.select(m.detach().view(len(rows), -1, self.memories))
-        if self._kernel is not None and self._sentences and rows.lines is None:
-            self._see_by_kernel(self._kernel, m, rows)
+        if self._folding is not None and rows.lines is None and self._folding.reads(m):
+            self._see_by_folding(self._folding, m, rows)
         else:
             self._see_plainly(m, rows, (0, self.memories, self.memories))
         self._prefixes += rows.prefixes
@@ -149,7 +152,10 @@ class LayerScan:
     def state(self) -> LayerState:
         """The state after all that was seen; seeing more leaves it as it is."""
         self._fold()
-        largest = self._triggers.coefficients[:, 0]
+        if self._folding is not None and not self._folding.is_finite():
+            raise not_finite()
+        triggers, sample = self._own(self._triggers, self._sample)
+        largest = triggers.coefficients[:, 0]
         tallies = Tallies(
             self._fires.clone(), self._totals.clone(), largest, self._prefixes, self._sentences
         )
@@ -157,11 +163,10 @@ class LayerScan:
             tallies = replace(tallies, histogram=self._histogram.clone())
         if self._routed is not None and self._weights is not None:
             tallies = replace(tallies, routed=self._routed, weights=self._weights)
-        return LayerState(self._triggers, tallies, self._sample)
+        return LayerState(triggers, tallies, sample)
 
     def _begin_at(self, state: LayerState) -> None:
-        self._triggers = state.triggers
-        self._sample = state.sample
+        self._triggers, self._sample = self._own(state.triggers, state.sample)
         self._fires, self._totals = state.tallies.fires.clone(), state.tallies.totals.clone()
         self._prefixes, self._sentences = state.tallies.prefixes, state.tallies.sentences
         self._routed, self._weights = state.tallies.routed, state.tallies.weights
@@ -188,16 +193,14 @@ class LayerScan:
     def _see_plainly(self, m: Tensor, rows: Rows, span: _Span) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):
             swept = self._swept(m, rows, sign, span)
-            if not isfinite(swept.found.sums.sum().item()):
-                raise not_finite()
             cells = self._cells(sign, span)
             self._fires[cells] += swept.found.fires
-            self._totals[cells] += (swept.found.sums / UNIT).round_().long()
+            self._totals[cells] += steps_of(swept.found.sums)
             if self._histogram is not None:
                 sweeper = self._shared.sweeper(span[2], self.device)
                 sweeper.count_bins(m, rows, sign, self._histogram[cells])
             self._collect(swept, span)
-        if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
+        if sum(map(len, self._loose)) >= self._enough:
             self._fold()
 
     def _swept(self, m: Tensor, rows: Rows, sign: int, span: _Span) -> PassResult:
@@ -226,26 +229,20 @@ class LayerScan:
         first = span[0] if sign > 0 else self.memories + span[0]
         return slice(first, first + span[1])
 
-    def _see_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
-        kernel.settle()
-        if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
-            self._fold()
-        launch = kernel.launch(m, rows, self._bars, (self._fires, self._totals), self._redo)
+    def _see_by_folding(self, folding: FoldingPass | CompiledPass, m: Tensor, rows: Rows) -> None:
+        state = self._triggers, self._sample, self._bars
+        folding.take_in(m, rows, state, (self._fires, self._totals))
         if self._histogram is not None:
-            kernel.count_bins(m, rows, self._histogram)
-        self._shared.enqueue(launch)
+            folding.count_bins(m, rows, self._histogram)
 
-    def _redo(self, m: Tensor, rows: Rows) -> None:
-        """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
-        for sign in (1, -1) if self.settings.signed else (1,):
-            span = (0, self.memories, self.memories)
-            self._collect(self._swept(m, rows, sign, span), span)
+    def _own(self, triggers: Triggers, sample: Sample) -> tuple[Triggers, Sample]:
+        """The same as values of their own where a kernel writes into them."""
+        if self._folding is None:
+            return triggers, sample
+        return triggers.clone(), sample.clone()
 
     def _fold(self) -> None:
         """Put all candidates into the state and raise the bars."""
-        if self._kernel is not None:
-            self._kernel.settle()
-            self._loose += self._kernel.take_candidates()
         if not self._loose:
             return
         found = tables(Candidates.join(self._loose), self._triggers.places.shape[0])
@@ -255,22 +252,19 @@ class LayerScan:
         self._bars = Thresholds.of(self._triggers, self._sample)
 
 
-def triton_pass_for(
-    memories: int, settings: ScanSettings, device: torch.device
-) -> TritonPass | None:
-    """The one-read pass for a GPU, or None where plain torch must do."""
-    if settings.per_sentence == "all":
+def folding_pass_for(
+    memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
+) -> FoldingPass | CompiledPass | None:
+    """The kernels of a GPU, or the loops of a CPU; None where plain torch must do."""
+    if settings.per_sentence == "all" or max(settings.top, settings.sample) > LARGEST:
         return None
-    try:
-        from ffmem.scan.triton_pass import TritonPass, runs_on
-    except ImportError:
-        return None
-    return TritonPass(memories, settings, device) if runs_on(device) else None
+    with suppress(ImportError):
+        from ffmem.scan.triton_fold import FoldingPass, runs_on
 
-
-def not_finite() -> ScanError:
-    """What to say when a model's coefficients overflow."""
-    return ScanError(
-        "the model gives coefficients that are infinite or not a number; "
-        "run it in bfloat16 or float32"
-    )
+        if runs_on(device):
+            lists = shared.lists(settings.cells(memories), device)
+            return FoldingPass(memories, settings, lists)
+    sweeper = shared.sweeper(memories, device)
+    if settings.dedupe == "none" and sweeper.is_compiled:
+        return CompiledPass(memories, settings, sweeper)
+    return None

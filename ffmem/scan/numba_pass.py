@@ -1,5 +1,5 @@
 # ruff: noqa: PLR0913 (a compiled loop takes arrays, not objects)
-"""One read of a layer's coefficients on the CPU, as a loop that numba compiles.
+"""One read of a layer's coefficients on the CPU, as a loop that numba compiles, and what follows.
 
 Plain torch needs a read for the maxima, one for the sums, two for the counts and more for the
 positions. This loop takes all of them from each coefficient while it is in a register.
@@ -20,7 +20,7 @@ ZERO = np.float32(0)
 ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
 EXPONENT, FIRST_BIN, LAST_BIN = np.int32(23), np.int32(127 + LOWEST), np.int32(BINS - 1)
 SIGN_BIT, WIDTH = np.int32(-(2**31)), np.uint32(BINS)
-NEAR = 64  # memories whose bins stay in the cache together
+NEAR = 64  # memories whose bins, or slots, stay in the cache together
 
 
 def compile_loop(function: Callable[..., None]) -> Callable[..., None]:
@@ -116,6 +116,62 @@ def numba_pass(
             _one(m[line], sign, np.int32(line - first), best, at, sum_, count)
             line += 1
         _mark(best, below[expert], priorities[row], drawn[expert], passes[row])
+
+
+@compile_loop
+def _enter(value: Any, place: Any, coefficients: Any, places: Any) -> None:
+    """Put a trigger in among those of a cell, strongest first and equals by place."""
+    slot = len(coefficients) - 1
+    if value < coefficients[slot] or (value == coefficients[slot] and place > places[slot]):
+        return
+    while slot > 0 and (
+        value > coefficients[slot - 1]
+        or (value == coefficients[slot - 1] and place < places[slot - 1])
+    ):
+        coefficients[slot], places[slot] = coefficients[slot - 1], places[slot - 1]
+        slot -= 1
+    coefficients[slot], places[slot] = value, place
+
+
+@compile_loop
+def _draw(value: Any, place: Any, priority: Any, values: Any, places: Any, ranks: Any) -> None:
+    """Put a trigger in among the sample of a cell, smallest priority first and equals by place."""
+    slot = len(ranks) - 1
+    if slot < 0 or priority > ranks[slot] or (priority == ranks[slot] and place > places[slot]):
+        return
+    while slot > 0 and (
+        priority < ranks[slot - 1] or (priority == ranks[slot - 1] and place < places[slot - 1])
+    ):
+        values[slot], places[slot] = values[slot - 1], places[slot - 1]
+        ranks[slot] = ranks[slot - 1]
+        slot -= 1
+    values[slot], places[slot], ranks[slot] = value, place, priority
+
+
+@compile_loop
+def fold_passing(
+    maxima: NDArray[np.float32],
+    steps: NDArray[np.int32],
+    passes: NDArray[np.bool_],
+    places: NDArray[np.int64],
+    priorities: NDArray[np.int32],
+    triggers: tuple[NDArray[np.float32], NDArray[np.int64]],
+    sample: tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int32]],
+    memories: tuple[int, int],
+) -> None:
+    """Put what passes [rows, memories] into triggers and sample [memories, slots], in place.
+
+    Only for the memories from the first up to the last, which is not among them; some at a time,
+    so that their slots stay in the cache.
+    """
+    begin, end = memories
+    for near in range(begin, end, NEAR):
+        for row in range(len(places)):
+            for j in range(near, min(near + NEAR, end)):
+                if passes[row, j]:
+                    value, place = maxima[row, j], places[row] + steps[row, j]
+                    _enter(value, place, triggers[0][j], triggers[1][j])
+                    _draw(value, place, priorities[row], sample[0][j], sample[1][j], sample[2][j])
 
 
 @compile_loop

@@ -106,6 +106,8 @@ class Scanner:
 
     @torch.inference_mode()
     def _forward(self, batch: Batch) -> None:
+        # Before the pass, which may wait for the one before: a GPU is busy until then.
+        self._shared.rows(batch, self.model.device)
         tokens = send_to_device(batch.tokens, self.model.device)
         with suppress(_LastKeyRead):
             self.model.run_blocks(tokens)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
 
+from ffmem.errors import ScanError
 from ffmem.scan.settings import BINS
 from ffmem.scan.settings import UNIT as UNIT
 
@@ -69,6 +71,21 @@ class Tallies:
         optional = (self.routed, self.weights, self.histogram)
         there = (None if t is None else t.to(device) for t in optional)
         return Tallies(fires, totals, largest, self.prefixes, self.sentences, *there)
+
+
+def steps_of(sums: Tensor) -> Tensor:
+    """Sums of coefficients (float64) as whole steps of UNIT; refuses what is not a number."""
+    if not isfinite(sums.sum().item()):
+        raise not_finite()
+    return (sums / UNIT).round_().long()
+
+
+def not_finite() -> ScanError:
+    """What to say when a model's coefficients overflow."""
+    return ScanError(
+        "the model gives coefficients that are infinite or not a number; "
+        "run it in bfloat16 or float32"
+    )
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
-from ffmem.scan.settings import BINS, LOWEST
-from ffmem.scan.triggers import Thresholds
+from ffmem.scan.settings import BINS, LOWEST, ScanSettings
+from ffmem.scan.tallies import steps_of
+from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
 CACHED_ON_DEVICE = 2**28
+ALONE = 2**12  # candidates that one thread puts in sooner than another wakes up
 BINNED = 2**22  # coefficients put into bins at once without the compiled loop
 
 
@@ -123,6 +125,36 @@ class CpuPass:
         fires = own @ (piece > 0).float()  # whole numbers below 2**24: exact
         return LayerPass(maxima, fires.flatten().long(), (own @ piece).flatten().double())
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled loop reads coefficients of single precision."""
+        return self._walk is not None
+
+    def fold(self, found: LayerPass, rows: Rows, triggers: Triggers, sample: Sample) -> None:
+        """Put what passes into the slots of its cells, in place; only after the compiled loop."""
+        from ffmem.scan.numba_pass import fold_passing
+
+        assert found.steps is not None
+        assert found.passes is not None
+        maxima, steps, passes = (t.numpy() for t in (found.maxima, found.steps, found.passes))
+        about = rows.places.numpy(), rows.priorities.numpy()
+        slots = tuple(f.numpy() for f in triggers.fields), tuple(f.numpy() for f in sample.fields)
+        self._share(
+            lambda own: fold_passing(maxima, steps, passes, *about, *slots, own),
+            np.count_nonzero(passes) > ALONE,
+        )
+
+    def _share(self, work: Callable[[tuple[int, int]], None], many: bool) -> None:
+        """Do some work on the memories from a first to a last, by all threads if it is much."""
+        assert self._pool is not None
+        threads = torch.get_num_threads() if many else 1
+        edges = [self.memories * thread // threads for thread in range(threads + 1)]
+        parts = list(zip(edges[:-1], edges[1:], strict=True))
+        others = [self._pool.submit(work, part) for part in parts[1:]]
+        work(parts[0])  # here: a thread that sleeps takes long to wake up
+        for other in others:
+            other.result()
+
     def count_bins(self, m: Tensor, rows: Rows, sign: int, histogram: Tensor) -> None:
         """Add the census's coefficients of one sign to a histogram [cells, BINS], in place."""
         if not len(rows.census):
@@ -156,20 +188,10 @@ class CpuPass:
         """The same by the compiled loop, some memories for each thread."""
         from ffmem.scan.numba_pass import count_bins
 
-        assert self._pool is not None
         bits = m.contiguous().numpy().reshape(-1, self.memories).view(np.int32)
         into = histogram.numpy().reshape(-1, self.memories, BINS)
         about = [column.numpy() for column in each]
-        threads = torch.get_num_threads()
-        edges = [self.memories * thread // threads for thread in range(threads + 1)]
-
-        def count(thread: int) -> None:
-            count_bins(bits, sign, *about, into, (edges[thread], edges[thread + 1]))
-
-        others = [self._pool.submit(count, thread) for thread in range(1, threads)]
-        count(0)
-        for other in others:
-            other.result()
+        self._share(lambda own: count_bins(bits, sign, *about, into, own), True)
 
     def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""
@@ -210,6 +232,51 @@ class CpuPass:
             self._buffer = torch.empty(size, self.memories, device=self.device)
             self._ones = torch.ones(1, size, device=self.device)
         return self._buffer[:columns]
+
+
+class CompiledPass:
+    """Reads one layer's coefficients on the CPU and brings its state up to date, in place."""
+
+    def __init__(self, memories: int, settings: ScanSettings, sweeper: CpuPass) -> None:
+        self._memories, self._settings, self._sweeper = memories, settings, sweeper
+
+    def reads(self, m: Tensor) -> bool:
+        """Whether these are coefficients that the compiled loop reads."""
+        return m.dtype == torch.float32
+
+    def take_in(
+        self,
+        m: Tensor,
+        rows: Rows,
+        state: tuple[Triggers, Sample, Thresholds],
+        tallies: tuple[Tensor, Tensor],
+    ) -> None:
+        """Take in a batch; `tallies` are fires and totals."""
+        triggers, sample, bars = state
+        for sign, cells in self._signs():
+            found = self._sweeper.run(m, rows, sign, bars.at(cells))
+            tallies[0][cells] += found.fires
+            tallies[1][cells] += steps_of(found.sums)
+            own = triggers.at(cells), sample.at(cells)
+            self._sweeper.fold(found, rows, *own)
+            raised = Thresholds.of(*own)
+            bars.coefficients[cells] = raised.coefficients
+            bars.places[cells] = raised.places
+            bars.priorities[cells] = raised.priorities
+
+    def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
+        """Add the census's coefficients to a histogram [cells, BINS], in place."""
+        for sign, cells in self._signs():
+            self._sweeper.count_bins(m, rows, sign, histogram[cells])
+
+    def is_finite(self) -> bool:
+        """Whether all coefficients so far were numbers: others are refused at once."""
+        return True
+
+    def _signs(self) -> list[tuple[int, slice]]:
+        size = self._memories
+        minus = [(-1, slice(size, 2 * size))] if self._settings.signed else []
+        return [(1, slice(0, size)), *minus]
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,14 @@ class Triggers:
                 field[table.cells] = new
         return self.of(fields)
 
+    def at(self, cells: slice) -> Triggers:
+        """Those of some cells, in the same memory."""
+        return self.of([field[cells] for field in self.fields])
+
+    def clone(self) -> Triggers:
+        """The same triggers in memory of their own."""
+        return self.of([field.clone() for field in self.fields])
+
     def to(self, device: torch.device | str) -> Triggers:
         """The same triggers on another device."""
         return self.of([field.to(device) for field in self.fields])
@@ -173,6 +181,14 @@ class Sample:
             for field, values in zip(fields, new.fields, strict=True):
                 field[table.cells] = values
         return Sample(*fields)
+
+    def at(self, cells: slice) -> Sample:
+        """Those of some cells, in the same memory."""
+        return Sample(*(field[cells] for field in self.fields))
+
+    def clone(self) -> Sample:
+        """The same sample in memory of its own."""
+        return Sample(*(field.clone() for field in self.fields))
 
     def to(self, device: torch.device | str) -> Sample:
         """The same sample on another device."""

@@ -52,6 +52,18 @@ def _append(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _append_to_lists(  # type: ignore[no-untyped-def]
+    best, cell, passes, row, lengths, list_rows, list_coefficients, size
+):  # fmt: skip
+    """Write down what passed, each in the list of its cell, which has room for every row."""
+    if tl.sum(passes.to(tl.int32), 0) > 0:
+        item = tl.atomic_add(lengths + cell, 1, mask=passes, sem="relaxed")
+        slot = cell.to(tl.int64) * size + item
+        tl.store(list_rows + slot, cell * 0 + row, mask=passes)
+        tl.store(list_coefficients + slot, best, mask=passes)
+
+
+@triton.jit
 def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[no-untyped-def]
     """Add to the integer sums; a total that is not finite raises the flag after the counter."""
     finite = tl.abs(total) < float("inf")
@@ -64,22 +76,21 @@ def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[
 @triton.jit
 def pass_over(  # type: ignore[no-untyped-def]
     m, row_stride, stride, rows, memories, first,
-    counts, sentences, priorities,
-    bar_coefficients, bar_sentences, bar_priorities,
-    totals, fires, counter, capacity,
-    out_cells, out_coefficients, out_places,
+    counts, places, priorities,
+    bar_coefficients, bar_places, bar_priorities,
+    totals, fires, flags, lengths, list_rows, list_coefficients, size,
     SIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Walk a block of memories over a few rows: add to the tallies, append what passes a bar."""
+    """Walk a block of memories over a few rows: add to the tallies, list what passes a bar."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = cell < memories
     minus = cell + memories  # the same memories' cells of the other sign
     bar = tl.load(bar_coefficients + cell, mask=inside, other=float("inf"))
-    bar_sentence = tl.load(bar_sentences + cell, mask=inside, other=-1)
+    bar_place = tl.load(bar_places + cell, mask=inside, other=-1)
     bar_priority = tl.load(bar_priorities + cell, mask=inside, other=-1)
     if SIGNED:
         minus_bar = tl.load(bar_coefficients + minus, mask=inside, other=float("inf"))
-        minus_bar_sentence = tl.load(bar_sentences + minus, mask=inside, other=-1)
+        minus_bar_place = tl.load(bar_places + minus, mask=inside, other=-1)
         minus_bar_priority = tl.load(bar_priorities + minus, mask=inside, other=-1)
     sums = tl.zeros([BLOCK], tl.float32)
     sizes = tl.zeros([BLOCK], tl.float32)  # of absolute values
@@ -127,25 +138,24 @@ def pass_over(  # type: ignore[no-untyped-def]
             best, minus_best, sums, sizes, count, minus_count = _take(
                 v7, best, minus_best, sums, sizes, count, minus_count, SIGNED
             )
-        sentence = tl.load(sentences + row)
+        place = tl.load(places + row)
         priority = tl.load(priorities + row)
-        passes = (best > bar) | ((best == bar) & (sentence <= bar_sentence))
+        passes = (best > bar) | ((best == bar) & (place < bar_place))
         passes = (passes | (priority <= bar_priority)) & (best > 0) & inside
-        _append(best, cell, passes, row, counter, capacity, out_cells, out_coefficients, out_places)
+        _append_to_lists(best, cell, passes, row, lengths, list_rows, list_coefficients, size)
         if SIGNED:
             passes = (minus_best > minus_bar) | (
-                (minus_best == minus_bar) & (sentence <= minus_bar_sentence)
+                (minus_best == minus_bar) & (place < minus_bar_place)
             )
             passes = (passes | (priority <= minus_bar_priority)) & (minus_best > 0) & inside
-            _append(
-                minus_best, minus, passes, row, counter, capacity,
-                out_cells, out_coefficients, out_places,
-            )  # fmt: skip
+            _append_to_lists(
+                minus_best, minus, passes, row, lengths, list_rows, list_coefficients, size
+            )
         source += row_stride
     # Sum and sum of sizes give the sum over either sign for two additions a coefficient.
-    _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, counter)
+    _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, flags)
     if SIGNED:
-        _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, counter)
+        _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, flags)
 
 
 @triton.jit
