@@ -1,9 +1,14 @@
-"""Wait for a condition; the limit is for what never comes, not for a slow machine."""
+"""Wait for a condition or an answer; the limit is for what never comes, not for a slow machine."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+Answer = TypeVar("Answer")
 
 LONGEST = 300.0  # seconds
 
@@ -14,3 +19,9 @@ def wait_until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         assert time.monotonic() < until, f"waited {LONGEST:g} seconds in vain: {what}"
         time.sleep(0.02)
+
+
+def in_a_loop(asking: Coroutine[Any, Any, Answer]) -> Answer:
+    """In a thread of its own, because a browser of other tests may keep a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, asking).result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ffmem.store.scan_store import ScanStore
 from ffmem.studies import inputs as loading
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
+from tests.waiting import in_a_loop
 
 COMMANDS = [
     ["removal", "--keys", "1", "--top", "2"],
@@ -70,7 +70,7 @@ def test_a_command_refuses_weights_that_were_not_scanned(
 
 def test_the_explorer_refuses_them_too(folder: Path) -> None:
     with pytest.raises(StoreError, match="are not those that"):
-        asyncio.run(LiveModel(ScanStore.open(folder)).ask(lambda model: model.vocab_size))
+        in_a_loop(LiveModel(ScanStore.open(folder)).ask(lambda model: model.vocab_size))
 
 
 def test_the_scans_revision_is_loaded_unless_another_model_or_revision_is_named(

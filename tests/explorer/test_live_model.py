@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from time import sleep
-from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -16,15 +13,7 @@ from ffmem.errors import FfmemError, LiveError, ModelError, StoreError
 from ffmem.explorer.live_model import LiveModel
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
-from tests.waiting import LONGEST
-
-Answer = TypeVar("Answer")
-
-
-def in_a_loop(asking: Coroutine[Any, Any, Answer]) -> Answer:
-    """In a thread of its own, because a browser of other tests may keep a loop in this one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, asking).result()
+from tests.waiting import LONGEST, in_a_loop
 
 
 def test_the_model_is_loaded_by_the_first_question_and_stays(study: ScanStore) -> None:
