@@ -91,7 +91,7 @@ def _steps(m, row_stride, stride, first, counts, memory, rows, wanted):  # type:
 
 
 @triton.jit
-def fold_lists(  # type: ignore[no-untyped-def]
+def fold_lists(  # type: ignore[no-untyped-def]  # noqa: C901
     m, row_stride, stride, memories, first,
     counts, places, priorities, groups, groups_width,
     lengths, list_rows, list_coefficients, size,
