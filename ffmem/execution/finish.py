@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -46,19 +47,18 @@ class FinishedScan:
 def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) -> None:
     """Write the store; the manifest last, so that a folder which has one is complete."""
     state = found.state
-    files = {
-        **write_state(folder, state),
-        **write_histograms(
-            folder,
-            state,
-            {number: model.layer(number).activation for number in state},
-            found.settings.signed,
-        ),
-        **write_sentences(folder, found.kept),
-        **write_endings(folder, state, found.kept),
-        **write_vocabulary(folder, [model.token_text(token) for token in range(model.vocab_size)]),
-        **write_table(folder, "values", value_columns(model, sorted(state)), 8192),
-    }
+    activations = {number: model.layer(number).activation for number in state}
+    with ThreadPoolExecutor() as pool:  # values here, for they may need the model's device
+        parts = [
+            pool.submit(write_state, folder, state),
+            pool.submit(write_histograms, folder, state, activations, found.settings.signed),
+            pool.submit(write_sentences, folder, found.kept),
+            pool.submit(write_endings, folder, state, found.kept),
+            pool.submit(lambda: write_vocabulary(folder, model.token_texts)),
+        ]
+        values = write_table(folder, "values", value_columns(model, sorted(state)), 8192)
+        files = {name: digest for part in parts for name, digest in part.result().items()}
+    files |= values
     manifest = Manifest(
         key=found.key,
         layers=[(number, model.layer(number).memories) for number in sorted(state)],
@@ -103,7 +103,7 @@ def value_columns(model: LanguageModel, layers: Sequence[int]) -> dict[str, Any]
     )
     found = ValueEnds.join([ends for _, ends in ranked])
     ends = {
-        name: list(getattr(found, name).numpy())
+        name: getattr(found, name).numpy()
         for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
     }
     return {

@@ -175,15 +175,20 @@ def fold_passing(
 
 
 @compile_loop
-def _add(line: Any, flip: Any, factor: Any, bins: Any) -> None:
-    """One prefix of some memories. No branch, which would be taken at random; 0 is added instead.
+def _add(line: Any, flip: Any, factor: Any, bins: Any, at: Any) -> None:
+    """One prefix of some memories: which are above zero, `at`, and then the bins of just those.
 
-    Indices are unsigned, or each would be looked at for being negative.
+    No branch, which would be taken at random. Indices are unsigned, or each would be looked at for
+    being negative.
     """
+    above = 0
     for j in range(len(line)):
+        at[above] = j
+        above += np.int64((line[j] ^ flip) > 0)
+    for j in at[:above]:
         b = line[j] ^ flip
         number = min(max(((b - ONE) >> EXPONENT) - FIRST_BIN, np.int32(0)), LAST_BIN)
-        bins[np.uint64(np.uint32(j) * WIDTH + np.uint32(number))] += factor if b > 0 else 0
+        bins[np.uint64(np.uint32(j) * WIDTH + np.uint32(number))] += factor
 
 
 @compile_loop
@@ -206,9 +211,10 @@ def count_bins(
     """
     flip = SIGN_BIT if sign < 0 else np.int32(0)
     begin, end = memories
+    at = np.empty(NEAR, np.uint32)
     for row in range(len(counts)):
         into, factor = histogram[experts[row]], factors[row]
         for near in range(begin, end, NEAR):
             bins = into[near : min(near + NEAR, end)].reshape(-1)
             for line in range(starts[row], starts[row] + counts[row]):
-                _add(bits[line, near : min(near + NEAR, end)], flip, factor, bins)
+                _add(bits[line, near : min(near + NEAR, end)], flip, factor, bins, at)

@@ -111,12 +111,23 @@ def write_table(folder: StudyFolder, name: str, columns: Mapping[str, Any], grou
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table(dict(columns))
+    table = pa.table({name: _column(values) for name, values in columns.items()})
     return write_with_digest(
         folder,
         folder.table(name),
         lambda part: pq.write_table(table, part, row_group_size=group, compression="zstd"),
     )
+
+
+def _column(values: Any) -> Any:
+    """A table's column: rows of an array [row, item] become lists, without a look at each."""
+    import pyarrow as pa
+
+    if not isinstance(values, np.ndarray) or values.ndim == 1:
+        return values
+    rows, items = values.shape
+    starts = np.arange(0, rows * items + 1, max(items, 1), dtype=np.int32)
+    return pa.ListArray.from_arrays(starts, np.ascontiguousarray(values).reshape(-1))
 
 
 def write_vocabulary(folder: StudyFolder, words: Sequence[str]) -> Files:
@@ -136,7 +147,9 @@ def write_endings(folder: StudyFolder, state: ScanState, kept: KeptSentences) ->
         rows = kept.rows(sentences[read])
         last = kept.tokens[kept.starts[rows] + positions[read] - 1]
         pairs = cells[read].astype(np.int64) << 32 | last
-        found, counts = np.unique(pairs, return_counts=True)
+        pairs.sort()
+        first = np.flatnonzero(np.diff(pairs, prepend=-1))
+        found, counts = pairs[first], np.diff(first, append=len(pairs))
         found, counts = found[counts > 1], counts[counts > 1]
         order = np.lexsort((-counts, found >> 32))
         columns["layer"].append(np.full(len(found), number, np.int32))
