@@ -177,7 +177,7 @@ def analyse_and_report(
     if twin is not None:
         events += run_twin(inputs, names, StudyFolder(out).control.root, again, watch, twin)
     found = open_study(out)
-    from ffmem.report.report_writer import write_report  # Altair is slow, and a scan needs none
+    from ffmem.report.build import write_report  # Altair is slow, and a scan needs none
 
     page = found.store.folder.report_page
     if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):

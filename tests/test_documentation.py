@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ffmem.cli.main import ffmem
-from tools import cli_page, notebook, paper_study_page, python_page
+from tools import cli_page, moe_study_page, notebook, paper_study_page, python_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -139,6 +139,12 @@ def test_the_tables_of_the_papers_study_are_what_its_numbers_say() -> None:
     text = paper_study_page.PAGE.read_text(encoding="utf-8")
     again = paper_study_page.page(text, paper_study_page.read_numbers())
     assert text == again, "run `python -m tools.paper_study_page`"
+
+
+def test_the_tables_of_experts_against_dense_memories_are_what_their_numbers_say() -> None:
+    text = moe_study_page.PAGE.read_text(encoding="utf-8")
+    again = moe_study_page.page(text, moe_study_page.read_numbers())
+    assert text == again, "run `python -m tools.moe_study_page`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

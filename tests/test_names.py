@@ -19,8 +19,6 @@ MIRRORS = {
     "analyses",
     "annotations",
     "cli/commands",
-    "cli/commands/annotate",
-    "cli/commands/sets",
     "explorer/pages",
     "explorer/queries",
     "figures",

@@ -8,25 +8,20 @@ import sys
 
 import click
 
-from ffmem.cli.commands.analyse import analyse
-from ffmem.cli.commands.annotate.sheets import annotate
+from ffmem.cli.commands.annotate import annotate
 from ffmem.cli.commands.cache import cache
-from ffmem.cli.commands.check import check
 from ffmem.cli.commands.compare import compare
+from ffmem.cli.commands.contrast import contrast
+from ffmem.cli.commands.effect import effect, patch
 from ffmem.cli.commands.explore import explore
-from ffmem.cli.commands.inspect import inspect
-from ffmem.cli.commands.models import models
+from ffmem.cli.commands.models import check, inspect, models
 from ffmem.cli.commands.patterns import patterns
 from ffmem.cli.commands.prompt import prompt
 from ffmem.cli.commands.removal import removal
-from ffmem.cli.commands.report import report
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
-from ffmem.cli.commands.sets.contrast import contrast
-from ffmem.cli.commands.sets.effect import effect
-from ffmem.cli.commands.sets.patch import patch
 from ffmem.cli.commands.show import show
-from ffmem.cli.commands.study import study
+from ffmem.cli.commands.study import analyse, report, study
 from ffmem.cli.commands.verify import verify
 from ffmem.cli.commands.weights import weights
 from ffmem.errors import FfmemError, is_text, sentence, shorten

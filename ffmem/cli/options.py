@@ -205,7 +205,7 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
         except (FfmemError, click.ClickException, BrokenPipeError):
             raise
         except Exception as error:
-            from ffmem.studies.remedies import first_damage  # slow, and rarely needed
+            from ffmem.studies.study import first_damage  # slow, and rarely needed
 
             found = first_damage(folder)
             if found is None:

@@ -1,7 +1,12 @@
-"""Results of commands as files: numbers in JSON, the figure beside them."""
+"""Output of commands: text on a terminal of any width, and results as files.
+
+On a terminal: whole words, hanging indents, nothing read as markup or emoji; what a user wrote
+(names, triggers, tokens) is printed as it is. As files: numbers in JSON, the figure beside them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +15,19 @@ from ffmem.store.result_files import ResultFile, place_for, write_result
 
 if TYPE_CHECKING:
     import altair
+    from rich.console import Console
+    from rich.text import Text
+
+    from ffmem.analyses.inputs.paper_values import PaperValue
+    from ffmem.report.verdicts import Outcome, Verdict
+
+MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
+    "holds": ("✓", "green"),
+    "also without training": ("≈", "yellow"),
+    "does not hold": ("✗", "red"),
+    "undecided": ("?", "dim"),
+}
+NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
 
 def save_numbers(
@@ -50,3 +68,85 @@ def save_result(
 def beside_note(place: Path, folder: Path) -> str:
     """Why a result is not among the study's own."""
     return "" if place == folder else " (the study's own result has other settings and stays)"
+
+
+def terminal() -> Console:
+    """Standard output as a terminal that styles only what it is told to."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def print_hanging(console: Console, head: str | Text, body: str | Text, style: str = "") -> None:
+    """Print `head` and `body` on a line; further lines begin below the body's first character."""
+    from rich.text import Text
+
+    line = Text.assemble(head)
+    indent = line.cell_len
+    text = Text(body, style=style) if isinstance(body, str) else body
+    parts = text.wrap(console, max(console.width - indent, 20))
+    for number, part in enumerate(parts or [Text()]):
+        part.rstrip()
+        console.print((line if number == 0 else Text(" " * indent)) + part, soft_wrap=True)
+
+
+def visible_token(token: str) -> str:
+    """A token with its spaces and control characters visible."""
+    return repr(token)[1:-1].replace(" ", "·") or "∅"
+
+
+def token_words(tokens: Sequence[str], width: int) -> str:
+    """As many tokens as fit into so many characters, none of them cut."""
+    line = ""
+    for token in map(visible_token, tokens):
+        longer = f"{line} {token}".strip()
+        if len(longer) > width:
+            break
+        line = longer
+    return line
+
+
+def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """Each claim in about two lines: its words, then number, control and paper; a tally last."""
+    from ffmem.report.verdicts import tally
+
+    for verdict in verdicts:
+        mark, colour = MARKS[verdict.word]
+        print_hanging(console, f"{mark} ", verdict.says)
+        print_hanging(console, "  ", numbers_text(verdict, colour))
+    console.print()
+    print_hanging(console, "", tally(verdicts).text)
+
+
+def numbers_text(verdict: Verdict, colour: str) -> Text:
+    """A verdict, why, and the number that decides it, what it is, its control, the paper's."""
+    from rich.text import Text
+
+    from ffmem.report.verdicts import interval_text
+
+    word = f"{verdict.word} ({verdict.reason})" if verdict.reason else verdict.word
+    paper = verdict.paper if verdict.source == "paper" else f"{verdict.paper} ({verdict.source})"
+    parts = [f"paper: {paper}"]
+    if verdict.finding is not None:
+        number = interval_text(verdict.finding.number, verdict.unit)
+        parts.insert(0, f"{number} {NOUNS.get(verdict.unit, '')}".rstrip())
+        if verdict.finding.control:
+            control = interval_text(verdict.finding.control, verdict.unit, interval=False)
+            parts.insert(1, f"control: {control} {verdict.finding.against}")
+    return Text(word, style=colour).append("  " + "; ".join(parts), style="default")
+
+
+def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:
+    """What the paper says of its own values beside what is so in this checkpoint."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("the paper's own values", "paper", "here", ""):
+        table.add_column(name)
+    for value in values:
+        word = Text("matches", "green") if value.matches else Text("differs", "red")
+        table.add_row(value.says, value.expected, value.found, word)
+    console.print()
+    console.print(table)
+    console.print(f"{sum(value.matches for value in values)} of {len(values)} match")

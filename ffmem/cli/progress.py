@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.terminal import print_hanging
+from ffmem.cli.output import print_hanging
 from ffmem.steps import listen
 
 if TYPE_CHECKING:

@@ -13,36 +13,37 @@ from ffmem.explorer.pages import (
     annotate,
     api,
     compare,
-    expert_use,
-    figures,
     labels,
-    live_memory,
     memory,
     overview,
     patterns,
     prompt,
     search,
 )
+from ffmem.explorer.queries.overview import has_experts
 from ffmem.explorer.security import Guard
-from ffmem.explorer.templating import STATIC, templates
+from ffmem.explorer.templating import STATIC, Link, templates
 from ffmem.version import VERSION
 
-# Each has a `router`, and a `LINK` (title, address) if it stands in the navigation; one that not
-# every study has `is_for` it.
+# Each has a `router`; what stands in the navigation is in `navigation`.
 PAGES: tuple[ModuleType, ...] = (
     overview,
-    figures,
     memory,
-    live_memory,
     patterns,
     search,
     prompt,
-    expert_use,
     annotate,
     labels,
     compare,
     api,
 )
+
+
+def navigation(explored: StudyContext) -> list[Link]:
+    """The pages that every page leads to; only a mixture has experts."""
+    experts = [overview.EXPERTS_LINK] if has_experts(explored) else []
+    links = [overview.LINK, search.LINK, prompt.LINK, *experts]
+    return [*links, annotate.LINK, labels.LINK, compare.LINK, api.LINK]
 
 
 def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
@@ -58,13 +59,7 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
     )
     app.state.explored = explored
     app.state.helper = None  # a server may have one
-    app.state.templates = templates(
-        [
-            part.LINK
-            for part in PAGES
-            if hasattr(part, "LINK") and (not hasattr(part, "is_for") or part.is_for(explored))
-        ]
-    )
+    app.state.templates = templates(navigation(explored))
     for part in PAGES:
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

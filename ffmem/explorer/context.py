@@ -17,12 +17,11 @@ from ffmem.annotations.database import Annotations
 from ffmem.annotations.llm.annotator import Explainer
 from ffmem.explorer.live_model import LiveModel
 from ffmem.explorer.pattern_jobs import PatternJobs
-from ffmem.explorer.queries.trigger_agreement import agreement_table
 from ffmem.patterns.related_words import RelatedWords, open_related_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.weight_columns import weight_row
+from ffmem.store.weight_columns import agreement_table, weight_row
 from ffmem.studies.study import Study, open_study
 
 NO_WORDS = RelatedWords((), np.zeros((0, 1), np.float32))

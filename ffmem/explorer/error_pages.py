@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ffmem.errors import AddressError, ConditionError, FfmemError, LiveError, ModelError
 from ffmem.explorer.templating import page
-from ffmem.studies.remedies import first_damage
+from ffmem.studies.study import first_damage
 
 TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
 

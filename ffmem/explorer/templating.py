@@ -1,33 +1,267 @@
-"""Templates: every text that enters one is escaped."""
+"""Templates, and the tokens, numbers and lists as they are written on pages and in JSON.
+
+Every text that enters a template is escaped.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from ffmem.explorer.html_fragments import (
-    bars,
-    evidence_text,
-    histogram,
-    hit_rows,
-    link,
-    longest_bar,
-    short_number,
-    stripes,
-    token_bars,
-    trigger_items,
-    visible_token,
-)
+from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
+from ffmem.explorer.queries.search import Answer, Hit, Question
+from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
+from ffmem.store.weight_columns import NUMBERS
 from ffmem.version import VERSION
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 Link = tuple[str, str]  # what it says, where it leads
+
+
+def visible_token(text: str) -> str:
+    """A token with its spaces and control characters visible."""
+    return repr(text)[1:-1].replace(" ", "·") or "∅"
+
+
+def short_number(value: float) -> str:
+    """A number with as many digits as one reads."""
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
+
+
+def finite_or_none(value: float) -> float | None:
+    """A number that JSON can carry; None where it is none, or without end."""
+    return value if math.isfinite(value) else None
+
+
+KEPT = 65_536  # pieces of tokens, which come again and again
+
+
+def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
+    """Triggers as items of a list: what was read, its last token, the next one, the rest."""
+    return Markup(
+        "\n".join(
+            f'<li data-rank="{one.rank}" data-sentence="{one.sentence}" '
+            f'data-position="{one.position}"{" data-agrees" if one.agrees else ""}>'
+            f'<span class="coefficient">{one.coefficient:.2f}</span>'
+            f'<p><span class="read">{escape(one.before)}<span class="last">{escape(one.last)}'
+            f'</span></span><span class="next{" agrees" if one.agrees else ""}">'
+            f"{escape(one.next) or '⏹'}</span>"
+            f'<span class="rest">{escape(one.rest)}</span></p></li>'
+            for one in triggers
+        )
+    )
+
+
+def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
+    """Tokens as bars from the uniform level, each with a link to memories that push it so too.
+
+    `longest` is the logarithm of the largest factor, over both ends of the value.
+    """
+    lines = []
+    for token in tokens:
+        size = 100 * min(abs(math.log(max(token.times_uniform, 1e-9))) / max(longest, 1e-9), 1.0)
+        lines.append(
+            f'<li><a href="/search?by={by}&amp;{_token_link(token.text)}">'
+            f"{_token_text(token.text)}</a>"
+            '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+            f'<rect width="{size:.1f}" height="1"/></svg>'
+            f'<span class="n">{token.logit:+.3f}</span>'
+            f'<span class="n soft">×{token.times_uniform:.2f}</span></li>'
+        )
+    return Markup("\n".join(lines))
+
+
+def longest_bar(*ends: Iterable[TokenView]) -> float:
+    """The logarithm of the largest factor by which a value changes a token's probability."""
+    factors = [token.times_uniform for tokens in ends for token in tokens]
+    return max((abs(math.log(max(factor, 1e-9))) for factor in factors), default=0.0)
+
+
+def hit_rows(found: Answer) -> Markup:
+    """What was found as rows of a table."""
+    sorted_by_weight = found.question.sort in NUMBERS
+    return Markup("\n".join(_hit_row(hit, sorted_by_weight) for hit in found.hits))
+
+
+MARKS = {"": "{}", "word": "<mark>{}</mark>"}  # others are spans of a class
+
+
+def evidence_text(found: Evidence) -> Markup:
+    """A trigger with what was looked for, its last token and the next one marked."""
+    return Markup(
+        "<bdi>"
+        + "".join(
+            MARKS.get(one.mark, f'<span class="{one.mark}">{{}}</span>').format(escape(one.text))
+            for one in found.pieces
+        )
+        + "</bdi>"
+    )
+
+
+def _why(hit: Hit) -> str:
+    """What a memory was found by, below the tokens that it promotes."""
+    parts = []
+    if hit.pattern is not None:
+        parts.append(f'<span class="found">{escape(hit.pattern)}</span>')
+    if hit.evidence is not None:
+        parts.append(evidence_text(hit.evidence))
+    return f'<p class="why">{" ".join(parts)}</p>' if parts else ""
+
+
+def _score_cells(hit: Hit) -> str:
+    if hit.score is None:
+        return ""
+    if hit.logit is None:
+        return f'<td class="n">{short_number(hit.score)}</td>'
+    return f'<td class="n">{hit.score + 1:.0f}</td><td class="n">{hit.logit:+.2f}</td>'
+
+
+def _hit_row(hit: Hit, with_weight: bool) -> str:
+    tokens = "".join(f'<span class="token">{_token_text(text)}</span>' for text in hit.promotes)
+    agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
+    kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
+    weight = f'<td class="n">{short_number(hit.weight or 0.0)}</td>' if with_weight else ""
+    address = escape(hit.address)
+    return (
+        f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
+        f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit)}'
+        f'<td class="n">{hit.fires:,}</td><td class="n">{hit.mean:.2f}</td>'
+        f'<td class="n">{hit.largest:.2f}</td>'
+        f'<td class="n">{100 * hit.probability:.3f} %</td><td class="n">{agreement}</td>'
+        f"{kind}{weight}</tr>"
+    )
+
+
+@lru_cache(maxsize=KEPT)
+def _token_text(text: str) -> str:
+    return escape(visible_token(text))
+
+
+@lru_cache(maxsize=KEPT)
+def _token_link(text: str) -> str:
+    return f"q={quote(text, safe='')}"
+
+
+LEVELS = 8  # shades of the map
+WIDTH, HEIGHT = 320, 72
+
+
+def stripes(shares: Sequence[float]) -> list[tuple[int, str]]:
+    """One path a shade: the places of all blocks whose share has that shade."""
+    paths: dict[int, list[str]] = defaultdict(list)
+    for place, share in enumerate(shares):
+        level = min(
+            math.ceil(math.sqrt(share) * LEVELS), LEVELS
+        )  # the root tells small shares apart
+        paths[level].append(f"M{place} 0h1v1h-1z")
+    return [(level, "".join(parts)) for level, parts in sorted(paths.items())]
+
+
+def bars(distribution: Sequence[Bar]) -> Markup:
+    """How many of the sampled prefixes have a coefficient of about so much."""
+    most, step = max(bar.count for bar in distribution), WIDTH / len(distribution)
+    boxes = "".join(
+        f'<rect x="{place * step + 1:.1f}" y="{HEIGHT * (1 - bar.count / most):.1f}" '
+        f'width="{step - 2:.1f}" height="{HEIGHT * bar.count / most:.1f}">'
+        f"<title>{bar.low:.2f} to {bar.high:.2f}: {bar.count}</title></rect>"
+        for place, bar in enumerate(distribution)
+        if bar.count
+    )
+    end, below = f"{distribution[-1].high:.2f}", HEIGHT + 13
+    return Markup(  # numbers only, so that nothing needs escaping
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {HEIGHT + 16}" role="img" '
+        f'aria-label="Distribution of coefficients from 0 to {end}">{boxes}'
+        f'<text x="0" y="{below}">0</text>'
+        f'<text x="{WIDTH}" y="{below}" text-anchor="end">{end}</text></svg>'
+    )
+
+
+LEFT, PLOT, HIGH, LOW = 46, 374, 130, 34  # pixels: axis, bars, their height, the labels below
+
+
+def histogram(found: HistogramView, threshold: float | None) -> Markup:
+    """Coefficients in powers of two, counts on a logarithmic scale; told in words too.
+
+    Where firing has a threshold, which is a power of two as well, a line stands there.
+    """
+    powers = max(math.ceil(math.log10(max(found.counts))), 1)
+    step = PLOT / len(found.counts)
+
+    def height(count: int) -> float:
+        return HIGH * (math.log10(count) + 0.15) / (powers + 0.15) if count else 0.0
+
+    lines = "".join(
+        f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{HIGH - height(10**power):.1f}" '
+        f'y2="{HIGH - height(10**power):.1f}"/>'
+        f'<text x="{LEFT - 5}" y="{HIGH - height(10**power) + 4:.1f}" text-anchor="end">'
+        f"{10**power:,}</text>"
+        for power in range(powers + 1)
+    )
+    boxes = "".join(
+        f'<rect x="{LEFT + place * step + 1:.1f}" y="{HIGH - height(count):.1f}" '
+        f'width="{step - 2:.1f}" height="{height(count):.1f}"><title>{short_number(low)} to '
+        f"{short_number(high)}: {count:,}</title></rect>"
+        for place, (low, high, count) in enumerate(
+            zip(found.edges, found.edges[1:], found.counts, strict=False)
+        )
+    )
+    last = len(found.counts)
+    labels = "".join(
+        f'<text x="{LEFT + place * step:.1f}" y="{HIGH + 15}" text-anchor="middle">'
+        f"{short_number(found.edges[place])}</text>"
+        for place in range(last + 1)
+        if (last - place) % 2 == 0
+    )
+    if threshold in found.edges:
+        at = LEFT + found.edges.index(threshold) * step
+        lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
+    said = "; ".join(
+        f"up to {short_number(high)}: {count:,}"
+        for high, count in zip(found.edges[1:], found.counts, strict=False)
+    )
+    return Markup(  # numbers only, so that nothing needs escaping
+        f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
+        f'role="img" aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
+        f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
+        "</svg>"
+    )
+
+
+def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any) -> str:
+    """The address of a search that differs from this one in a few things."""
+    wanted = replace(asked, **changes)
+    values = {
+        "by": wanted.by,
+        "q": wanted.text,
+        "layer": wanted.layer,
+        "sort": wanted.sort if wanted.sort != "score" else None,
+        "reverse": "true" if wanted.reverse else None,
+        "where": wanted.where,
+        "sign": wanted.sign,
+        "fires_from": wanted.fires_from,
+        "fires_to": wanted.fires_to,
+        "agrees": wanted.agrees,
+        "kind": wanted.kind,
+        "first": first or None,
+    }
+    some = {name: value for name, value in values.items() if value not in (None, "")}
+    return f"{path}?{urlencode(some)}"
 
 
 def templates(navigation: list[Link]) -> Environment:

@@ -14,7 +14,7 @@ from ffmem.analyses.inputs.claim_effects import Effects, ending_effects
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
 from ffmem.patterns.clusters import ClusterFinder, DressedKey, Embedding
-from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
+from ffmem.patterns.held_out import HeldOutScore, KeyScore, Trial, held_out_scores, key_score
 from ffmem.patterns.prefixes import (
     CONTROLS,
     Prefix,
@@ -73,6 +73,7 @@ class PatternResults:
     embedding: str = "states"  # what meanings are compared by
     semantic_keys: Interval | None = None  # share of live keys with a semantic pattern
     endings: Effects = field(default_factory=dict)
+    keys: tuple[KeyScore, ...] = ()  # the live ones, in the order in which they were drawn
 
 
 def rule_annotator(
@@ -173,6 +174,11 @@ def patterns_by_rule(
         embedding=embedding,
         semantic_keys=_with_semantic([key.patterns for key in annotated if key.triggers]),
         endings=effects_of_endings(same_ending),
+        keys=tuple(
+            key_score(annotator, str(one.key), one.triggers, trial)
+            for one, trial in zip(annotated, trials, strict=True)
+            if one.triggers
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from ffmem.patterns.prefixes import Prefix
 from ffmem.patterns.rule_annotator import Rule, RuleAnnotator
 
 Against = Literal["random", "weak"]
+AGAINST: tuple[Against, ...] = ("random", "weak")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,23 @@ class HeldOutScore:
 
 
 @dataclass(frozen=True)
+class KeyScore:
+    """One live key: its patterns, and how well all of them as one tell its held-out triggers.
+
+    `largest` is the share of its shown triggers that its largest pattern covers, `covered` that all
+    cover; `random` and `weak` are AUCs as in `HeldOutScore`, None without patterns or prefixes.
+    """
+
+    key: str
+    shallow: int  # patterns
+    semantic: int
+    largest: float
+    covered: float
+    random: float | None
+    weak: float | None
+
+
+@dataclass(frozen=True)
 class _Outcome:
     hits: int
     misses: int
@@ -61,27 +79,48 @@ def held_out_scores(
     """Score the patterns of some keys by class and by what they are told from."""
     outcomes: dict[tuple[str, Against], list[_Outcome]] = {}
     for trial in trials:
-        positive = annotator.scores(trial.rules, trial.held)
-        told_from: list[tuple[Against, Sequence[Prefix]]] = [
-            ("random", trial.random),
-            ("weak", trial.weak),
-        ]
-        for against, others in told_from:
-            count = min(len(trial.held), len(others))
-            if not trial.rules or not count:
-                continue
-            negative = annotator.scores(trial.rules, others[:count])
-            for rule, yes, no in zip(trial.rules, positive, negative, strict=True):
-                key = (rule.pattern.kind, against)
-                outcomes.setdefault(key, []).append(_outcome(yes[:count], no))
-            any_yes = [_coverage(scores) for scores in zip(*positive, strict=True)][:count]
-            any_no = [_coverage(scores) for scores in zip(*negative, strict=True)]
-            outcomes.setdefault(("any", against), []).append(_outcome(any_yes, any_no))
+        for key, found in _outcomes(annotator, trial).items():
+            outcomes.setdefault(key, []).extend(found)
     generator = torch.Generator().manual_seed(seed)
     return [
         _sum_outcomes(on, *key, found=outcomes[key], generator=generator)
         for key in sorted(outcomes)
     ]
+
+
+def key_score(annotator: RuleAnnotator, key: str, shown: int, trial: Trial) -> KeyScore:
+    """The score of one key, of which so many triggers were shown."""
+    patterns = [rule.pattern for rule in trial.rules]
+    covered = {rank for pattern in patterns for rank in pattern.ranks}
+    found = _outcomes(annotator, trial)
+    aucs = [
+        found["any", against][0].auc if ("any", against) in found else None for against in AGAINST
+    ]
+    return KeyScore(
+        key,
+        sum(pattern.kind == "shallow" for pattern in patterns),
+        sum(pattern.kind == "semantic" for pattern in patterns),
+        max((len(pattern.ranks) for pattern in patterns), default=0) / shown,
+        len(covered) / shown,
+        *aucs,
+    )
+
+
+def _outcomes(annotator: RuleAnnotator, trial: Trial) -> dict[tuple[str, Against], list[_Outcome]]:
+    """One key's patterns by class and by what they are told from."""
+    found: dict[tuple[str, Against], list[_Outcome]] = {}
+    positive = annotator.scores(trial.rules, trial.held)
+    for against, others in zip(AGAINST, (trial.random, trial.weak), strict=True):
+        count = min(len(trial.held), len(others))
+        if not trial.rules or not count:
+            continue
+        negative = annotator.scores(trial.rules, others[:count])
+        for rule, yes, no in zip(trial.rules, positive, negative, strict=True):
+            found.setdefault((rule.pattern.kind, against), []).append(_outcome(yes[:count], no))
+        any_yes = [_coverage(scores) for scores in zip(*positive, strict=True)][:count]
+        any_no = [_coverage(scores) for scores in zip(*negative, strict=True)]
+        found["any", against] = [_outcome(any_yes, any_no)]
+    return found
 
 
 def _coverage(scores: Sequence[float]) -> float:

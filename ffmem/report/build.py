@@ -1,19 +1,42 @@
-"""Everything that a report says, as one value: the templates only set it in type."""
+"""Everything that a report says, as one value, and the files that templates make of it.
+
+The files: one page that opens offline, Markdown, and every number as JSON.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
+from ffmem.figures.saving import chart_script, picture
 from ffmem.figures.style import FigureText, draws_nothing
-from ffmem.report.examples import AnnotatedKey, KeyRow, annotated_key, key_rows, value_rows
-from ffmem.report.opening import FIGURES, MemoryExample, Sentence, example_memory, sentences
+from ffmem.report.examples import (
+    FIGURES,
+    AnnotatedKey,
+    KeyRow,
+    MemoryExample,
+    Sentence,
+    annotated_key,
+    example_memory,
+    key_rows,
+    sentences,
+    value_rows,
+)
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import judged_results
-from ffmem.report.verdicts import Verdict, judge_claims, tally
+from ffmem.report.verdicts import Verdict, interval_text, judge_claims, tally
+from ffmem.store.digests import write_and_note
+from ffmem.store.memory_page import cut
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES, applicable
 from ffmem.studies.study import Study
@@ -326,3 +349,56 @@ SECTIONS = (
         "used, are they for parts of the text, and what do routed and shared ones add?",
     ),
 )
+
+
+def write_report(study: Study) -> Path:
+    """Write page, Markdown and numbers into the study's folder; the page's path."""
+    report, folder = build(study), study.store.folder
+    write_text(folder.report_page, html(report))
+    write_text(folder.report_text, render("report.md.j2", report=report))
+    text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
+    write_text(folder.report_numbers, text)
+    return folder.report_page
+
+
+def html(report: Report) -> str:
+    """The page, with its charts as pictures that its own script makes interactive."""
+    pictures = {
+        name: picture(figure.spec) for name, figure in report.figures.items() if not figure.is_empty
+    }
+    return render("report.html.j2", report=report, pictures=pictures, script=page_script())
+
+
+@cache
+def page_script() -> str:
+    """All that a page runs: the library that draws charts, and what fits them to the page."""
+    return chart_script() + resources.files(__package__).joinpath("templates/draw.js").read_text(
+        "utf-8"
+    )
+
+
+def script_source(script: str) -> str:
+    """The source expression by which a page's policy lets this script run, and no other."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template; HTML escapes every text."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ffmem.report"),
+        autoescape=jinja2.select_autoescape(["html", "html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = interval_text
+    environment.filters["source"] = script_source
+    environment.filters["cut"] = cut
+    environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
+    return environment.get_template(template).render(**values)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, whole or not at all."""
+    write_and_note(path, lambda part: part.write_text(text, encoding="utf-8"))

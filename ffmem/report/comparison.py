@@ -11,8 +11,7 @@ from typing import Any
 from ffmem.errors import FfmemError
 from ffmem.figures.saving import picture
 from ffmem.figures.style import INK, FigureText
-from ffmem.report.build import SECTIONS, about, figure_texts, judge
-from ffmem.report.report_writer import page_script, render, write_text
+from ffmem.report.build import SECTIONS, about, figure_texts, judge, page_script, render, write_text
 from ffmem.report.verdicts import Verdict
 from ffmem.studies.study import Study
 

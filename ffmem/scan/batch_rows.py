@@ -291,6 +291,52 @@ def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
     )
 
 
+@dataclass(frozen=True)
+class LineTable:
+    """Where the admissible lines of every expert and sentence are, none left out.
+
+    A GPU makes it without telling the host how many experts and sentences meet, for which the host
+    would have to wait. `starts` and `counts` [expert x sentence] are the first line and how many;
+    `positions` [line] those in the batch, counted through rows of `width`; `weights` [line] the
+    router's (float16); `admissible` [line] says which lines are of a prefix.
+    """
+
+    rows: Rows  # of the batch
+    width: int
+    positions: Tensor
+    weights: Tensor
+    admissible: Tensor
+    starts: Tensor
+    counts: Tensor
+
+    @property
+    def experts(self) -> int:
+        """How many experts the lines belong to."""
+        return len(self.counts) // max(len(self.rows), 1)
+
+
+def line_table(rows: Rows, routed: RoutedCoefficients, width: int, experts: int) -> LineTable:
+    """The lines of the routed experts."""
+    row, column = routed.places // width, routed.places % width - rows.first
+    own = routed.experts * len(rows) + row
+    admissible = (column >= 0) & (column < rows.counts[row])
+    size, lines = experts * len(rows), torch.arange(len(own), device=own.device)
+    counts = torch.zeros(size, dtype=torch.int32, device=own.device)
+    counts.index_add_(0, own, admissible.to(torch.int32))
+    starts = torch.full((size,), len(own), device=own.device)
+    starts.scatter_reduce_(0, own, lines.where(admissible, len(own)), "amin")
+    weights = routed.weights.to(torch.float16)
+    return LineTable(rows, width, routed.places, weights, admissible, starts, counts)
+
+
+def table_of_columns(rows: Rows, width: int) -> LineTable:
+    """The lines of a shared expert: every column of every row, without a router's weight."""
+    positions = torch.arange(len(rows) * width, device=rows.counts.device)
+    weights = torch.zeros_like(positions, dtype=torch.float16)
+    starts, every = rows.starts(width), torch.ones_like(positions, dtype=torch.bool)
+    return LineTable(rows, width, positions, weights, every, starts, rows.counts)
+
+
 def _prefixes_in_columns(rows: Rows, routed: RoutedCoefficients, width: int) -> _Prefixes:
     row, column = routed.places // width, routed.places % width - rows.first
     lines = ((column >= 0) & (column < rows.counts[row])).nonzero()[:, 0]

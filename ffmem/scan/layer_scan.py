@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +13,15 @@ from torch import Tensor
 
 from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
-from ffmem.scan.batch_rows import Batch, Rows, content_lines, routed_rows
+from ffmem.scan.batch_rows import (
+    Batch,
+    LineTable,
+    Rows,
+    content_lines,
+    line_table,
+    routed_rows,
+    table_of_columns,
+)
 from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.selection import PassResult, candidates
@@ -23,9 +32,11 @@ from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
     from ffmem.scan.triton_fold import FoldingPass
+    from ffmem.scan.triton_pass import Redo, TritonPass
 
 
 LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
+SMALLEST = 16  # memories of an expert that the GPU kernel is worth
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
 
@@ -67,7 +78,9 @@ class LayerState:
 class LayerScan:
     """Takes in the coefficients of one layer batch by batch and keeps its state.
 
-    Layers of one scan should be given one `LaunchQueue`.
+    Layers of one scan should be given one `LaunchQueue`. On a GPU coefficients of experts must stay
+    unchanged after they were seen: the work on them is looked at later. `expert_size` is how many
+    memories an expert has, in a mixture.
     """
 
     _triggers: Triggers
@@ -81,21 +94,25 @@ class LayerScan:
         device: torch.device | str = "cpu",
         shared: LaunchQueue | None = None,
         use_kernel: bool = True,
+        expert_size: int = 0,
     ) -> None:
         self.memories = memories
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._shared = shared if shared is not None else LaunchQueue(settings)
-        self._folding = None
-        if use_kernel:
+        self._folding: FoldingPass | CompiledPass | None = None
+        self._kernel: TritonPass | None = None
+        if use_kernel and not expert_size:
             self._folding = folding_pass_for(memories, settings, self.device, self._shared)
+        elif use_kernel and expert_size >= SMALLEST:
+            self._kernel = triton_pass_for(memories, settings, self.device)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
     @property
     def uses_kernel(self) -> bool:
         """Whether batches are read by the GPU's kernels."""
-        return self._folding is not None
+        return self._folding is not None or self._kernel is not None
 
     def resume(self, state: LayerState) -> None:
         """Go on from a state as if its sentences, and no others, had been read here."""
@@ -133,19 +150,11 @@ class LayerScan:
         if not rows.prefixes:
             return
         self._expect_weights()
-        width = batch.tokens.shape[1]
-        routed = content_lines(rows, routed, batch.tokens.numel())
-        lines = routed_rows(rows, routed, width)
-        size = routed.coefficients.shape[1]
-        first = self.memories - sum(m.shape[-1] for m in beside)
-        if len(lines):
-            self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
-        self._count_routing(lines, routed, first // size)
-        for m in beside:
-            size = m.shape[-1]
-            own = rows.select(m.detach().view(len(rows), -1, size))
-            self._see_plainly(own, rows, (first, size, size))
-            first += size
+        see = self._see_experts_plainly
+        if self._kernel is not None and self._sentences and rows.lines is None:
+            see = partial(self._see_experts_by_kernel, self._kernel)
+        routed = replace(routed, scores=routed.weights)  # which lets go of many numbers
+        see(routed, [m.detach() for m in beside], rows, batch.tokens.shape[1])
         self._prefixes += rows.prefixes
         self._sentences += rows.sentences
 
@@ -179,14 +188,65 @@ class LayerScan:
         """How many candidates are worth a fold: about what as many sentences again bring."""
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
 
-    def _count_routing(self, lines: Rows, routed: RoutedCoefficients, experts: int) -> None:
-        """How often each expert was chosen for a prefix, and with which weights."""
+    def _see_experts_plainly(
+        self, routed: RoutedCoefficients, beside: Sequence[Tensor], rows: Rows, width: int
+    ) -> None:
+        routed = content_lines(rows, routed, len(rows) * width)
+        lines = routed_rows(rows, routed, width)
+        size = routed.coefficients.shape[1]
+        first = self.memories - sum(m.shape[-1] for m in beside)
+        if len(lines):
+            self._see_plainly(routed.coefficients.detach(), lines, (0, first, size))
         assert lines.routing is not None
-        own = lines.routing.admissible
-        chosen, weights = routed.experts[own], routed.weights[own].double()
-        each = torch.zeros(experts, dtype=torch.float64, device=self.device)
-        counts = torch.bincount(chosen, minlength=experts)
-        sums = (each.index_add_(0, chosen, weights) / UNIT).round_().long()
+        admissible = torch.zeros_like(routed.places, dtype=torch.bool)
+        admissible[lines.routing.admissible] = True
+        self._count_routing(routed, admissible, first // size)
+        for m in beside:
+            size = m.shape[-1]
+            own = rows.select(m.view(len(rows), -1, size))
+            self._see_plainly(own, rows, (first, size, size))
+            first += size
+
+    def _see_experts_by_kernel(
+        self,
+        kernel: TritonPass,
+        routed: RoutedCoefficients,
+        beside: Sequence[Tensor],
+        rows: Rows,
+        width: int,
+    ) -> None:
+        size = routed.coefficients.shape[1]
+        first = self.memories - sum(m.shape[-1] for m in beside)
+        table, span = line_table(rows, routed, width, first // size), (0, first, size)
+        self._count_routing(routed, table.admissible, table.experts)
+
+        def redo(m: Tensor, rows: Rows) -> None:
+            self._redo(m, routed_rows(rows, routed, width), span)
+
+        self._launch_lines(kernel, routed.coefficients.detach(), table, 0, redo)
+        for m in beside:
+            size = m.shape[-1]
+            again = partial(self._redo_columns, span=(first, size, size))
+            table = table_of_columns(rows, width)
+            self._launch_lines(kernel, m.reshape(-1, size), table, first, again)
+            first += size
+
+    def _launch_lines(
+        self, kernel: TritonPass, m: Tensor, table: LineTable, first_cell: int, redo: Redo
+    ) -> None:
+        self._make_room(kernel)
+        tallies = self._fires, self._totals
+        launch = kernel.launch_lines(m, table, first_cell, self._bars, tallies, redo)
+        if self._histogram is not None:
+            kernel.count_bins_of_lines(m, table, first_cell, self._histogram)
+        self._shared.enqueue(launch)
+
+    def _count_routing(self, routed: RoutedCoefficients, admissible: Tensor, experts: int) -> None:
+        """How often each expert was chosen for a prefix, and with which weights."""
+        none = torch.zeros(experts, dtype=torch.int64, device=self.device)
+        counts = none.index_add(0, routed.experts, admissible.long())
+        steps = (routed.weights.double() / UNIT).round_().long() * admissible
+        sums = none.index_add(0, routed.experts, steps)
         self._routed = counts if self._routed is None else self._routed + counts
         self._weights = sums if self._weights is None else self._weights + sums
 
@@ -200,7 +260,7 @@ class LayerScan:
                 sweeper = self._shared.sweeper(span[2], self.device)
                 sweeper.count_bins(m, rows, sign, self._histogram[cells])
             self._collect(swept, span)
-        if sum(map(len, self._loose)) >= self._enough:
+        if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
     def _swept(self, m: Tensor, rows: Rows, sign: int, span: _Span) -> PassResult:
@@ -241,8 +301,27 @@ class LayerScan:
             return triggers, sample
         return triggers.clone(), sample.clone()
 
+    def _make_room(self, kernel: TritonPass) -> None:
+        """Look at the kernel's latest launch, and fold where there is enough to."""
+        kernel.settle()
+        if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
+            self._fold()
+
+    def _redo(self, m: Tensor, rows: Rows, span: _Span) -> None:
+        """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
+        for sign in (1, -1) if self.settings.signed else (1,):
+            self._collect(self._swept(m, rows, sign, span), span)
+
+    def _redo_columns(self, m: Tensor, rows: Rows, span: _Span) -> None:
+        """The same for a shared expert, whose lines are columns of rows."""
+        self._redo(m.view(len(rows), -1, span[2]), rows, span)
+
     def _fold(self) -> None:
         """Put all candidates into the state and raise the bars."""
+        if self._kernel is not None:
+            self._kernel.settle()
+            for found in self._kernel.take_candidates():
+                self._loose.append(replace(found, weights=self._weights_of(found)))
         if not self._loose:
             return
         found = tables(Candidates.join(self._loose), self._triggers.places.shape[0])
@@ -250,6 +329,20 @@ class LayerScan:
         self._triggers = self._triggers.take_in(found)
         self._sample = self._sample.take_in(found, self.settings)
         self._bars = Thresholds.of(self._triggers, self._sample)
+
+
+def triton_pass_for(
+    memories: int, settings: ScanSettings, device: torch.device
+) -> TritonPass | None:
+    """The one-read pass over experts for a GPU, or None where plain torch must do."""
+    if settings.per_sentence == "all":
+        return None
+    try:
+        from ffmem.scan.triton_fold import runs_on
+        from ffmem.scan.triton_pass import TritonPass
+    except ImportError:
+        return None
+    return TritonPass(memories, settings, device) if runs_on(device) else None
 
 
 def folding_pass_for(

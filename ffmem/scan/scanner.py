@@ -43,7 +43,11 @@ class Scanner:
         self._shared = LaunchQueue(settings)
         self._scans = {
             layer.number: LayerScan(
-                layer.memories, settings, layer.device, self._shared, layer.mixture is None
+                layer.memories,
+                settings,
+                layer.device,
+                self._shared,
+                expert_size=layer.parts.size if layer.mixture is not None else 0,
             )
             for layer in self._layers
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -37,9 +38,9 @@ def candidates(swept: PassResult, settings: ScanSettings, sweeper: CpuPass) -> C
     passes = swept.found.passes
     if passes is None:
         passes = _passing(maxima, rows, bars)
-    simple = settings.dedupe == "none" and settings.per_sentence == "max" and rows.routing is None
-    if simple and count_set(passes) > maxima.shape[1] * settings.top:
-        bars = _raise_thresholds(bars, maxima, rows, settings)  # so there are more rows than slots
+    simple = settings.dedupe == "none" and settings.per_sentence == "max"
+    if simple and count_set(passes) > len(bars.coefficients) * settings.top:
+        bars = _raise_thresholds(bars, maxima, rows, settings)
         passes = _passing(maxima, rows, bars)
     row, memory = indices_set(passes)
     coefficients = elements_at(maxima, row * maxima.shape[1] + memory)
@@ -92,15 +93,42 @@ def _steps(swept: PassResult, row: Tensor, memory: Tensor, sweeper: CpuPass) -> 
 def _raise_thresholds(
     bars: Thresholds, maxima: Tensor, rows: Rows, settings: ScanSettings
 ) -> Thresholds:
-    """Bars raised to what this batch alone would fill the slots with."""
+    """Bars raised to what this batch alone would fill the slots with, expert by expert."""
+    if rows.routing is None:
+        return _raise_of_one(bars, maxima, rows.priorities, settings)
+    size = maxima.shape[1]
+    numbers = torch.arange(len(bars.coefficients) // size + 1, device=maxima.device)
+    edges = torch.searchsorted(rows.routing.experts, numbers).tolist()
+    parts = [
+        _raise_of_one(
+            bars.at(slice(expert * size, (expert + 1) * size)),
+            maxima[first:last],
+            rows.priorities[first:last],
+            settings,
+        )
+        for expert, (first, last) in enumerate(pairwise(edges))
+    ]
+    return Thresholds(
+        torch.cat([one.coefficients for one in parts]),
+        torch.cat([one.places for one in parts]),
+        torch.cat([one.priorities for one in parts]),
+    )
+
+
+def _raise_of_one(
+    bars: Thresholds, maxima: Tensor, priorities: Tensor, settings: ScanSettings
+) -> Thresholds:
+    """The same for a dense layer, or for the rows of one expert."""
+    if len(maxima) < settings.top:
+        return bars
     strongest = -nth_smallest(-maxima, settings.top)
     higher = strongest > bars.coefficients
     coefficients = torch.where(higher, strongest, bars.coefficients)
     # At a raised bar the tied places are not known yet: all of them pass.
     places = torch.where(higher, torch.iinfo(torch.int64).max, bars.places)
     limits = bars.priorities
-    if len(rows) > settings.sample > 0:
-        firing = torch.where(maxima > 0, rows.priorities[:, None], NO_PRIORITY)
+    if len(maxima) > settings.sample > 0:
+        firing = torch.where(maxima > 0, priorities[:, None], NO_PRIORITY)
         limits = torch.minimum(limits, nth_smallest(firing, settings.sample))
     return Thresholds(coefficients, places, limits)
 

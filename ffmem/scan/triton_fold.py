@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ffmem.scan.batch_rows import Rows
-from ffmem.scan.settings import BINS, LOWEST, ScanSettings
+from ffmem.scan.settings import BINS, LISTED, LOWEST, ScanSettings
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 from ffmem.scan.triton_kernels import add_bins, pass_over
 
@@ -26,7 +26,6 @@ BLOCK = 128  # memories of a program that reads: 4 a thread, 8 bytes of bfloat16
 WARPS = 1  # so that no thread waits for other warps at the end of a row
 ROWS = 4  # rows of a program that reads
 CHUNK = 32  # candidates that a program puts in at once
-LISTED = 2**24  # slots of the lists of all cells
 NONE = tl.constexpr(2**31 - 1)  # the key of a free slot: see `hashing.NO_PRIORITY`
 EMPTY = tl.constexpr(2**62)
 OUTSIDE = tl.constexpr(1 << 16)  # more columns than a row has

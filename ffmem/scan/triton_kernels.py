@@ -2,11 +2,16 @@
 """One pass over a layer's coefficients on a GPU, each read from memory once.
 
 A program takes a block of memories and a few rows. It walks the admissible prefixes of a row with
-the largest coefficient, the sums and the count in registers. What passes a bar is appended to a
-buffer through a counter, in no order (the fold sorts it). A second kernel looks up the positions of
-just that: few coefficients, many at a time, where a second walk in the first kernel would let a
-whole block wait for one. Sums and counts are added up as integers, so the order of programs does
-not matter.
+the largest coefficient, the sums and the count in registers. What passes a bar is put on the list
+of its cell, in no order; `triton_fold` has the kernel that empties the lists. Sums and counts are
+added up as integers, so the order of programs does not matter.
+
+The lines of experts have kernels of their own. What passes is appended to a buffer through a
+counter, and a second kernel looks up the positions of just that: few coefficients, many at a time,
+where a second walk in the first kernel would let a whole block wait for one. An expert's lines stand one behind the other, those
+of a sentence together and in the order of its places. A program takes a block of an expert's
+memories and a run of sentences, so that the bars of the block are read once: most sentences have
+few lines at an expert, many have none.
 """
 
 from __future__ import annotations
@@ -159,45 +164,6 @@ def pass_over(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def find_places(  # type: ignore[no-untyped-def]
-    m, row_stride, stride, memories, first,
-    counts, places, groups, groups_width,
-    before, counter, capacity, out_cells, out_coefficients, out_places, out_groups,
-    GROUPED: tl.constexpr, PROGRAMS: tl.constexpr, SLOTS: tl.constexpr,
-):  # fmt: skip
-    """Put places for the rows that `pass_over` just appended: where each largest first stands."""
-    stop = tl.minimum(tl.load(counter), capacity)
-    begin = tl.load(before) + tl.program_id(0) * SLOTS
-    for start in range(begin, stop, PROGRAMS * SLOTS):
-        slot = start + tl.arange(0, SLOTS)
-        wanted = slot < stop
-        cell = tl.load(out_cells + slot, mask=wanted, other=0)
-        best = tl.load(out_coefficients + slot, mask=wanted, other=0.0)
-        row = tl.load(out_places + slot, mask=wanted, other=0)
-        columns = tl.load(counts + row, mask=wanted, other=0).to(tl.int32)
-        memory = tl.where(cell < memories, cell, cell - memories)
-        best = tl.where(cell < memories, best, -best)
-        ahead = row * row_stride + first * stride + memory
-        at = tl.full([SLOTS], 65536, tl.int32)
-        for step in range(0, tl.max(columns, 0), 4):
-            v0 = _column(m, ahead, step < columns)
-            v1 = _column(m + stride, ahead, step + 1 < columns)
-            v2 = _column(m + 2 * stride, ahead, step + 2 < columns)
-            v3 = _column(m + 3 * stride, ahead, step + 3 < columns)
-            ahead += 4 * stride
-            here = tl.where(v3 == best, step + 3, 65536)
-            here = tl.where(v2 == best, step + 2, here)
-            here = tl.where(v1 == best, step + 1, here)
-            here = tl.where(v0 == best, step, here)
-            at = tl.minimum(at, here)
-        place = tl.load(places + row, mask=wanted, other=0)
-        tl.store(out_places + slot, place + at, mask=wanted)
-        if GROUPED:
-            group = tl.load(groups + row * groups_width + at, mask=wanted, other=0)
-            tl.store(out_groups + slot, group, mask=wanted)
-
-
-@triton.jit
 def _add_to_bins(  # type: ignore[no-untyped-def]
     value, cell, factor, histogram, BINS: tl.constexpr, FIRST_BIN: tl.constexpr
 ):  # fmt: skip
@@ -223,6 +189,141 @@ def add_bins(  # type: ignore[no-untyped-def]
     ahead = m + row * row_stride + first * stride
     for _step in range(columns):
         value = _column(ahead, cell, inside)
+        _add_to_bins(value, cell, factor, histogram, BINS, FIRST_BIN)
+        if SIGNED:
+            _add_to_bins(-value, cell + memories, factor, histogram, BINS, FIRST_BIN)
+        ahead += stride
+
+
+@triton.jit
+def pass_over_lines(  # type: ignore[no-untyped-def]
+    m, stride, size, memories, first_cell, sentences_in_all,
+    starts, counts, sentences, priorities,
+    bar_coefficients, bar_sentences, bar_priorities,
+    totals, fires, counter, capacity,
+    out_cells, out_coefficients, out_places,
+    SIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Walk a block of an expert's memories over its lines of ROWS sentences."""
+    expert = tl.program_id(1)
+    own = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = own < size
+    cell = first_cell + expert * size + own
+    minus = cell + memories  # the same memories' cells of the other sign
+    bar = tl.load(bar_coefficients + cell, mask=inside, other=float("inf"))
+    bar_sentence = tl.load(bar_sentences + cell, mask=inside, other=-1)
+    bar_priority = tl.load(bar_priorities + cell, mask=inside, other=-1)
+    if SIGNED:
+        minus_bar = tl.load(bar_coefficients + minus, mask=inside, other=float("inf"))
+        minus_bar_sentence = tl.load(bar_sentences + minus, mask=inside, other=-1)
+        minus_bar_priority = tl.load(bar_priorities + minus, mask=inside, other=-1)
+    sums = tl.zeros([BLOCK], tl.float32)
+    sizes = tl.zeros([BLOCK], tl.float32)  # of absolute values
+    count = tl.zeros([BLOCK], tl.int32)
+    minus_count = tl.zeros([BLOCK], tl.int32)
+    begin = tl.program_id(2) * ROWS
+    for number in range(begin, tl.minimum(begin + ROWS, sentences_in_all)):
+        row = expert * sentences_in_all + number
+        lines = tl.load(counts + row).to(tl.int32)
+        if lines > 0:
+            ahead = m + tl.load(starts + row).to(tl.int64) * stride
+            best = tl.zeros([BLOCK], tl.float32)
+            minus_best = tl.zeros([BLOCK], tl.float32)
+            for step in range(0, lines, 4):
+                # All four are on their way from memory before the first is used.
+                v0 = _column(ahead, own, inside)
+                v1 = _column(ahead + stride, own, inside & (step + 1 < lines))
+                v2 = _column(ahead + 2 * stride, own, inside & (step + 2 < lines))
+                v3 = _column(ahead + 3 * stride, own, inside & (step + 3 < lines))
+                ahead += 4 * stride
+                best, minus_best, sums, sizes, count, minus_count = _take(
+                    v0, best, minus_best, sums, sizes, count, minus_count, SIGNED
+                )
+                best, minus_best, sums, sizes, count, minus_count = _take(
+                    v1, best, minus_best, sums, sizes, count, minus_count, SIGNED
+                )
+                best, minus_best, sums, sizes, count, minus_count = _take(
+                    v2, best, minus_best, sums, sizes, count, minus_count, SIGNED
+                )
+                best, minus_best, sums, sizes, count, minus_count = _take(
+                    v3, best, minus_best, sums, sizes, count, minus_count, SIGNED
+                )
+            sentence = tl.load(sentences + number)
+            priority = tl.load(priorities + number)
+            passes = (best > bar) | ((best == bar) & (sentence <= bar_sentence))
+            passes = (passes | (priority <= bar_priority)) & (best > 0) & inside
+            _append(
+                best, cell, passes, row, counter, capacity,
+                out_cells, out_coefficients, out_places,
+            )  # fmt: skip
+            if SIGNED:
+                passes = (minus_best > minus_bar) | (
+                    (minus_best == minus_bar) & (sentence <= minus_bar_sentence)
+                )
+                passes = (passes | (priority <= minus_bar_priority)) & (minus_best > 0) & inside
+                _append(
+                    minus_best, minus, passes, row, counter, capacity,
+                    out_cells, out_coefficients, out_places,
+                )  # fmt: skip
+    _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, counter)
+    if SIGNED:
+        _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, counter)
+
+
+@triton.jit
+def find_lines(  # type: ignore[no-untyped-def]
+    m, stride, size, memories, first_cell, sentences_in_all,
+    starts, counts, positions, weights, places, first, width, groups, groups_width,
+    before, counter, capacity,
+    out_cells, out_coefficients, out_places, out_groups, out_weights,
+    GROUPED: tl.constexpr, PROGRAMS: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """Put places for the rows that `pass_over_lines` just appended, and the router's weights."""
+    stop = tl.minimum(tl.load(counter), capacity)
+    begin = tl.load(before) + tl.program_id(0) * SLOTS
+    for start in range(begin, stop, PROGRAMS * SLOTS):
+        slot = start + tl.arange(0, SLOTS)
+        wanted = slot < stop
+        cell = tl.load(out_cells + slot, mask=wanted, other=0)
+        best = tl.load(out_coefficients + slot, mask=wanted, other=0.0)
+        row = tl.load(out_places + slot, mask=wanted, other=0)
+        lines = tl.load(counts + row, mask=wanted, other=0).to(tl.int32)
+        line = tl.load(starts + row, mask=wanted, other=0).to(tl.int64)
+        memory = tl.where(cell < memories, cell, cell - memories)
+        best = tl.where(cell < memories, best, -best)
+        ahead = line * stride + (memory - first_cell) % size
+        at = tl.full([SLOTS], 65536, tl.int32)
+        for step in range(tl.max(lines, 0)):
+            here = _column(m, ahead, step < lines) == best  # which is not 0
+            at = tl.minimum(at, tl.where(here, step, 65536))
+            ahead += stride
+        line += at
+        number = row % sentences_in_all
+        column = tl.load(positions + line, mask=wanted, other=0) - number * width - first
+        place = tl.load(places + number, mask=wanted, other=0)
+        tl.store(out_places + slot, place + column, mask=wanted)
+        tl.store(out_weights + slot, tl.load(weights + line, mask=wanted, other=0.0), mask=wanted)
+        if GROUPED:
+            group = tl.load(groups + number * groups_width + column, mask=wanted, other=0)
+            tl.store(out_groups + slot, group, mask=wanted)
+
+
+@triton.jit
+def add_bins_of_lines(  # type: ignore[no-untyped-def]
+    m, stride, size, memories, first_cell, sentences_in_all,
+    starts, counts, census, factors, histogram,
+    SIGNED: tl.constexpr, BINS: tl.constexpr, FIRST_BIN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Count the coefficients of a block of an expert's memories in one sentence, bin by bin."""
+    expert = tl.program_id(1)
+    own = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = own < size
+    cell = first_cell + expert * size + own
+    row = expert * sentences_in_all + tl.load(census + tl.program_id(2))
+    factor = tl.load(factors + tl.program_id(2)) + tl.zeros([BLOCK], tl.int64)
+    ahead = m + tl.load(starts + row).to(tl.int64) * stride
+    for _step in range(tl.load(counts + row).to(tl.int32)):
+        value = _column(ahead, own, inside)
         _add_to_bins(value, cell, factor, histogram, BINS, FIRST_BIN)
         if SIGNED:
             _add_to_bins(-value, cell + memories, factor, histogram, BINS, FIRST_BIN)

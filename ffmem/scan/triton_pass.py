@@ -1,8 +1,10 @@
-"""One layer's candidates as a GPU finds them: buffer, counter, and launches to look at later."""
+"""Candidates of a mixture's experts as a GPU finds them: buffer, counter, launches to look at later.
+
+Other layers are brought up to date on the GPU itself: see `triton_fold`.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import torch
@@ -10,24 +12,17 @@ import triton
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.scan.batch_rows import Rows
+from ffmem.scan.batch_rows import LineTable, Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.settings import BINS, LOWEST, ScanSettings
+from ffmem.scan.settings import BINS, LOWEST, ROOM_OF_EXPERTS, ScanSettings
 from ffmem.scan.triggers import Thresholds
-from ffmem.scan.triton_kernels import add_bins, find_places, pass_over
+from ffmem.scan.triton_fold import BLOCK, WARPS
+from ffmem.scan.triton_kernels import add_bins_of_lines, find_lines, pass_over_lines
 
-BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
-WARPS = 1  # so that no thread waits for other warps at the end of a row
-ROWS = 4  # rows of a program
 FINDERS, SLOTS = 512, 128  # programs that look positions up, and candidates each takes at once
 FINDER_WARPS = 4
-ROOM = 4  # times the candidates that are worth a fold: the buffer's size
-
-
-def runs_on(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, or anywhere under Triton's interpreter."""
-    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+SENTENCES = 128  # of a program that reads the lines of an expert
 
 
 Redo = Callable[[Tensor, Rows], None]
@@ -66,7 +61,7 @@ class TritonPass:
         cells = settings.cells(memories)
         self.memories = memories
         self.settings = settings
-        self.capacity = ROOM * cells * (settings.top + settings.sample)
+        self.capacity = ROOM_OF_EXPERTS * cells * (settings.top + settings.sample)
         self.found = 0
         grouped = settings.dedupe != "none"
         self._buffer = Candidates(
@@ -74,6 +69,7 @@ class TritonPass:
             torch.empty(self.capacity, dtype=torch.float32, device=device),
             torch.empty(self.capacity, dtype=torch.int64, device=device),
             torch.empty(self.capacity, dtype=torch.int64, device=device) if grouped else None,
+            torch.empty(self.capacity, dtype=torch.float16, device=device),
         )
         self._counter = torch.zeros(2, dtype=torch.int32, device=device)
         self._before = torch.zeros_like(self._counter)
@@ -83,49 +79,62 @@ class TritonPass:
         self._latest: TritonLaunch | None = None
         self._bars: tuple[Thresholds, Tensor] | None = None
 
-    def launch(
-        self, m: Tensor, rows: Rows, bars: Thresholds, tallies: tuple[Tensor, Tensor], redo: Redo
+    def launch_lines(
+        self,
+        m: Tensor,
+        table: LineTable,
+        first_cell: int,
+        bars: Thresholds,
+        tallies: tuple[Tensor, Tensor],
+        redo: Redo,
     ) -> TritonLaunch:
-        """Start the pass over a batch; `tallies` are fires and totals, added to in place."""
-        if m.stride(2) != 1:
-            m = m.contiguous()
-        grid = (triton.cdiv(self.memories, BLOCK), triton.cdiv(len(rows), ROWS))
+        """Start the pass over lines [line, memory] of experts, whose cells begin at the first.
+
+        `tallies` are fires and totals, added to in place.
+        """
+        rows, size, out = table.rows, m.shape[1], self._buffer
+        assert out.weights is not None
+        grid = (triton.cdiv(size, BLOCK), table.experts, triton.cdiv(len(rows), SENTENCES))
         groups = rows.groups if rows.groups is not None else rows.places
-        out = self._buffer
+        where = (m, m.stride(0), size, self.memories, first_cell, len(rows))
         self._before.copy_(self._counter)
-        pass_over[grid](
-            m, m.stride(0), m.stride(1), len(rows), self.memories, rows.first,
-            rows.counts, rows.small_sentences, rows.priorities,
+        pass_over_lines[grid](
+            *where, table.starts, table.counts, rows.small_sentences, rows.priorities,
             bars.coefficients, self._bar_sentences(bars), bars.priorities,
             tallies[1], tallies[0], self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
-            SIGNED=self.settings.signed, ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
+            SIGNED=self.settings.signed, ROWS=SENTENCES, BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
-        find_places[(FINDERS,)](
-            m, m.stride(0), m.stride(1), self.memories, rows.first,
-            rows.counts, rows.places, groups, groups.shape[-1],
+        find_lines[(FINDERS,)](
+            *where, table.starts, table.counts, table.positions, table.weights,
+            rows.places, rows.first, table.width, groups, groups.shape[-1],
             self._before, self._counter, self.capacity,
             out.cells, out.coefficients, out.places,
-            out.places if out.groups is None else out.groups,
+            out.places if out.groups is None else out.groups, out.weights,
             GROUPED=rows.groups is not None, PROGRAMS=FINDERS, SLOTS=SLOTS,
             num_warps=FINDER_WARPS,
         )  # fmt: skip
+        return self._under_way(TritonLaunch(self, m, rows, redo))
+
+    def _under_way(self, launch: TritonLaunch) -> TritonLaunch:
+        """Let the counter come to the host behind a launch."""
         self._counted.copy_(self._counter, non_blocking=self._on_cuda)
         if self._event is not None:
             self._event.record()
-        self._latest = TritonLaunch(self, m, rows, redo)
-        return self._latest
+        self._latest = launch
+        return launch
 
-    def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
+    def count_bins_of_lines(
+        self, m: Tensor, table: LineTable, first_cell: int, histogram: Tensor
+    ) -> None:
         """Start adding the census's coefficients to a histogram [cells, BINS], in place."""
+        rows, size = table.rows, m.shape[1]
         if not len(rows.census):
             return
-        if m.stride(2) != 1:
-            m = m.contiguous()
-        grid = (triton.cdiv(self.memories, BLOCK), len(rows.census))
-        add_bins[grid](
-            m, m.stride(0), m.stride(1), self.memories, rows.first,
-            rows.counts, rows.census, rows.factors, histogram,
+        grid = (triton.cdiv(size, BLOCK), table.experts, len(rows.census))
+        add_bins_of_lines[grid](
+            m, m.stride(0), size, self.memories, first_cell, len(rows),
+            table.starts, table.counts, rows.census, rows.factors, histogram,
             SIGNED=self.settings.signed, BINS=BINS, FIRST_BIN=127 + LOWEST,
             BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
@@ -159,7 +168,7 @@ class TritonPass:
         fields = [field[: self.found].clone() for field in self._buffer.fields]
         self.found = 0
         self._counter.zero_()
-        return [Candidates(*fields)]
+        return [self._buffer.of(fields)]
 
     def _bar_sentences(self, bars: Thresholds) -> Tensor:
         """The sentence up to which a tie passes: [cells], -1 where a slot is free anyway."""

@@ -1,8 +1,12 @@
-"""A finished study on disk: results as they were made, charts, data frames, memories."""
+"""A finished study on disk: results as they were made, charts, data frames, memories.
+
+And the remedy for each of its files, should one be damaged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +20,13 @@ from ffmem.store.memory_page import MemoryPage, MemoryPages, memory_pages
 from ffmem.store.parquet_tables import all_pushes
 from ffmem.store.result_files import ResultFile, read_result, restore
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.verification import Damage, inventory
 from ffmem.studies.registry import ANALYSES
 
 if TYPE_CHECKING:
     import pandas
+
+ARRAYS = {"values": "values", "sample": "refinement"}  # by the analysis that makes them
 
 
 class Study:
@@ -211,3 +218,48 @@ def draw_other_settings(folder: Path, name: str) -> None:
 def open_study(folder: str | Path) -> Study:
     """Open the study, or the bare scan, in a folder or at a URL; the model is not needed."""
     return Study(ScanStore.open(folder))
+
+
+def remedy(root: Path, file: str) -> str:
+    """What makes a file of the study whole again."""
+    inside = holding_study(root, file)
+    match inside.role(root / file):
+        case "notes":
+            return "delete it; files that are written from now on are noted again"
+        case "index":
+            return f"delete the folder {inside.index}; it is made again when it is needed"
+        case "result":
+            return _analyse_again(StudyFolder(root), inside, (root / file).stem)
+        case "figure" | "report":
+            return f"run `ffmem report {inside.root}`"
+        case "scan":
+            return inside.remedy
+
+
+def holding_study(root: Path, file: str) -> StudyFolder:
+    """The study that a file belongs to: the one in a folder, or one inside it."""
+    inside = StudyFolder(root / file.split("/")[0])
+    return inside if inside.manifest.exists() else StudyFolder(root)
+
+
+def _analyse_again(study: StudyFolder, inside: StudyFolder, name: str) -> str:
+    analysis = ARRAYS.get(name, name)
+    if analysis not in ANALYSES:
+        return "delete it and run the command that made it again"
+    words = f"{inside.root} --only {analysis} --again {analysis}"
+    if inside == study.control:
+        words = f"{study.root} --only {analysis} --again {analysis} --control random-weights"
+    return f"run `ffmem analyse {words}`, as it was run before"
+
+
+def damage_sentence(root: Path, damage: Damage) -> str:
+    """One damaged file, and what to do."""
+    return f"{root / damage.file} {damage.what}; {remedy(root, damage.file)}"
+
+
+def first_damage(root: Path) -> str | None:
+    """The first damaged file of a study as a sentence, or None if there is none to be seen."""
+    with suppress(FfmemError):
+        for damage in inventory(root).all_damage():
+            return damage_sentence(root, damage)
+    return None

@@ -17,7 +17,7 @@ from ffmem.analyses.inputs.paper_values import (
 )
 from ffmem.analyses.predictive_values import Predictive, ValueGroup
 from ffmem.analyses.statistics import Interval
-from ffmem.cli.terminal import print_paper_values
+from ffmem.cli.output import print_paper_values
 from ffmem.models.fairseq.conversion import convert
 from ffmem.models.fairseq.word_list import SPECIAL
 from making.train_paper_model import new_model, parse, save_as_fairseq

@@ -12,8 +12,8 @@ from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
 from ffmem.cli.commands.prompt import steps_table
+from ffmem.cli.output import MARKS, print_hanging, print_verdicts, terminal, token_words
 from ffmem.cli.progress import board, print_plan
-from ffmem.cli.terminal import MARKS, print_hanging, print_verdicts, terminal, token_words
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps

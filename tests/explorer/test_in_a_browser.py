@@ -19,7 +19,7 @@ import uvicorn
 from ffmem.annotations.sheets import draw_sheets
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
-from ffmem.report.report_writer import write_report
+from ffmem.report.build import write_report
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.study import open_study
 from tests.waiting import LONGEST, wait_until

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
-from ffmem.explorer.queries.trigger_agreement import agreement_table
-from ffmem.report.report_writer import script_source, write_report
+from ffmem.report.build import script_source, write_report
+from ffmem.store.weight_columns import agreement_table
 from tests.explorer.conftest import HOSTILE
 
 PAGES = [

@@ -10,6 +10,8 @@ import torch
 
 import ffmem
 from ffmem.address import Parts
+from making.study_moe_pair import main as study_pair
+from making.study_moe_pair import numbers_of
 from making.train_moe_pair import active_parameters, main, new_model, parse
 
 WORDS = (
@@ -66,3 +68,19 @@ def test_what_is_saved_is_read_as_memories(text: Path, tmp_path: Path) -> None:
         torch.testing.assert_close(tensor, kept[name].bfloat16().to(tensor.dtype))
     study = ffmem.run_scan(mixture, [*LINES], tmp_path / "scan", top=3, sample=2)
     assert study.store.manifest.counts["sentences"] == len(LINES)
+
+
+def test_numbers_of_a_study_have_every_key_and_no_text(text: Path, tmp_path: Path) -> None:
+    main([str(text), "--into", str(tmp_path / "pair"), "--tokens", "64", *SIZE])
+    more = tmp_path / "more.txt"
+    more.write_text(text.read_text() * 8)
+    how = f"--sentences {8 * len(LINES)} --keys 2 --size small --only dense-eighth --device cpu"
+    folder = tmp_path / "studies"
+    study_pair([str(tmp_path / "pair"), str(more), "--into", str(folder), *how.split()])
+    found = numbers_of(folder / "dense-eighth")
+    assert found["scan"]["sentences"] == len(LINES)  # an eighth of them
+    patterns = found["results"]["patterns"]
+    assert len(patterns["keys"]) + patterns["dead"] == 2 * 2
+    assert patterns["records"] == []
+    assert "fox" not in json.dumps(found)
+    assert not (folder / "numbers.json.xz").exists()  # two studies are not there yet

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Parts
-from ffmem.cli.commands.inspect import describe
+from ffmem.cli.commands.models import describe
 from ffmem.errors import ModelError
 from ffmem.memories.recording import record
 from ffmem.models.experts import experts_in

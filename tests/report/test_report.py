@@ -18,13 +18,11 @@ import ffmem.report
 from ffmem.analyses.statistics import wilson
 from ffmem.figures import style
 from ffmem.patterns.record import Pattern
-from ffmem.report.build import SECTIONS, build, figure_texts, judge
+from ffmem.report.build import SECTIONS, build, figure_texts, html, judge, render, script_source
 from ffmem.report.comparison import compare, write_comparison
-from ffmem.report.examples import annotated_key
-from ffmem.report.opening import FIGURES
+from ffmem.report.examples import FIGURES, annotated_key
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
-from ffmem.report.report_writer import html, render, script_source
 from ffmem.report.verdicts import Outcome
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study

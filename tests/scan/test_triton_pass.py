@@ -6,14 +6,18 @@ Runs on a CUDA device, or anywhere with TRITON_INTERPRET=1 where triton is insta
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from ffmem.errors import ScanError
+from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
 from tests.scan.brute_force import (
+    FakeBatch,
     Reading,
     assert_same,
     batched,
@@ -31,6 +35,14 @@ if not INTERPRETED and not torch.cuda.is_available():
 pytestmark = pytest.mark.gpu
 DEVICE = "cpu" if INTERPRETED else "cuda"
 MEMORIES = 7
+
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run one after the other under the interpreter; fewer of them take more turns."""
+    if INTERPRETED:
+        monkeypatch.setattr("ffmem.scan.triton_pass.FINDERS", 2)
+
 
 CHOICES = [
     ScanSettings(top=4, sample=3),
@@ -126,3 +138,76 @@ def test_the_kernel_counts_the_census_in_bins_as_the_plain_pass_does(
     assert expected is not None
     assert torch.equal(found, expected)
     assert torch.equal(found, brute_force(sentences, chosen, 1).tallies.histogram)
+
+
+EXPERTS, SIZE = 4, 20
+
+
+def feed(layer: LayerScan, m: Tensor, batch: FakeBatch, shared: int) -> None:
+    """A dense table of coefficients as a mixture: lines of the experts whose are not all 0."""
+    table = m[..., : EXPERTS * SIZE].unflatten(-1, (EXPERTS, SIZE)).flatten(0, 1)
+    expert, place = table.any(-1).T.nonzero(as_tuple=True)
+    lines = table[place, expert].to(DEVICE)
+    weights = (place * 7 + expert * 3) % 16 / 16
+    routed = RoutedCoefficients(
+        lines, weights.to(DEVICE), lines, expert.to(DEVICE), place.to(DEVICE)
+    )
+    beside = [m[..., EXPERTS * SIZE :].to(DEVICE)] if shared else []
+    layer.take_in_mixture(routed, beside, batch)
+
+
+def mixture_state(
+    sentences: list[Reading],
+    chosen: ScanSettings,
+    shared: int = 0,
+    use_kernel: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> LayerState:
+    memories = EXPERTS * SIZE + shared
+    layer = LayerScan(memories, chosen, DEVICE, use_kernel=use_kernel, expert_size=SIZE)
+    assert layer.uses_kernel == use_kernel
+    for start in range(0, len(sentences), 9):
+        feed(layer, *batched(sentences[start : start + 9], 1, 2, dtype), shared)
+    return layer.state().to("cpu")
+
+
+def routed_readings(count: int, shared: int, chosen: int = 2) -> list[Reading]:
+    """Sentences with a few experts at every place, so that the others' coefficients are 0."""
+    generator = torch.Generator().manual_seed(count + shared)
+    found = []
+    for sentence in readings(generator, count, EXPERTS * SIZE + shared, longest=9):
+        picked = torch.rand(len(sentence.m), EXPERTS, generator=generator).argsort(1)[:, :chosen]
+        on = torch.zeros(len(sentence.m), EXPERTS).scatter(1, picked, 1.0)
+        on = torch.cat([on.repeat_interleave(SIZE, 1), torch.ones(len(on), shared)], 1)
+        found.append(replace(sentence, m=sentence.m * on))
+    return found
+
+
+@pytest.mark.parametrize("chosen", CHOICES)
+@pytest.mark.parametrize("shared", [0, 5])
+def test_experts_are_read_as_brute_force_reads_a_table_with_zeros(
+    chosen: ScanSettings, shared: int
+) -> None:
+    sentences = routed_readings(30, shared)
+    by_kernel = mixture_state(sentences, chosen, shared)
+    plain = mixture_state(sentences, chosen, shared, use_kernel=False)
+    assert_same(by_kernel, brute_force(sentences, chosen, 1))
+    assert by_kernel.triggers.weights is not None
+    assert plain.triggers.weights is not None
+    assert torch.equal(by_kernel.triggers.weights, plain.triggers.weights)
+    for name in ("routed", "weights", "histogram"):
+        assert torch.equal(getattr(by_kernel.tallies, name), getattr(plain.tallies, name))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_experts_are_read_in_half_precision(dtype: torch.dtype) -> None:
+    chosen = ScanSettings(top=4, sample=3, signed=True)
+    sentences = routed_readings(40, 0)
+    assert_same(mixture_state(sentences, chosen, dtype=dtype), brute_force(sentences, chosen, 1))
+
+
+def test_experts_with_more_candidates_than_room_lose_none() -> None:
+    chosen = ScanSettings(top=1, sample=0, signed=True)  # room for one candidate per cell
+    size = EXPERTS * SIZE
+    rising = [Reading(n, [1, 2], torch.full((3, size), float(n + 1))) for n in range(40)]
+    assert_same(mixture_state(rising, chosen), brute_force(rising, chosen, 1))

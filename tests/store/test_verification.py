@@ -18,7 +18,7 @@ from ffmem.errors import StoreError
 from ffmem.execution.run import run_scan
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.report.report_writer import write_report
+from ffmem.report.build import write_report
 from ffmem.store import digests
 from ffmem.store.digests import write_and_note
 from ffmem.store.lookup import MemoryIndex

@@ -1,1 +1,1 @@
-"""One file per command."""
+"""One file per command, or per group of commands on one thing."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.options import ANY, LOCATION
-from ffmem.cli.terminal import print_hanging, terminal, visible_token
+from ffmem.cli.output import print_hanging, terminal, visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

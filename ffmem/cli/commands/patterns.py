@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.commands.annotate.score import print_held_out
+from ffmem.cli.commands.annotate import print_held_out
 from ffmem.cli.options import (
     LOCATION,
     SEED,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
-from ffmem.cli.terminal import print_hanging, terminal, token_words, visible_token
+from ffmem.cli.output import print_hanging, terminal, token_words, visible_token
 from ffmem.errors import FfmemError, ModelError
 
 if TYPE_CHECKING:

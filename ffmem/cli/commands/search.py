@@ -11,7 +11,7 @@ import click
 
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.terminal import print_hanging, terminal, visible_token
+from ffmem.cli.output import print_hanging, terminal, visible_token
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.terminal import print_hanging, terminal
+from ffmem.cli.output import print_hanging, terminal
 
 if TYPE_CHECKING:
     from rich.text import Text

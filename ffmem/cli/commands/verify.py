@@ -33,10 +33,10 @@ def verify(folder: Path) -> None:
     with progress(found.bytes) as watch:
         damage = list(found.all_damage(watch))
     if damage:
-        from ffmem.studies.remedies import sentence  # slow, and only needed now
+        from ffmem.studies.study import damage_sentence  # slow, and only needed now
 
         for one in damage:
-            click.echo(sentence(folder, one))
+            click.echo(damage_sentence(folder, one))
     print_coverage(found, len(damage))
     raise SystemExit(2 if damage else 0)
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from ffmem.explorer.context import EmptyIsNone, TheStudy
-from ffmem.explorer.pages.figures import Name
+from ffmem.explorer.pages.overview import Name
 from ffmem.explorer.queries.compare import (
     CompareView,
     MemoriesView,

@@ -1,26 +1,53 @@
-"""One memory: its page, the same as JSON, and the way to the next one."""
+"""One memory: its page, the same as JSON, the way to the next one, and what the model says of it.
+
+The memory's page fetches what the model says when a person asks for it.
+"""
 
 from __future__ import annotations
 
 import secrets
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Path, Query, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from ffmem.explorer.context import StudyContext, TheStudy
+from ffmem.errors import LiveError
+from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_process import render_page
+from ffmem.explorer.queries.live_memory import (
+    Change,
+    Coefficients,
+    ColouredText,
+    EditKind,
+    EffectView,
+    KeyView,
+    Nearest,
+    TriggerSaliency,
+    describe,
+    effect_view,
+    kept_coefficients,
+    key_view,
+    model_coefficients,
+    nearest,
+    text_coefficients,
+    trigger_saliency,
+)
 from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
+from ffmem.explorer.queries.prompt import LARGEST, LONGEST_TEXT
 from ffmem.explorer.queries.search import as_csv
 from ffmem.explorer.templating import fill_template
 from ffmem.store.memory_page import memory_page as memory_record
+from ffmem.store.memory_page import page_sentences
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()
 AddressText = Annotated[str, Path(max_length=40, examples=["L7.1034"])]
 Shown = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, at most.")]
+live = APIRouter(prefix="/api/memories/{address}", tags=["live"])
+WATCHED = 10  # tokens of a value that are watched, as in the causal analysis
+Few = Annotated[int, Query(ge=1, le=50)]
 
 
 @router.get("/memory/{address}", include_in_schema=False)
@@ -28,10 +55,10 @@ async def memory_page(
     request: Request, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
 ) -> HTMLResponse:
     """One memory's page."""
-    return await render_page(request, memory_text, address, triggers)
+    return await render_page(request, memory_html, address, triggers)
 
 
-def memory_text(app: FastAPI, path: str, address: str, triggers: int) -> str:
+def memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
     """The page's text."""
     explored: StudyContext = app.state.explored
     view = memory_view(explored, cell_of(explored, address), triggers)
@@ -75,3 +102,108 @@ async def memory_data(
     if explored.has_annotations:  # annotations may lie on another machine
         return await run_in_threadpool(memory_view, explored, cell, triggers)
     return memory_view(explored, cell, triggers)
+
+
+@live.get("/coefficients")
+async def memory_coefficients(
+    explored: TheStudy,
+    address: AddressText,
+    triggers: Shown = TRIGGERS_SHOWN,
+    load: Annotated[bool, Query(description="Load the model if it is not there yet.")] = False,
+) -> Coefficients:
+    """The memory's coefficient at every token of the sentences on its page."""
+    cell, store = cell_of(explored, address), explored.store
+    sentences = page_sentences(store, cell, triggers)
+    kept = kept_coefficients(store, cell, sentences)
+    if not sentences or not (load or explored.live.ready):
+        return kept
+    try:
+        return await explored.live.ask(lambda m: model_coefficients(m, store, cell, sentences))
+    except LiveError:
+        if kept.source is None:
+            raise
+        return kept
+
+
+@live.get("/text")
+async def memory_text(
+    explored: TheStudy,
+    address: AddressText,
+    text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
+) -> ColouredText:
+    """The memory's coefficient at every token of any text."""
+    cell = cell_of(explored, address)
+    return await explored.live.ask(lambda model: text_coefficients(model, cell, text))
+
+
+@live.get("/saliency")
+async def memory_saliency(
+    explored: TheStudy,
+    address: AddressText,
+    trigger: Annotated[int, Query(ge=1, le=65_536, description="Its rank, from 1.")] = 1,
+) -> TriggerSaliency:
+    """How the coefficient changes, in percent, when each token of one trigger is removed."""
+    cell = cell_of(explored, address)
+    return await explored.live.ask(lambda m: trigger_saliency(m, explored.store, cell, trigger))
+
+
+@live.get("/nearest")
+async def memory_nearest(explored: TheStudy, address: AddressText, count: Few = 8) -> Nearest:
+    """The memories of all layers whose keys, and whose values, point most nearly the same way."""
+    cell = cell_of(explored, address)
+    found = await explored.live.ask(lambda m: nearest(m, explored.store, cell, count))
+    return describe(explored.lookup, found)
+
+
+@live.get("/key")
+async def memory_key(
+    explored: TheStudy,
+    address: AddressText,
+    wakes: Annotated[
+        str | None,
+        Query(max_length=40, description="A later memory, for the link v . k."),
+        EmptyIsNone(),
+    ] = None,
+    count: Few = 10,
+) -> KeyView:
+    """Tokens whose embedding is nearest to the key, and the value's link to a later key."""
+    cell = cell_of(explored, address)
+    return await explored.live.ask(lambda m: key_view(m, cell, wakes, count))
+
+
+@live.get("/effect")
+async def memory_effect(
+    explored: TheStudy,
+    address: AddressText,
+    edit: Annotated[EditKind, Query()] = "silence",
+    amount: Annotated[
+        float,
+        Query(ge=-LARGEST, le=LARGEST, description="Times, or what to hold it at."),
+    ] = 0.0,
+    triggers: Few = 5,
+) -> EffectView:
+    """What happens to the next token when the memory is changed at its strongest triggers."""
+    return await ask_for_effect(explored, address, Change(edit, amount), triggers)
+
+
+@live.get("/silenced")
+async def silence_memory(explored: TheStudy, address: AddressText, triggers: Few = 5) -> EffectView:
+    """What happens to the next token when the memory is silenced at its strongest triggers."""
+    return await ask_for_effect(explored, address, Change(), triggers)
+
+
+async def ask_for_effect(
+    explored: StudyContext, address: str, change: Change, triggers: int
+) -> EffectView:
+    """Run the model as it is, with the change, and with the control's."""
+    cell = cell_of(explored, address)
+    watched = [push.token for push in explored.lookup.value_tokens(cell, count=WATCHED)]
+    found = await explored.live.ask(
+        lambda m: effect_view(m, explored.store, cell, (watched, triggers), change)
+    )
+    if found is None:
+        raise HTTPException(404, f"nothing in the corpus fires {cell}, so it cannot be changed")
+    return found
+
+
+router.include_router(live)

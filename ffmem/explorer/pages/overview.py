@@ -1,17 +1,40 @@
-"""The study at a glance: what was scanned, its layers as a map, its figures."""
+"""The study at a glance: what was scanned, its layers as a map, its figures and report.
+
+The figures come as files and as charts that answer the mouse. The experts of a mixture have a page
+of their own: loads, parts of the text, sums, agreement and patterns.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Request
+from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from ffmem.explorer.context import TheStudy
-from ffmem.explorer.queries.figures import figures_of_claims
-from ffmem.explorer.queries.overview import Overview, overview
+from ffmem.explorer.queries.figures import (
+    analysis_of,
+    charts_of_analysis,
+    figure_files,
+    figure_path,
+    figure_view,
+    figures_of_claims,
+    report_file,
+)
+from ffmem.explorer.queries.overview import (
+    ExpertsView,
+    Overview,
+    experts_view,
+    has_experts,
+    overview,
+)
 from ffmem.explorer.templating import page
+from ffmem.figures.saving import javascript
 
 LINK = ("Overview", "/")
+EXPERTS_LINK = ("Experts", "/experts")
 router = APIRouter()
+Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
 
 
 @router.get("/", include_in_schema=False)
@@ -27,3 +50,66 @@ def overview_page(request: Request, explored: TheStudy) -> HTMLResponse:
 def overview_data(explored: TheStudy) -> Overview:
     """What was scanned, every layer in a line, and which analyses and figures there are."""
     return overview(explored)
+
+
+@router.get("/figures/{name}.{ending}", include_in_schema=False)
+def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
+    """One figure as it lies in the study's folder."""
+    path = figure_path(explored, name, ending)
+    if path is None:
+        raise HTTPException(404, f"there is no figure {f'{name}.{ending}'!r} in this study")
+    return FileResponse(path)
+
+
+@router.get("/report", include_in_schema=False)
+def report_page(explored: TheStudy) -> HTMLResponse:
+    """The report as it lies in the study's folder; its memories lead to their pages here."""
+    found = report_file(explored)
+    if found is None:
+        raise HTTPException(404, "this study has no report yet; `ffmem report DIR` writes it")
+    return HTMLResponse(found.page, headers={"Content-Security-Policy": found.policy})
+
+
+@router.get("/figure/{name}", include_in_schema=False)
+def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLResponse:
+    """One figure, large."""
+    found = figure_view(explored, name)
+    if found is None:
+        raise HTTPException(404, f"there is no figure {name!r} in this study")
+    others = figure_files(explored)
+    return page(request, "figure.html.j2", figure=found, others=others)
+
+
+@router.get("/api/figures/{name}", tags=["study"])
+def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
+    """One figure as a Vega-Lite specification, with its numbers."""
+    found = charts_of_analysis(explored, analysis_of(explored, name)).get(name)
+    if found is None:
+        raise HTTPException(404, f"there is no figure {name!r} in this study")
+    return found
+
+
+@router.get("/vega.js", include_in_schema=False)
+def vega() -> Response:
+    """The library that draws figures; it lies in the installed package, not elsewhere."""
+    headers = {"Cache-Control": "max-age=86400"}
+    return Response(javascript(), media_type="text/javascript", headers=headers)
+
+
+@router.get("/experts", include_in_schema=False)
+def experts_page(request: Request, explored: TheStudy) -> HTMLResponse:
+    """Every expert in a table, under the figures of all."""
+    return page(request, "experts.html.j2", view=experts_of_study(explored))
+
+
+@router.get("/api/experts", tags=["study"])
+def experts_data(explored: TheStudy) -> ExpertsView:
+    """Loads, specialisation, output and agreement of every expert, and patterns per memory."""
+    return experts_of_study(explored)
+
+
+def experts_of_study(explored: TheStudy) -> ExpertsView:
+    """What there is to say; refuses a study without experts."""
+    if not has_experts(explored):
+        raise HTTPException(404, "the model of this study has no experts")
+    return experts_view(explored)

@@ -8,8 +8,8 @@ from ffmem.annotations.agreement import Agreement, agreement
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix, draw_sheets, sheet_of_key
 from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.html_fragments import finite_or_none
 from ffmem.explorer.queries.memory import cell_of
+from ffmem.explorer.templating import finite_or_none
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 DISAGREEMENTS = 200  # shown, at most

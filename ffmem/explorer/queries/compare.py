@@ -10,7 +10,7 @@ from typing import Any
 from ffmem.analyses.statistics import Interval
 from ffmem.errors import AddressError, StoreError
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.html_fragments import finite_or_none
+from ffmem.explorer.templating import finite_or_none
 from ffmem.figures.saving import picture
 from ffmem.report.build import judge
 from ffmem.report.comparison import Comparison, SharedFigure, compare, distinct_labels

@@ -17,10 +17,10 @@ from ffmem.explorer.queries.pattern_results import (
     finding_views,
     pattern_results,
 )
-from ffmem.explorer.queries.trigger_agreement import Agreement, agreement_table
 from ffmem.store.lookup import TokenPush
 from ffmem.store.memory_page import MemoryPage, memory_page
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
+from ffmem.store.weight_columns import Agreement, agreement_table
 
 BARS = 16  # of the distribution of coefficients
 

@@ -1,7 +1,11 @@
-"""The study at a glance: what was scanned, where to start, the claims, each layer in a line."""
+"""The study at a glance: what was scanned, where to start, the claims, each layer in a line.
+
+Also the experts of its mixtures: their use, and the patterns of their memories.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,20 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
+from ffmem.analyses.expert_use import Experts
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.compare import ClaimComparison, compare_claim, verdicts
 from ffmem.explorer.queries.figures import FigureFile, figure_files
 from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
-from ffmem.explorer.queries.trigger_agreement import AgreementTable, agreement_table
 from ffmem.report.verdicts import tally
 from ffmem.store.memory_page import Evidence, evidence
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
+from ffmem.store.weight_columns import AgreementTable, agreement_table
 
 POINTERS = 4  # memories of a card
 ENOUGH_TRIGGERS = 10  # for a value to be called right or wrong
 AGREES = 0.2  # share of triggers from which on a sure value is an agreeing one
 DEPTHS = ("Lower", "Middle", "Upper")
 BLOCKS = 96  # of a layer on the map, at most; each stands for as many neighbouring memories
+EXPERTS = "experts"
+EXPERT_KINDS = {"E": "routed experts", "S": "shared experts", "": "dense layers"}
 
 
 @dataclass(frozen=True)
@@ -260,4 +267,64 @@ def layer_line(explored: StudyContext, number: int) -> LayerLine:
         probability=float(np.median(explored.lookup.statistic("probability")[rows])),
         blocks=tuple(padded.max(axis=1).tolist()),
         densest=tuple((np.arange(len(best)) * size + best).tolist()),
+    )
+
+
+@dataclass(frozen=True)
+class PatternsPerMemory:
+    """How many patterns the memories of one kind have, of those that were looked at."""
+
+    kind: str  # of part: one of EXPERT_KINDS
+    memories: int
+    with_pattern: int
+    patterns: int
+
+    @property
+    def mean(self) -> float:
+        """Patterns per memory."""
+        return self.patterns / max(self.memories, 1)
+
+
+@dataclass(frozen=True)
+class ExpertsView:
+    """What there is to say of the experts; no `result` before the analysis has run."""
+
+    result: Experts | None
+    patterns: tuple[PatternsPerMemory, ...]
+    figures: tuple[FigureFile, ...]
+
+
+def has_experts(explored: StudyContext) -> bool:
+    """Whether the scanned layers have any."""
+    return bool(explored.store.manifest.mixtures)
+
+
+def experts_view(explored: StudyContext) -> ExpertsView:
+    """The analysis of experts, its figures, and patterns where they were looked for."""
+    study = explored.study
+    return ExpertsView(
+        study.result(EXPERTS) if EXPERTS in study.names else None,
+        patterns_per_memory(explored) if "patterns" in study.names else (),
+        tuple(figure for figure in figure_files(explored) if figure.analysis == EXPERTS),
+    )
+
+
+def patterns_per_memory(explored: StudyContext) -> tuple[PatternsPerMemory, ...]:
+    """Patterns by the kind of part that a memory belongs to."""
+    found = explored.study.result("patterns")
+    each = Counter(str(record.key) for record in found.records)
+    drawn: dict[str, list[str]] = defaultdict(list)
+    for addresses in found.drawn.values():
+        for address in addresses:
+            _, _, inside = address.partition(".")
+            drawn[EXPERT_KINDS.get(inside[:1], EXPERT_KINDS[""])].append(address)
+    return tuple(
+        PatternsPerMemory(
+            kind,
+            len(drawn[kind]),
+            sum(each[address] > 0 for address in drawn[kind]),
+            sum(each[address] for address in drawn[kind]),
+        )
+        for kind in EXPERT_KINDS.values()
+        if kind in drawn
     )

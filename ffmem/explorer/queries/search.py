@@ -18,14 +18,19 @@ from ffmem.address import Address, Sign
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
 from ffmem.explorer.queries.prompt import token_ids
-from ffmem.explorer.queries.trigger_agreement import agreement_table
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.memory_page import Evidence, evidence
 from ffmem.store.parquet_tables import End
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
-from ffmem.store.weight_columns import NUMBERS, Condition, NumberColumn, parse_conditions
+from ffmem.store.weight_columns import (
+    NUMBERS,
+    Condition,
+    NumberColumn,
+    agreement_table,
+    parse_conditions,
+)
 from ffmem.store.word_index import words_in
 
 By = Literal["promotes", "suppresses", "words", "meaning", "pattern", "phrase", "any", "dead"]

@@ -1,15 +1,14 @@
-"""`ffmem annotate`: sheets for people, their answers back, and how far they agree."""
+"""`ffmem annotate`: sheets for people, their answers back, how far they agree and predict."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.commands.annotate.cases import case_answers_of, cases, parse_case_files, print_cases
-from ffmem.cli.commands.annotate.llm import llm
-from ffmem.cli.commands.annotate.score import score
+from ffmem.cli.commands.annotate_llm import llm
 from ffmem.cli.options import (
     ANY,
     LOCATION,
@@ -24,7 +23,11 @@ from ffmem.cli.options import (
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
-    from ffmem.annotations.agreement import Agreement
+    from ffmem.analyses.statistics import Interval
+    from ffmem.annotations.agreement import Agreement, CaseAgreement
+    from ffmem.annotations.cases import CaseAnswer, CaseSheet, Judgement
+    from ffmem.annotations.database import Annotations
+    from ffmem.patterns.held_out import HeldOutScore
 
 
 @click.group()
@@ -35,9 +38,7 @@ def annotate() -> None:
     """
 
 
-annotate.add_command(cases)
 annotate.add_command(llm)
-annotate.add_command(score)
 
 
 @annotate.command()
@@ -219,3 +220,148 @@ def print_agreement(result: Agreement, count: int) -> None:
         click.echo(f"  sheet {each.sheet} ({each.key}) prefix {each.rank}: {labels}")
     if len(result.disagreements) > count:
         click.echo(f"  ... and {len(result.disagreements) - count} more")
+
+
+@annotate.command()
+@click.argument("folder", type=LOCATION)
+@click.argument("out", type=LOCATION)
+@click.option(
+    "--controls", type=ANY, default=50, show_default=True, help="Shuffled pairs mixed in, at most."
+)
+@database_option
+def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
+    r"""Write sheets of cases where the last layer changes the prediction into the folder OUT.
+
+    The cases are those of `ffmem analyse FOLDER --only last-layer`; a person says of each whether
+    the old and the new token are related or distant. Controls, where the old token is another
+    prefix's, are mixed in and do not show. The rule's own judgements are saved as `rules`. A sheet
+    that is already in OUT is left as it is.
+
+    \b
+    Example:
+        ffmem annotate cases out/scan out/cases
+    """
+    from ffmem.annotations.cases import RULES, draw_case_sheets
+    from ffmem.annotations.markdown import case_sheet_text
+    from ffmem.cli.output import save_text
+    from ffmem.errors import StoreError
+    from ffmem.studies.study import open_study
+
+    annotations, study = open_database(folder, database), open_study(folder)
+    result = study.result("last-layer")
+    drawn = draw_case_sheets(result, study.store.manifest.key.digest, controls)
+    if not drawn:
+        raise StoreError(
+            f"in the sample of {folder} the last layer never changes the token to a third one, so "
+            "there is nothing to judge; analyse a larger --sample"
+        )
+    annotations.add_case_sheets([sheet for sheet, _ in drawn])
+    for sheet, judged in drawn:
+        annotations.judge(sheet, RULES, judged)
+    new = [sheet for sheet, _ in drawn if not (out / f"cases-{sheet.name}.md").exists()]
+    for sheet in new:
+        save_text(out / f"cases-{sheet.name}.md", case_sheet_text(sheet))
+    click.echo(
+        f"{len(new)} sheets of {sum(len(sheet.cases) for sheet in new)} cases -> {out}; judge "
+        f"them, then: ffmem annotate import {folder} {out} --annotator NAME"
+    )
+
+
+def parse_case_files(
+    annotations: Annotations, texts: Mapping[str, str], skip_empty: bool
+) -> list[tuple[CaseSheet, list[Judgement]]]:
+    """The sheets of cases among files, by path, with what is said on them."""
+    from ffmem.annotations.markdown import is_blank_case_sheet, parse_case_sheet
+
+    known = {sheet.name: sheet for sheet in annotations.case_sheets()}
+    return [
+        parse_case_sheet(text, path, known)
+        for path, text in texts.items()
+        if not (skip_empty and is_blank_case_sheet(text))
+    ]
+
+
+def case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]:
+    """What was judged of this scan's cases."""
+    from ffmem.store.scan_store import ScanStore
+
+    return annotations.case_answers(ScanStore.open(folder).manifest.key.digest)
+
+
+def print_cases(result: CaseAgreement, count: int) -> None:
+    """Shares, agreement, and who disagrees where."""
+    click.echo("changes of the last layer, judged related (the paper's judges: 34 of 100)")
+    for share in result.shares:
+        click.echo(
+            f"  {share.annotator}: {_share(share.related)} cases, {_share(share.controls)} controls"
+        )
+    for pair in result.pairs:
+        click.echo(
+            f"{pair.one} and {pair.other}: kappa {pair.kappa:.2f}, the same on "
+            f"{100 * pair.same:.0f} % of {pair.cases} cases"
+        )
+    if not result.pairs:
+        click.echo("no case has been judged by two; give the same sheets to a second person")
+    for case, said in result.disagreements[:count]:
+        labels = ", ".join(f"{who}: {judgement}" for who, judgement in said.items())
+        click.echo(f"  {case.old.strip()!r} -> {case.new.strip()!r}: {labels}")
+    if len(result.disagreements) > count:
+        click.echo(f"  ... and {len(result.disagreements) - count} more")
+
+
+def _share(found: Interval) -> str:
+    if not found.n:
+        return "none of 0"
+    return (
+        f"{100 * found.estimate:.0f} % ({100 * found.low:.0f} .. {100 * found.high:.0f}) "
+        f"of {found.n}"
+    )
+
+
+@annotate.command()
+@click.argument("folder", type=LOCATION)
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
+)
+@database_option
+@embedding_options
+def score(
+    folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
+) -> None:
+    r"""Say how well each annotator's patterns predict the triggers that nobody was shown.
+
+    Patterns are read from the prefixes they tick, the same way for people, language models and
+    rules. Writes analyses/annotators.json into FOLDER.
+
+    \b
+    Example:
+        ffmem annotate score out/scan
+    """
+    from ffmem.annotations.scoring import score_annotators
+    from ffmem.cli.output import save_numbers
+    from ffmem.errors import StoreError
+    from ffmem.store.scan_store import ScanStore
+
+    sayings, store = open_database(folder, database).answers(), ScanStore.open(folder)
+    if not sayings:
+        raise StoreError(
+            f"nobody has answered a sheet of {folder} yet; begin with `ffmem annotate sheets`"
+        )
+    result = score_annotators(store, sayings, embedder(store, options), seed)
+    for who, rows in result.annotators.items():
+        click.echo(who)
+        print_held_out(rows)
+    click.echo(f"-> {save_numbers(folder, 'annotators', result)}")
+
+
+def print_held_out(rows: Sequence[HeldOutScore]) -> None:
+    """How well patterns tell a key's other triggers from prefixes that are none."""
+    click.echo("held out (ranks 26-50):     patterns  precision  recall  AUC")
+    for row in rows:
+        click.echo(
+            f"  {row.on:<9}{row.kind:<9} v. {row.against:<7}{row.patterns:7}  "
+            f"{row.precision:9.2f}  {row.recall:6.2f}  "
+            f"{row.auc.estimate:.2f} ({row.auc.low:.2f} .. {row.auc.high:.2f})"
+        )
+    if not rows:
+        click.echo("  no pattern on a key with triggers beyond those shown")

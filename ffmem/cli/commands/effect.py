@@ -1,4 +1,7 @@
-"""`ffmem effect MODEL CORPUS --set @FILE`: what editing a set of memories does."""
+"""`ffmem effect` and `ffmem patch`: what editing a set of memories does, and the edit as a file.
+
+A patch is a small file of weights that can be undone.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import ANY, LOCATION, SEED, SOME, ModelOptions, load_model, model_options
+from ffmem.errors import EditError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +23,10 @@ if TYPE_CHECKING:
     from ffmem.analyses.effect import Change, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
+    from ffmem.memories.edits import Edit
+    from ffmem.memories.memory_sets import Means
     from ffmem.models.language_model import LanguageModel
+    from ffmem.models.patches import ValueChange
 
 SENTENCES = 100
 
@@ -159,3 +166,72 @@ def change_text(change: Change) -> str:
         f"loss {loss.estimate:+.4f} ({loss.low:+.4f} .. {loss.high:+.4f}), KL {kl.estimate:.4f} "
         f"({kl.low:.4f} .. {kl.high:.4f}), top-1 {100 * top.estimate:+.2f} points"
     )
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--set",
+    "edits",
+    multiple=True,
+    required=True,
+    metavar="EDIT",
+    help="@FILE=0 (silence the set), @FILE*2, @FILE=mean, or one memory: L7.1034=0. Repeatable.",
+)
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder for the patch.")
+@click.option("--scan", type=LOCATION, help="Scan whose mean coefficients =mean takes.")
+@model_options
+def patch(
+    model: str, edits: Sequence[str], out: Path, scan: Path | None, **options: Unpack[ModelOptions]
+) -> None:
+    r"""Write the edits of MODEL's memories as a change of its weights.
+
+    DIR gets patch.safetensors, the old and the new values of the memories, and patch.json, which
+    names the weights it is for. `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch`
+    restores the original to the bit. Holding a memory at a number other than 0 needs a layer with
+    a bias.
+
+    \b
+    Example:
+        ffmem patch tiny:opt --set L2.7=0 -o out/patch
+    """
+    from ffmem.memories.memory_sets import expand_edits
+    from ffmem.models.patches import write_patch
+
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise click.UsageError(f"{out} is there already; choose another folder")
+    language_model = load_model(model, options)
+    means = None if scan is None else scan_means(scan)
+    parsed = expand_edits(edits, language_model, means)
+    folder = write_patch(language_model, value_changes(parsed), [str(e) for e in parsed], out)
+    click.echo(
+        f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})"
+    )
+
+
+def value_changes(edits: Sequence[Edit]) -> dict[int, ValueChange]:
+    """Edits as changes of values, by layer."""
+    from ffmem.models.patches import ValueChange
+
+    found: dict[int, ValueChange] = {}
+    for edit in edits:
+        if edit.address.sign:
+            raise EditError(
+                f"{edit.address} is one sign of a memory, which no change of weights can edit; "
+                f"write {str(edit.address)[:-1]}"
+            )
+        change = found.setdefault(edit.address.layer, ValueChange({}, {}))
+        index = edit.address.index
+        if index in change.factors:
+            raise EditError(f"{edit.address} is edited twice; write each memory once")
+        change.factors[index] = edit.amount if edit.action == "scale" else 0.0
+        if edit.action == "set":
+            change.held[index] = edit.amount
+    return found
+
+
+def scan_means(folder: Path) -> Means:
+    """Mean coefficients as a scan counted them."""
+    from ffmem.store.scan_store import ScanStore
+
+    return ScanStore.open(folder).mean_coefficients

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.commands.sets.effect import change_text, first_rows
+from ffmem.cli.commands.effect import change_text, first_rows
 from ffmem.cli.options import LOCATION, POSITIVE, SEED, SOME
 from ffmem.errors import StoreError
 

@@ -1,1 +1,0 @@
-"""The commands under `ffmem annotate`."""

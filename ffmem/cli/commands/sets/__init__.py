@@ -1,1 +1,0 @@
-"""Commands about sets of memories."""

@@ -1,0 +1,342 @@
+"""Write the tables of docs/reference/moe-study.md from its numbers, without a GPU.
+
+    python -m tools.moe_study_page
+
+The numbers are those that `python -m making.study_moe_pair` gathers: every result of the mixture,
+of the dense model and of their untrained twins, and both curves of the training, without texts.
+Intervals resample keys: 95 %; those of a difference resample the keys of both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ffmem.analyses.statistics import Interval, bootstrap, wilson
+from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.verdicts import Verdict, interval_text, judge_claims, tally
+from ffmem.store.result_files import restore
+from ffmem.studies.registry import ANALYSES
+from tools.paper_study_page import DOCS, Numbers, percent, table
+
+PAGE = DOCS / "reference" / "moe-study.md"
+NUMBERS = DOCS / "reference" / "data" / "moe-study.json.xz"
+ROUNDS = 2000
+Key = dict[str, Any]
+Measure = Callable[[Key], float | None]
+
+
+def at_chance(auc: float | None) -> float:
+    """The score of a key; one without a pattern tells nothing."""
+    return 0.5 if auc is None else auc
+
+
+MEASURES: dict[str, Measure] = {  # by key; None leaves a key out
+    "patterns per memory": lambda key: key["shallow"] + key["semantic"],
+    "shallow patterns per memory": lambda key: key["shallow"],
+    "semantic patterns per memory": lambda key: key["semantic"],
+    "memories with a pattern": lambda key: float(key["shallow"] + key["semantic"] > 0),
+    "triggers that the largest pattern covers": lambda key: key["largest"],
+    "triggers that some pattern covers": lambda key: key["covered"],
+    "held-out AUC against random prefixes": lambda key: at_chance(key["random"]),
+    "held-out AUC against near misses": lambda key: at_chance(key["weak"]),
+    "the same, of memories with patterns": lambda key: key["weak"],
+}
+
+
+def read_numbers() -> Numbers:
+    """All that was measured."""
+    found: Numbers = json.loads(lzma.decompress(NUMBERS.read_bytes()))
+    return found
+
+
+def values_of(keys: Sequence[Key], measure: Measure) -> torch.Tensor:
+    """One number for each key that has it."""
+    found = [number for key in keys if (number := measure(key)) is not None]
+    return torch.tensor(found, dtype=torch.double)
+
+
+def mean_of(keys: Sequence[Key], measure: Measure) -> Interval:
+    """The mean over keys."""
+    return bootstrap(values_of(keys, measure), torch.Generator().manual_seed(0), ROUNDS)
+
+
+def difference_of(one: Sequence[Key], other: Sequence[Key], measure: Measure) -> Interval:
+    """How much larger the mean is over one side's keys than over the other's."""
+    generator = torch.Generator().manual_seed(0)
+    sides = [values_of(keys, measure) for keys in (one, other)]
+    resamples = [
+        side[torch.randint(len(side), (ROUNDS, len(side)), generator=generator)].mean(dim=1)
+        for side in sides
+    ]
+    ends = torch.tensor([0.025, 0.975], dtype=torch.double)
+    low, high = (resamples[0] - resamples[1]).quantile(ends).tolist()
+    return Interval(float(sides[0].mean() - sides[1].mean()), low, high, sum(map(len, sides)))
+
+
+def number_text(found: Interval, sign: bool = False) -> str:
+    """A number with its interval."""
+    form = "+.2f" if sign else ".2f"
+    return f"{found.estimate:{form}} ({found.low:{form}} .. {found.high:{form}})"
+
+
+def difference_text(found: Interval) -> str:
+    """A difference with its interval, in bold where 0 is outside."""
+    text = number_text(found, sign=True)
+    return f"**{text}**" if found.low > 0 or found.high < 0 else text
+
+
+def keys_of(numbers: Numbers, name: str, part: str = "results") -> list[Key]:
+    """The live keys of a study that were looked at for patterns."""
+    found: list[Key] = numbers[name][part]["patterns"]["keys"]
+    return found
+
+
+def clean(numbers: Numbers) -> str:
+    """Mixture against dense, and against the dense model on as much text as an expert reads."""
+    moe, dense = keys_of(numbers, "moe"), keys_of(numbers, "dense")
+    eighth = keys_of(numbers, "dense-eighth")
+
+    def row(name: str) -> list[str]:
+        measure = MEASURES[name]
+        return [
+            name,
+            number_text(mean_of(moe, measure)),
+            number_text(mean_of(dense, measure)),
+            difference_text(difference_of(moe, dense, measure)),
+            number_text(mean_of(eighth, measure)),
+            difference_text(difference_of(moe, eighth, measure)),
+        ]
+
+    heads = (
+        f"by memory ({len(moe)}, {len(dense)} and {len(eighth)} live keys)",
+        "experts",
+        "dense",
+        "difference",
+        "dense, an eighth of the text",
+        "difference to that",
+    )
+    return table(heads, map(row, MEASURES))
+
+
+def untrained(numbers: Numbers) -> str:
+    """The same measures in the untrained twins."""
+    sides = [keys_of(numbers, name, "untrained twin") for name in ("moe", "dense")]
+
+    def row(name: str) -> list[str]:
+        measure = MEASURES[name]
+        means = [number_text(mean_of(keys, measure)) for keys in sides]
+        return [name, *means, difference_text(difference_of(*sides, measure))]
+
+    return table(("untrained", "experts", "dense", "difference"), map(row, MEASURES))
+
+
+def controls(numbers: Numbers) -> str:
+    """How often control keys have a pattern: prefixes that no memory has chosen."""
+    sides = [
+        {
+            one["kind"]: one["false_patterns"]
+            for one in numbers[name]["results"]["patterns"]["controls"]
+        }
+        for name in ("moe", "dense", "dense-eighth")
+    ]
+    kinds = {
+        "random": "random prefixes",
+        "matched": "last tokens as common as the triggers'",
+        "length": "as long as the triggers",
+        "strangers": "one trigger of each of 25 other keys",
+    }
+
+    def row(kind: str) -> list[str]:
+        return [
+            kinds[kind],
+            *(interval_text(Interval(**side[kind]), "share") for side in sides),
+        ]
+
+    heads = ("control keys with a pattern", "experts", "dense", "dense, an eighth of the text")
+    return table(heads, map(row, kinds))
+
+
+def by_layer(numbers: Numbers) -> str:
+    """Patterns, held-out scores and agreement by layer."""
+    moe, dense = keys_of(numbers, "moe"), keys_of(numbers, "dense")
+    depth = int(numbers["training"]["dense"]["settings"]["layers"])
+
+    def own(keys: Sequence[Key], layer: int) -> list[Key]:
+        return [key for key in keys if key["key"].startswith(f"L{layer}.")]
+
+    def row(layer: int) -> list[str]:
+        sides = own(moe, layer), own(dense, layer)
+        agreement = [
+            numbers[name][part]["values"]["agreement"][layer - 1]["filled"]
+            for name in ("moe", "dense")
+            for part in ("results", "untrained twin")
+        ]
+        return [
+            str(layer),
+            *(number_text(mean_of(keys, MEASURES["patterns per memory"])) for keys in sides),
+            *(
+                number_text(mean_of(keys, MEASURES["held-out AUC against near misses"]))
+                for keys in sides
+            ),
+            *(percent(one, 2) for one in agreement),
+        ]
+
+    heads = (
+        "layer",
+        "patterns per memory: experts",
+        "dense",
+        "AUC against near misses: experts",
+        "dense",
+        "agreement of values, %: experts",
+        "untrained",
+        "dense",
+        "untrained",
+    )
+    return table(heads, map(row, range(1, depth + 1)))
+
+
+def experts(numbers: Numbers) -> str:
+    """How the router loads experts and what for, with the untrained twin's."""
+    mine, twin = (
+        numbers["moe"][part]["experts"]["layers"] for part in ("results", "untrained twin")
+    )
+
+    def row(one: Numbers, other: Numbers) -> list[str]:
+        return [
+            str(one["layer"]),
+            *(f"{part['effective']:.1f} of {part['experts']}" for part in (one, other)),
+            str(one["unused"]),
+            f"{one['information']:.4f}",
+            *(f"{part['excess']['estimate']:.4f} ({part['excess']['low']:.4f} .. "
+              f"{part['excess']['high']:.4f})" for part in (one, other)),
+            f"{percent(one['agreement'], 2)} ({percent(one['shuffled_agreement'], 2)})",
+        ]  # fmt: skip
+
+    heads = (
+        "layer",
+        "experts in use",
+        "untrained",
+        "never chosen",
+        "bits about the part of the text",
+        "of them beyond chance",
+        "untrained",
+        "agreement, % (shuffled)",
+    )
+    return table(heads, map(row, mine, twin))
+
+
+def models(numbers: Numbers) -> str:
+    """What was trained, and how well it predicts."""
+
+    def row(name: str, word: str) -> list[str]:
+        one, scan = numbers["training"][name], numbers[name]["scan"]
+        shape, last = one["settings"], one["curve"][-1]
+        chosen, size = int(shape["chosen"]), int(shape["size"])
+        count = int(shape["experts"]) * size if name == "moe" else chosen * size
+        live = len(keys_of(numbers, name))
+        drawn = live + numbers[name]["results"]["patterns"]["dead"]
+        dead = wilson(drawn - live, drawn)
+        return [
+            word,
+            f"{one['active'] / 1e6:.1f} M",
+            f"{int(shape['layers']) * count:,}",
+            f"{chosen * size:,}",
+            f"{last['tokens'] / 1e6:.1f} M",
+            f"{last['validation perplexity']:.1f}",
+            f"{scan['sentences']:,} ({scan['prefixes'] / 1e6:.1f} M prefixes)",
+            interval_text(dead, "share"),
+        ]
+
+    heads = (
+        "model",
+        "active parameters",
+        "memories",
+        "of them at a place, per layer",
+        "tokens read in training",
+        "held-out perplexity",
+        "sentences scanned",
+        "dead among the keys drawn",
+    )
+    return table(heads, [row("moe", "mixture"), row("dense", "dense")])
+
+
+def training(numbers: Numbers) -> str:
+    """Both curves."""
+    curves = [numbers["training"][name]["curve"] for name in ("moe", "dense")]
+    dense = {point["tokens"]: point["validation perplexity"] for point in curves[1]}
+    rows = (
+        [
+            f"{point['tokens'] / 1e6:.1f}",
+            f"{point['validation perplexity']:.1f}",
+            f"{dense[point['tokens']]:.1f}" if point["tokens"] in dense else "–",
+        ]
+        for point in curves[0]
+    )
+    return table(("million tokens", "perplexity of the mixture", "of the dense model"), rows)
+
+
+def claims(numbers: Numbers) -> str:
+    """The paper's claims on both, each beside its twin."""
+    sides = []
+    for name in ("moe", "dense"):
+        mine, twin = (
+            {
+                one: restore(ANALYSES[one].result, found)
+                for one, found in numbers[name][part].items()
+            }
+            for part in ("results", "untrained twin")
+        )
+        sides.append(judge_claims(CLAIMS, mine, twin))
+
+    def cells(one: Verdict) -> list[str]:
+        if one.finding is None:
+            return ["–", one.word]
+        return [interval_text(one.finding.number, one.unit), one.word]
+
+    heads = ("claim", "the paper", "mixture", "verdict", "dense", "verdict")
+    rows = (
+        [one.says, one.paper, *cells(one), *cells(two)] for one, two in zip(*sides, strict=True)
+    )
+    words = " ".join(
+        f"*{name}*: {tally(side).text}."
+        for name, side in zip(("Mixture", "Dense"), sides, strict=True)
+    )
+    return f"{words}\n\n{table(heads, rows)}"
+
+
+TABLES = {
+    "models": models,
+    "clean": clean,
+    "controls": controls,
+    "untrained": untrained,
+    "layers": by_layer,
+    "experts": experts,
+    "claims": claims,
+    "training": training,
+}
+
+
+def page(text: str, numbers: Numbers) -> str:
+    """The page with every table as the numbers have it."""
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise SystemExit(f"{PAGE} has no place for the table {name}")
+        text = f"{before}{begin}{make(numbers)}\n{end}{after}"
+    return text
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(PAGE.read_text("utf-8"), read_numbers()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
