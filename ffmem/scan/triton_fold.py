@@ -25,7 +25,8 @@ from ffmem.scan.triton_kernels import add_bins, pass_over
 BLOCK = 128  # memories of a program that reads: 4 a thread, 8 bytes of bfloat16 a load
 WARPS = 1  # so that no thread waits for other warps at the end of a row
 ROWS = 4  # rows of a program that reads
-CHUNK = 32  # candidates that a program puts in at once
+CHUNK = 16  # candidates that a program puts in at once
+COLUMNS = 8  # of a row that a program puts into bins
 NONE = tl.constexpr(2**31 - 1)  # the key of a free slot: see `hashing.NO_PRIORITY`
 EMPTY = tl.constexpr(2**62)
 OUTSIDE = tl.constexpr(1 << 16)  # more columns than a row has
@@ -67,14 +68,6 @@ def _ranks(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _arrange(field, own, new_field, new, slot):  # type: ignore[no-untyped-def]
-    """A field of a cell's slots after entries and newcomers went to theirs."""
-    stay = tl.where(own[None, :] == slot[:, None], field[None, :], 0)
-    come = tl.where(new[None, :] == slot[:, None], new_field[None, :], 0)
-    return tl.sum(stay, 1) + tl.sum(come, 1)
-
-
-@triton.jit
 def _steps(m, row_stride, stride, first, counts, memory, rows, wanted):  # type: ignore[no-untyped-def]
     """How many columns after its row's first each coefficient first stands; 0 without a row."""
     columns = tl.load(counts + rows, mask=rows >= 0, other=0).to(tl.int32)
@@ -90,7 +83,16 @@ def _steps(m, row_stride, stride, first, counts, memory, rows, wanted):  # type:
 
 
 @triton.jit
-def fold_lists(  # type: ignore[no-untyped-def]  # noqa: C901
+def _move(field, slot, own, size, new_field, new):  # type: ignore[no-untyped-def]
+    """A field of a cell's slots, at a pointer, after entries and newcomers went to theirs."""
+    held = tl.load(field + slot, mask=slot < size, other=0)
+    tl.debug_barrier()  # every entry is read before any is written over
+    tl.store(field + own, held, mask=(own != slot) & (own < size) & (slot < size))
+    tl.store(field + new, new_field, mask=new < size)
+
+
+@triton.jit(do_not_specialize=["groups_width"])
+def fold_lists(  # type: ignore[no-untyped-def]
     m, row_stride, stride, memories, first,
     counts, places, priorities, groups, groups_width,
     lengths, list_rows, list_coefficients, size,
@@ -105,61 +107,50 @@ def fold_lists(  # type: ignore[no-untyped-def]  # noqa: C901
     if length > 0:
         memory = tl.where(cell < memories, cell, cell - memories)
         sign = tl.where(cell < memories, 1.0, -1.0)
-        slot = tl.arange(0, TOP)
-        own = cell * top + slot
-        c = tl.load(coefficients + own, mask=slot < top, other=0.0)
-        p = tl.load(trigger_places + own, mask=slot < top, other=EMPTY)
-        k = c.to(tl.int32, bitcast=True) ^ NONE  # floats not below 0 order as their bits do
-        r = slot * 0 - 1  # the row of those whose position is not known yet
-        g = p * 0
-        if GROUPED:
-            g = tl.load(trigger_groups + own, mask=slot < top, other=0)
-        draw = tl.arange(0, SAMPLE)
-        drawn = cell * sample + draw
-        dc = tl.load(drawn_coefficients + drawn, mask=draw < sample, other=0.0)
-        dp = tl.load(drawn_places + drawn, mask=draw < sample, other=EMPTY)
-        dk = tl.load(drawn_priorities + drawn, mask=draw < sample, other=NONE)
-        dr = draw * 0 - 1
+        slot, draw = tl.arange(0, TOP), tl.arange(0, SAMPLE)
+        coefficients += cell * top
+        trigger_places += cell * top
+        trigger_groups += cell * top
+        drawn_coefficients += cell * sample
+        drawn_places += cell * sample
+        drawn_priorities += cell * sample
         for start in range(0, length, CHUNK):
-            item = start + tl.arange(0, CHUNK)
-            inside = item < length
-            row = tl.load(list_rows + cell * size + item, mask=inside, other=-1)
-            value = tl.load(list_coefficients + cell * size + item, mask=inside, other=0.0)
+            item = cell * size + start + tl.arange(0, CHUNK)
+            inside = start + tl.arange(0, CHUNK) < length
+            row = tl.load(list_rows + item, mask=inside, other=-1)
+            value = tl.load(list_coefficients + item, mask=inside, other=0.0)
             place = tl.load(places + row, mask=inside, other=EMPTY)
             priority = tl.load(priorities + row, mask=inside, other=NONE)
-            group = place * 0
-            if GROUPED:
+            # Floats that are not below 0 order as their bits do.
+            key = value.to(tl.int32, bitcast=True) ^ NONE
+            c = tl.load(coefficients + slot, mask=slot < top, other=0.0)
+            k = c.to(tl.int32, bitcast=True) ^ NONE
+            p = tl.load(trigger_places + slot, mask=slot < top, other=EMPTY)
+            g, group = p, place
+            if GROUPED:  # a prefix must be known before its group is
                 at = _steps(m, row_stride, stride, first, counts, memory, row, sign * value)
                 group = tl.load(groups + row.to(tl.int64) * groups_width + at, mask=inside, other=0)
                 place += at
-                row = row * 0 - 1
-            key = value.to(tl.int32, bitcast=True) ^ NONE
-            if tl.min(key, 0) <= tl.sum(tl.where(slot == top - 1, k, 0), 0):
-                stay, come = _ranks(k, p, g, key, place, group, slot, GROUPED)
-                k = _arrange(k, stay, key, come, slot)
-                p = _arrange(p, stay, place, come, slot)
-                r = _arrange(r, stay, row, come, slot)
-                if GROUPED:
-                    g = _arrange(g, stay, group, come, slot)
-            if tl.min(priority, 0) <= tl.sum(tl.where(draw == sample - 1, dk, 0), 0):
-                stay, come = _ranks(dk, dp, dp, priority, place, place, draw, False)
-                dk = _arrange(dk, stay, priority, come, draw)
-                dp = _arrange(dp, stay, place, come, draw)
-                dr = _arrange(dr, stay, row, come, draw)
-                dc = _arrange(dc, stay, value, come, draw)
-        c = (k ^ NONE).to(tl.float32, bitcast=True)
-        p += _steps(m, row_stride, stride, first, counts, memory, r, sign * c)
-        dp += _steps(m, row_stride, stride, first, counts, memory, dr, sign * dc)
-        tl.store(coefficients + own, c, mask=slot < top)
-        tl.store(trigger_places + own, p, mask=slot < top)
-        if GROUPED:
-            tl.store(trigger_groups + own, g, mask=slot < top)
-        tl.store(drawn_coefficients + drawn, dc, mask=draw < sample)
-        tl.store(drawn_places + drawn, dp, mask=draw < sample)
-        tl.store(drawn_priorities + drawn, dk, mask=draw < sample)
-        tl.store(bar_coefficients + cell + slot * 0, c, mask=slot == top - 1)
-        tl.store(bar_places + cell + slot * 0, p, mask=slot == top - 1)
-        tl.store(bar_priorities + cell + draw * 0, dk, mask=draw == sample - 1)
+                g = tl.load(trigger_groups + slot, mask=slot < top, other=0)
+            own, new = _ranks(k, p, g, key, place, group, slot, GROUPED)
+            dk = tl.load(drawn_priorities + draw, mask=draw < sample, other=NONE)
+            dp = tl.load(drawn_places + draw, mask=draw < sample, other=EMPTY)
+            down, drawn = _ranks(dk, dp, dp, priority, place, place, draw, False)
+            if not GROUPED:
+                row = tl.where((new < top) | (drawn < sample), row, -1)
+                place += _steps(m, row_stride, stride, first, counts, memory, row, sign * value)
+            _move(coefficients, slot, own, top, value, new)
+            _move(trigger_places, slot, own, top, place, new)
+            if GROUPED:
+                _move(trigger_groups, slot, own, top, group, new)
+            _move(drawn_coefficients, draw, down, sample, value, drawn)
+            _move(drawn_places, draw, down, sample, place, drawn)
+            _move(drawn_priorities, draw, down, sample, priority, drawn)
+            tl.debug_barrier()  # what was written is read again
+        tl.store(bar_coefficients + cell, tl.load(coefficients + top - 1))
+        tl.store(bar_places + cell, tl.load(trigger_places + top - 1))
+        if sample > 0:
+            tl.store(bar_priorities + cell, tl.load(drawn_priorities + sample - 1))
         tl.store(lengths + cell, 0)
 
 
@@ -219,12 +210,13 @@ class FoldingPass:
         if not len(rows.census):
             return
         m = m if m.stride(2) == 1 else m.contiguous()
-        grid = (triton.cdiv(self.memories, BLOCK), len(rows.census))
+        most = triton.cdiv(max(rows.columns), COLUMNS)
+        grid = (triton.cdiv(self.memories, BLOCK), len(rows.census), most)
         add_bins[grid](
             m, m.stride(0), m.stride(1), self.memories, rows.first,
             rows.counts, rows.census, rows.factors, histogram,
             SIGNED=self.settings.signed, BINS=BINS, FIRST_BIN=127 + LOWEST,
-            BLOCK=BLOCK, num_warps=WARPS,
+            BLOCK=BLOCK, COLUMNS=COLUMNS, num_warps=WARPS,
         )  # fmt: skip
 
     def is_finite(self) -> bool:
@@ -262,5 +254,5 @@ class FoldingPass:
             bars.coefficients, bars.places, bars.priorities,
             GROUPED=rows.groups is not None, TOP=triton.next_power_of_2(top),
             SAMPLE=triton.next_power_of_2(max(drawn, 1)), CHUNK=CHUNK,
-            num_warps=4 * max(1, slots // 64),
+            num_warps=max(2, slots // 32),
         )  # fmt: skip

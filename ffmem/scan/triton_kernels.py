@@ -78,7 +78,7 @@ def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[
     tl.atomic_max(counter + 1 + cell * 0, 1, mask=inside & ~finite, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def pass_over(  # type: ignore[no-untyped-def]
     m, row_stride, stride, rows, memories, first,
     counts, places, priorities,
@@ -179,15 +179,17 @@ def add_bins(  # type: ignore[no-untyped-def]
     m, row_stride, stride, memories, first,
     counts, census, factors, histogram,
     SIGNED: tl.constexpr, BINS: tl.constexpr, FIRST_BIN: tl.constexpr, BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Count the coefficients of a block of memories in one row of the census, bin by bin."""
+    """Count coefficients of a block of memories, in some columns of a census's row, bin by bin."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = cell < memories
     row = tl.load(census + tl.program_id(1))
     factor = tl.load(factors + tl.program_id(1)) + tl.zeros([BLOCK], tl.int64)
-    columns = tl.load(counts + row).to(tl.int32)
-    ahead = m + row * row_stride + first * stride
-    for _step in range(columns):
+    begin = tl.program_id(2) * COLUMNS
+    columns = tl.minimum(tl.load(counts + row).to(tl.int32), begin + COLUMNS)
+    ahead = m + row * row_stride + (first + begin) * stride
+    for _step in range(begin, columns):
         value = _column(ahead, cell, inside)
         _add_to_bins(value, cell, factor, histogram, BINS, FIRST_BIN)
         if SIGNED:

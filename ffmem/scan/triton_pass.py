@@ -1,4 +1,4 @@
-"""Candidates of a mixture's experts as a GPU finds them: buffer, counter, launches to look at later.
+"""Candidates of a mixture's experts on a GPU: buffer, counter, and launches to look at later.
 
 Other layers are brought up to date on the GPU itself: see `triton_fold`.
 """
