@@ -8,10 +8,10 @@ added up as integers, so the order of programs does not matter.
 
 The lines of experts have kernels of their own. What passes is appended to a buffer through a
 counter, and a second kernel looks up the positions of just that: few coefficients, many at a time,
-where a second walk in the first kernel would let a whole block wait for one. An expert's lines stand one behind the other, those
-of a sentence together and in the order of its places. A program takes a block of an expert's
-memories and a run of sentences, so that the bars of the block are read once: most sentences have
-few lines at an expert, many have none.
+where a second walk in the first kernel would let a whole block wait for one. An expert's lines
+stand one behind the other, those of a sentence together and in the order of its places. A program
+takes a block of an expert's memories and a run of sentences, so that the bars of the block are read
+once: most sentences have few lines at an expert, many have none.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import documents
 from ffmem.execution.plan import ScanPlan, scan_key, sentence_settings, token_budget
 from ffmem.locations import location
-from ffmem.memories.projection import CHUNK_BYTES, logits
+from ffmem.memories.projection import CHUNK_BYTES, GPU_CHUNKS, logits
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -220,7 +220,12 @@ def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
         experts = [layer.memories for layer in layers if layer.mixture is not None]
         room = ROOM_OF_EXPERTS * slots * CANDIDATE_BYTES
         batch += LISTED * LISTED_BYTES + room * sum(settings.cells(size) for size in experts)
-    return copies * weight_bytes(model) + 3 * state + batch + 6 * CHUNK_BYTES
+    return (
+        copies * weight_bytes(model)
+        + 3 * state
+        + batch
+        + 6 * CHUNK_BYTES * (GPU_CHUNKS if model.device.type == "cuda" else 1)
+    )
 
 
 def weight_bytes(model: LanguageModel) -> int:
