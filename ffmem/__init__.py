@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ffmem.memories.attribution import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
-    from ffmem.memories.memory_sets import read_set as read_set
+    from ffmem.memories.edits import read_set as read_set
     from ffmem.memories.projection import Lens as Lens
     from ffmem.memories.projection import logits as logits
     from ffmem.memories.projection import token_probabilities as token_probabilities
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ffmem.workflows import run_study as run_study
 
 _HOME = {
-    "read_set": "memories.memory_sets",
+    "read_set": "memories.edits",
     "remove_patch": "models.patches",
     "apply_patch": "models.patches",
     "Address": "address",

@@ -16,8 +16,7 @@ from ffmem.analyses.statistics import Interval, pool_by_key
 from ffmem.errors import CorpusError, EditError, refusals
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record_forward
-from ffmem.models.generation import continuation
-from ffmem.models.language_model import LanguageModel, evaluation_mode
+from ffmem.models.language_model import LanguageModel, continuation, evaluation_mode
 
 LOGIT_BYTES = 128 << 20  # logits of a batch in float32; about four such tensors live at once
 NEIGHBOURS = 20  # memories of nearly the same rate among which a control is drawn

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.analyses.causal import next_log_probabilities
 from ffmem.analyses.controls import agreement_of_shuffles, random_rows, shuffle_rows
-from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, prefix_batches
-from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
-from ffmem.analyses.inputs.value_rankings import cell_values, wanted_ranks
+from ffmem.analyses.inputs.value_rankings import cell_values, trigger_tokens, wanted_ranks
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, additive, best, in_chunks

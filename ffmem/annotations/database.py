@@ -11,10 +11,18 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from ffmem.annotations.cases import CaseAnswer, CaseLine, CaseSheet, Judgement
 from ffmem.annotations.labels import MemoryLabels
 from ffmem.annotations.revisions import ANSWERS, CASE_SHEETS, JUDGEMENTS, SHEETS, TABLES, Revisions
-from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetAnswer, SheetPrefix
+from ffmem.annotations.sheets import (
+    CaseAnswer,
+    CaseLine,
+    CaseSheet,
+    Judgement,
+    PatternAnswer,
+    Sheet,
+    SheetAnswer,
+    SheetPrefix,
+)
 from ffmem.errors import StoreError
 from ffmem.locations import location
 

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from ffmem.annotations.answer_rules import check, normalise
-from ffmem.annotations.cases import CaseLine, CaseSheet, Judgement
-from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
+from ffmem.annotations.sheets import (
+    CaseLine,
+    CaseSheet,
+    Judgement,
+    PatternAnswer,
+    Sheet,
+    SheetPrefix,
+)
 from ffmem.errors import StoreError, shorten
 from ffmem.patterns.record import MIN_TRIGGERS, Kind
 

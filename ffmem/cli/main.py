@@ -15,9 +15,8 @@ from ffmem.cli.commands.contrast import contrast
 from ffmem.cli.commands.effect import effect, patch
 from ffmem.cli.commands.explore import explore
 from ffmem.cli.commands.models import check, inspect, models
-from ffmem.cli.commands.patterns import patterns
+from ffmem.cli.commands.patterns import patterns, removal
 from ffmem.cli.commands.prompt import prompt
-from ffmem.cli.commands.removal import removal
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
 from ffmem.cli.commands.show import show

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
 if TYPE_CHECKING:
     from ffmem.models.language_model import LanguageModel
-    from ffmem.patterns.clusters import Embedding
+    from ffmem.patterns.embeddings import Embedding
     from ffmem.patterns.surface_patterns import Background
     from ffmem.store.scan_store import ScanStore
 

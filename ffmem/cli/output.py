@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from ffmem.analyses.inputs.paper_values import PaperValue
+    from ffmem.analyses.predictive_values import PaperValue
     from ffmem.report.verdicts import Outcome, Verdict
 
 MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.conversations import ChatText, chat_text, is_content, read_conversation
 from ffmem.corpus.file_formats import Meter
-from ffmem.corpus.places import POSITIONS, ROWS, sentence_number
-from ffmem.corpus.shards import Shard, shards
+from ffmem.corpus.shards import POSITIONS, ROWS, Shard, sentence_number, shards
 from ffmem.corpus.sources import Source, documents
 from ffmem.corpus.splitters import DEFAULT, splitter
 from ffmem.errors import CorpusError

@@ -7,17 +7,44 @@ at which a splitter may cut. Both depend on the text alone. Ordinary prose reach
     marks + documents <= 32,768, and cutting at m >= 64 tokens adds at most 2 MiB / 64 = 32,768
 
 so that a row fits in 16 bits. A document that is larger alone is cut into pieces that are not.
+
+A place is sentence and position in one number. Position p means that p tokens of the sentence have
+been read, the BOS not counted: 0 is the empty prefix, and the next token is the sentence's token p.
+A sentence's number is its shard's number times 65,536 plus its row in the shard, so a place names
+shard, row and position.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
+if TYPE_CHECKING:  # text is made ready in processes that need no torch
+    import numpy as np
+    from torch import Tensor
+
+ROWS = 1 << 16  # sentences in one shard, at most
+POSITIONS = 1 << 16  # positions in one sentence, at most; a sentence of n tokens has n + 1
+EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
+
+Whole = TypeVar("Whole", int, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "Tensor")
 SHARD_BYTES = 2 << 20
 SHARD_MARKS = 1 << 15
 
 _MARK = re.compile(r"[.!?…؟۔।。！？．\n]")
 _GOOD_CUTS = [re.compile(cut, re.DOTALL) for cut in (r".*\n", r".*[.!?]\s", r".*\s")]
+
+
+def sentence_and_position(place: Whole) -> tuple[Whole, Whole]:
+    """The sentence number and the position that a place stands for."""
+    return place // POSITIONS, place % POSITIONS
+
+
+def sentence_number(shard: int, row: int) -> int:
+    """The number of the sentence in that row of a shard."""
+    return shard * ROWS + row
 
 
 @dataclass(frozen=True)

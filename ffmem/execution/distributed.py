@@ -19,20 +19,20 @@ from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import digest, documents, is_stream
 from ffmem.errors import ScanError, StoreError
-from ffmem.execution.messages import (
+from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
+from ffmem.execution.shard_reader import prefetch
+from ffmem.execution.single_process import Watch, refuse_too_many, shards_per_batch
+from ffmem.execution.worker import (
     Describe,
     Finish,
     Merge,
     ModelChoice,
     ModelFacts,
     Read,
+    ScanWorker,
     WorkerConfig,
     WorkerReport,
 )
-from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
-from ffmem.execution.shard_reader import prefetch
-from ffmem.execution.single_process import Watch, refuse_too_many, shards_per_batch
-from ffmem.execution.worker import ScanWorker
 from ffmem.scaleout.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
 from ffmem.store.checkpoint import Progress, ShardCounts, read_notes
 from ffmem.store.folder import StudyFolder, remove_folder

@@ -9,7 +9,6 @@ from pathlib import Path
 from ffmem.errors import ScanError, StoreError
 from ffmem.execution.distributed import DistributedScan, ExecutorFactory
 from ffmem.execution.finish import write_store
-from ffmem.execution.messages import ModelChoice, ModelFacts
 from ffmem.execution.plan import (
     ScanPlan,
     refuse_other_checkpoint,
@@ -18,6 +17,7 @@ from ffmem.execution.plan import (
     token_budget,
 )
 from ffmem.execution.single_process import ScanRun, Watch, background_shards, new_checkpoint
+from ffmem.execution.worker import ModelChoice, ModelFacts
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.scaleout.executor import Cluster

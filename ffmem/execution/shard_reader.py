@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.batches import Batch, batches
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.corpus.places import sentence_and_position
 from ffmem.corpus.sentences import Sentences
+from ffmem.corpus.shards import sentence_and_position
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.hashing import EMPTY
 from ffmem.scan.scanner import Scanner, ScanState

@@ -1,4 +1,7 @@
-"""One of several processes that scan a corpus together: holds the model, reads shards, saves."""
+"""One of several processes that scan a corpus together: holds the model, reads shards, saves.
+
+The messages between the driver of a distributed scan and its workers come first.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -17,16 +21,13 @@ from ffmem.corpus.shards import Shard
 from ffmem.corpus.tokeniser_processes import TokeniserProcess
 from ffmem.errors import StoreError
 from ffmem.execution.finish import FinishedScan, write_store
-from ffmem.execution.messages import (
-    Describe,
-    Finish,
-    Merge,
-    ModelFacts,
-    Read,
-    WorkerConfig,
-    WorkerReport,
+from ffmem.execution.plan import (
+    ScanPlan,
+    refuse_other_checkpoint,
+    scan_key,
+    sentence_settings,
+    token_budget,
 )
-from ffmem.execution.plan import refuse_other_checkpoint, scan_key, sentence_settings, token_budget
 from ffmem.execution.shard_reader import (
     HELD_SHARDS,
     ReadyShards,
@@ -36,6 +37,7 @@ from ffmem.execution.shard_reader import (
 )
 from ffmem.execution.single_process import pause_after, start_progress
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
 from ffmem.scaleout.executor import JobAnswer, Resources
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import (
@@ -45,6 +47,135 @@ from ffmem.store.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
+from ffmem.store.folder import StudyFolder
+from ffmem.store.manifest import ScanKey
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model by name, for processes that load it themselves."""
+
+    name: str
+    revision: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    trust_remote_code: bool = False
+    devices: tuple[str, ...] = ()  # one for each worker; empty: whatever a worker has
+
+    @classmethod
+    def of(cls, model: LanguageModel) -> ModelChoice:
+        """The choice that gives this model again, in the same precision."""
+        own_code = type(model.model).__module__.startswith("transformers_modules")
+        dtype = str(model.dtype).removeprefix("torch.")
+        return cls(model.name, model.revision, dtype, trust_remote_code=own_code)
+
+    def on_worker(self, number: int) -> ModelChoice:
+        """The same for one worker, on the device that is its own."""
+        if not self.devices:
+            return self
+        return replace(self, device=self.devices[number % len(self.devices)], devices=())
+
+    def load(self, means: Resources) -> LanguageModel:
+        """Load the model on what a worker has: its GPU, all of its GPUs, or the CPU."""
+        device = self.device
+        if device == "auto" and means.cpus is not None:
+            device = "cpu" if not means.gpus else "all" if means.gpus > 1 else "cuda"
+        return load(
+            self.name,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=device,
+            trust_remote_code=self.trust_remote_code,
+        )
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """All that a new worker needs to start."""
+
+    model: ModelChoice
+    plan: ScanPlan
+    corpus_digest: str
+    folder: StudyFolder
+    worker: int
+    name: str  # of its files; no other worker has it
+    begins_with: str | None = None  # the part that it takes over
+    seconds: float = 0.0  # that the scan has taken before
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts about a model for the driver, which does not load it."""
+
+    key: ScanKey
+    tokenizer: Any
+    memories: int
+    layers: int
+    start: Progress  # how batches are made
+
+
+@dataclass(frozen=True)
+class WorkerReport:
+    """A worker's progress: shards it read, and the part that it saved, if any."""
+
+    worker: int
+    pid: int
+    read: dict[int, ShardCounts]
+    part: str | None = None
+    serial: int = 0  # of the part among the worker's
+    shards: dict[int, ShardCounts] | None = None  # of the part
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Say what the model is."""
+
+    number: int = 0
+    label: str = "the model's description"
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read some shards in a row, or their first sentences; batches are made of all of them."""
+
+    shards: tuple[Shard, ...]
+    sentences: int | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the first shard."""
+        return self.shards[0].number
+
+    @property
+    def label(self) -> str:
+        """The job's name in messages."""
+        if len(self.shards) == 1:
+            return f"shard {self.number}"
+        return f"shards {self.number} to {self.shards[-1].number}"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Make one part of two."""
+
+    number: int
+    parts: tuple[str, str]
+    into: str
+
+    @property
+    def label(self) -> str:
+        """The job's name in messages."""
+        return f"the merge of {' and '.join(self.parts)}"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Write the store from the part that holds everything."""
+
+    part: str
+    progress: Progress
+    number: int = 0
+    label: str = "the writing of the store"
 
 
 class ScanWorker:

@@ -1,17 +1,18 @@
-"""The app: pages, static files and the safety in front of them."""
+"""The app: pages, the list of its API, static files and the safety in front of them."""
 
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.error_pages import DOCUMENTED, HeadAsGet, install_error_pages
 from ffmem.explorer.pages import (
     annotate,
-    api,
     compare,
     labels,
     memory,
@@ -22,9 +23,11 @@ from ffmem.explorer.pages import (
 )
 from ffmem.explorer.queries.overview import has_experts
 from ffmem.explorer.security import Guard
-from ffmem.explorer.templating import STATIC, Link, templates
+from ffmem.explorer.templating import STATIC, Link, page, templates
 from ffmem.version import VERSION
 
+API_LINK = ("API", "/api")
+api_router = APIRouter()
 # Each has a `router`; what stands in the navigation is in `navigation`.
 PAGES: tuple[ModuleType, ...] = (
     overview,
@@ -35,15 +38,59 @@ PAGES: tuple[ModuleType, ...] = (
     annotate,
     labels,
     compare,
-    api,
 )
+
+
+@api_router.get("/api", include_in_schema=False)
+def api_page(request: Request) -> HTMLResponse:
+    """Every route, its parameters and what it answers."""
+    description = request.app.openapi()
+    routes = [
+        route(path, method, what, description["components"]["schemas"])
+        for path, methods in description["paths"].items()
+        for method, what in methods.items()
+    ]
+    return page(request, "api.html.j2", routes=routes)
+
+
+def route(path: str, method: str, what: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """One route as the page shows it."""
+    parameters = [
+        {
+            "name": parameter["name"],
+            "where": parameter["in"],
+            "required": parameter.get("required", False),
+            "says": parameter.get("description", ""),
+        }
+        for parameter in what.get("parameters", [])
+    ]
+    parameters += body_fields(what, schemas)
+    says = what.get("description", what.get("summary", ""))
+    return {"path": path, "method": method.upper(), "says": says, "parameters": parameters}
+
+
+def body_fields(what: dict[str, Any], schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields of the JSON that a route is sent, if it is sent any."""
+    content = what.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is None:
+        return []
+    schema = schemas[content["schema"]["$ref"].rsplit("/", 1)[-1]]
+    return [
+        {
+            "name": name,
+            "where": "in the body",
+            "required": name in schema.get("required", []),
+            "says": field.get("description", ""),
+        }
+        for name, field in schema["properties"].items()
+    ]
 
 
 def navigation(explored: StudyContext) -> list[Link]:
     """The pages that every page leads to; only a mixture has experts."""
     experts = [overview.EXPERTS_LINK] if has_experts(explored) else []
     links = [overview.LINK, search.LINK, prompt.LINK, *experts]
-    return [*links, annotate.LINK, labels.LINK, compare.LINK, api.LINK]
+    return [*links, annotate.LINK, labels.LINK, compare.LINK, API_LINK]
 
 
 def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
@@ -62,6 +109,7 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
     app.state.templates = templates(navigation(explored))
     for part in PAGES:
         app.include_router(part.router)
+    app.include_router(api_router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     install_error_pages(app)
     app.add_middleware(HeadAsGet)

@@ -14,9 +14,8 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.llm.annotator import Explainer
-from ffmem.explorer.live_model import LiveModel
-from ffmem.explorer.pattern_jobs import PatternJobs
+from ffmem.annotations.llm_annotator import Explainer
+from ffmem.explorer.live_model import LiveModel, PatternJobs
 from ffmem.patterns.related_words import RelatedWords, open_related_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.memory_page import stored_coefficients

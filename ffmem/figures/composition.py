@@ -1,4 +1,7 @@
-"""Figures 7 and 8 of the paper, and the kinds of cases where a memory agrees with its layer."""
+"""Figures 7 and 8 of the paper, and the kinds of cases where a memory agrees with its layer.
+
+And right memories that their layer overruled, layer by layer, beside chance.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from ffmem.analyses.composition import Composition
+from ffmem.analyses.composition import Composition, Suppression
 from ffmem.figures import style
 from ffmem.figures.style import FigureText, Row
 
@@ -31,6 +34,15 @@ TEXTS = (
         "the prefix short, beside the same shares over all cases.",
         "60 % stop words, 43 % short prefixes; base rates are not given there.",
         claims=("agreement-is-on-stop-words", "agreement-is-on-short-prefixes"),
+    ),
+)
+SUPPRESSION_TEXTS = (
+    FigureText(
+        "suppression",
+        "Share of prefixes where an active memory's value has the true next token on top and the "
+        "layer says another. The grey line takes the next token of another prefix: memories that "
+        "happen to promote a common token.",
+        "Not in the paper, which names finding such right, suppressed patterns as a use.",
     ),
 )
 
@@ -188,3 +200,34 @@ def cases_chart(result: Composition) -> Any:
     return style.with_caption(
         chart, "Stop words and short prefixes where a memory agrees with its layer", caption
     )
+
+
+def suppression_charts(result: Suppression) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    names = ("own next token", "next token of another prefix")
+    rows: list[Row] = [
+        {
+            "layer": found.layer,
+            "series": name,
+            "share": share.estimate,
+            "low": share.low,
+            "high": share.high,
+            "n": share.n,
+            "fired": found.fired.estimate,
+        }
+        for found in result.layers
+        for name, share in zip(names, (found.overruled, found.by_chance), strict=True)
+    ]
+    data, x = style.base(rows), style.layer_axis()
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    y = style.percent("share", "prefixes with an overruled right memory")
+    lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    caption = (
+        f"{result.prefixes:,} validation prefixes; bands: 95 % Wilson. Of the model's "
+        f"{result.lost.n:,} wrong answers {100 * result.lost.estimate:.0f} % had a right memory in "
+        f"some layer that overruled it ({100 * result.lost_by_chance.estimate:.0f} % by chance)."
+    )
+    chart = style.with_size(alt.layer(band, lines))
+    heading = "The right memory fired and the layer said otherwise"
+    return {"suppression": style.with_caption(chart, heading, caption)}

@@ -1,4 +1,7 @@
-"""How well each layer's memories tell scanned from unseen text, beside scanned from scanned."""
+"""How well each layer's memories tell one text from another.
+
+Scanned from unseen text, beside scanned from scanned; and cells that are specific to a corpus.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 import altair as alt
 
+from ffmem.analyses.contrast import Contrast
 from ffmem.analyses.membership import Membership
 from ffmem.figures import style
 from ffmem.figures.style import FigureText, Row
@@ -55,3 +59,30 @@ def charts(result: Membership) -> dict[str, Any]:
 
 def _percent(auc: Any) -> str:
     return f"{100 * auc.estimate:.0f} % ({100 * auc.low:.0f} to {100 * auc.high:.0f})"
+
+
+def contrast_chart(result: Contrast) -> Any:
+    """The share of each layer's cells that one corpus fires and the others do not."""
+    rows = [
+        {"layer": layer.layer, "corpus": name, "share": count / layer.cells, "cells": count}
+        for layer in result.layers
+        for name, count in zip(result.corpora, layer.specific, strict=True)
+    ]
+    lines = (
+        style.base(rows)
+        .mark_line(point=True)
+        .encode(
+            x=style.layer_axis(),
+            y=style.percent("share", "specific cells"),
+            color=style.series("corpus", result.corpora),
+            tooltip=["layer:O", "corpus:N", "cells:Q", "share:Q"],
+        )
+    )
+    halves = ", ".join(
+        f"{name} {count:,}" for name, count in zip(result.corpora, result.halves, strict=True)
+    )
+    caption = (
+        f"Cells that fire more often on one corpus than on the others, at a false discovery rate "
+        f"of {result.level:.0%}, of {result.cells:,}. Control, halves of one corpus: {halves}."
+    )
+    return style.with_caption(style.with_size(lines), "Memories that tell corpora apart", caption)

@@ -1,4 +1,8 @@
-"""Fig 2: shares of triggers by the kind of pattern that covers them, layer by layer."""
+"""Figures 2 and 3: the patterns of triggers, and what removing a token changes.
+
+Fig 2: shares of triggers by the kind of pattern that covers them, layer by layer. Fig 3: the change
+of the coefficient by layer and by the token removed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 
 import altair as alt
 
+from ffmem.analyses.removal import KINDS, Removal
 from ffmem.figures import style
 from ffmem.figures.style import FigureText
 from ffmem.patterns.analysis import BAR, ControlRate, PatternResults, hardest_control
@@ -28,6 +33,15 @@ TEXTS = (
             "most-triggers-are-covered",
             "semantic-takes-over",
         ),
+    ),
+)
+REMOVAL_TEXTS = (
+    FigureText(
+        "removal",
+        "The lower a line, the more of the coefficient is lost with that token. A key that "
+        "only looks at the last word loses all of it with the last token.",
+        "The last token costs most, and less so in upper layers (figure 3).",
+        claims=("last-token-matters-most", "last-token-fades"),
     ),
 )
 
@@ -72,11 +86,11 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
         )
     )
     title = "Triggers by kind of shared pattern (Fig. 2)"
-    text = caption(summary, controls) + style.few_cases_note(rows, "triggers")
+    text = patterns_caption(summary, controls) + style.few_cases_note(rows, "triggers")
     return style.with_caption(style.with_size(chart), title, text)
 
 
-def caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
+def patterns_caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
     """Who annotated how much, and how often where there was nothing."""
     overall = summary.overall
     text = (
@@ -103,4 +117,56 @@ def caption(summary: Summary, controls: Sequence[ControlRate]) -> str:
     above = worst.false_patterns.estimate > BAR
     return text + (
         f"; with more than {100 * BAR:.0f} % false patterns it cannot be trusted." if above else "."
+    )
+
+
+def removal_charts(result: Removal) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    return {"removal": removal_chart(result)}
+
+
+def removal_chart(result: Removal) -> Any:
+    """One line for each removed token, with the interval over keys around it."""
+    rows = [
+        {
+            "layer": layer.layer,
+            "removed": f"{kind} token",
+            "change": change.mean.estimate / 100,
+            "low": change.mean.low / 100,
+            "high": change.mean.high / 100,
+            "triggers": layer.triggers,
+        }
+        for layer in result.layers
+        for kind in KINDS
+        if (change := getattr(layer, kind)).mean.n
+    ]
+    colour = style.series("removed", [f"{kind} token" for kind in KINDS])
+    data = style.base(rows, style.enough_cases("triggers", style.LEAST_MEAN))
+    axis = alt.Axis(format="~%")
+    band = data.mark_area(opacity=0.18).encode(
+        x=style.layer_axis(),
+        y=alt.Y("low:Q", title="change of the coefficient", axis=axis),
+        y2="high:Q",
+        color=colour,
+    )
+    line = data.mark_line(point=True).encode(
+        x=style.layer_axis(),
+        y="change:Q",
+        color=colour,
+        tooltip=["layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"],
+    )
+    title = "Change of the coefficient when a token is removed (Fig. 3)"
+    text = removal_caption(result) + style.few_cases_note(rows, "triggers", style.LEAST_MEAN)
+    return style.with_caption(style.with_size(alt.layer(band, line)), title, text)
+
+
+def removal_caption(result: Removal) -> str:
+    """What was measured, and what was left out."""
+    triggers = sum(layer.triggers for layer in result.layers)
+    keys = sum(layer.keys for layer in result.layers)
+    short = sum(layer.short for layer in result.layers)
+    return (
+        f"Mean change when one token of a trigger is removed (figure 3): {keys:,} keys, "
+        f"{triggers:,} of their {result.top} strongest triggers, {short:,} of one token left out. "
+        "Bands: 95 % over keys."
     )

@@ -1,4 +1,7 @@
-"""Figures 4, 5 and 6 of the paper, and the predictive values beside random ones."""
+"""Figures 4, 5 and 6 of the paper, and the predictive values beside random ones.
+
+And the agreement under several ways to read a value, each beside its chance level.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 import altair as alt
 
+from ffmem.analyses.lenses import Lenses
 from ffmem.analyses.values import Bin, Values
 from ffmem.figures import style
 from ffmem.figures.style import FigureText, Row
@@ -48,6 +52,27 @@ TEXTS = (
         "Of the 100 values with the highest top-token probability 97 are in layers 11 to 16; 46 "
         "have at least one agreeing trigger among 50.",
         claims=("predictive-values-are-high-up", "predictive-values-predict"),
+    ),
+)
+LENSES_TEXTS = (
+    FigureText(
+        "lenses-top-10",
+        "The same question under several readings of a value, each with its own chance "
+        "level. ‘Measured’ forces the memory on and looks at what the model then says.",
+        "Not in the paper, which asks whether lower layers live in another space.",
+    ),
+    FigureText(
+        "lenses-rank",
+        "As above, by rank: lower is better.",
+        "Not in the paper.",
+    ),
+    FigureText(
+        "lenses-learned",
+        "How often a layer's output already has the model's own top token: read as it is, through "
+        "an affine map to the last layer that was learned on other places of the text, and through "
+        "a map learned on shuffled pairs. Blue above grey in the lower layers means that they know "
+        "the token in another space.",
+        "Not in the paper, which asks whether lower layers live in another space.",
     ),
 )
 
@@ -282,3 +307,103 @@ def predictive_chart(result: Values) -> Any:
     chart = style.with_size(alt.layer(bars, text), height=200)
     title = f"The {found.largest.n} values with the highest top-token probability"
     return style.with_caption(chart, title, caption)
+
+
+def lenses_charts(result: Lenses) -> dict[str, Any]:
+    """Every figure of this analysis by its file name."""
+    found = {"lenses-top-10": top_10_chart(result), "lenses-rank": rank_chart(result)}
+    return found | ({"lenses-learned": learned_chart(result)} if result.fits else {})
+
+
+def learned_chart(result: Lenses) -> Any:
+    """Shares of held-out places with the model's own token: as it is, learned, shuffled."""
+    names = {"learned": "learned map", "identity": "as it is", "shuffled": "map of shuffled pairs"}
+    rows: list[Row] = []
+    for found in result.fits:
+        for field, series in names.items():
+            share = getattr(found, field)
+            numbers = {"share": share.estimate, "low": share.low, "high": share.high, "n": share.n}
+            rows.append({"layer": found.layer, "series": series, **numbers})
+    colours = (style.BLUE, style.ORANGE, style.GREY)
+    colour = style.series("series", tuple(names.values()), colours)
+    data, x = style.base(rows), style.layer_axis()
+    y = style.percent("share", "places with the model's top token")
+    lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
+    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    first = result.fits[0]
+    caption = (
+        f"Each layer's output at {first.learned.n:,} held-out places of the scanned text, read "
+        f"through the head; maps fitted on {first.fitted_on:,} other places. Bands: 95 % Wilson."
+    )
+    chart = style.with_size(alt.layer(band, lines))
+    return style.with_caption(chart, "A learned lens for every layer", caption)
+
+
+def lens_rows(result: Lenses) -> list[Row]:
+    """One row per layer and lens, and one for its chance level."""
+    rows: list[Row] = []
+    for found in result.rows:
+        place = {"layer": found.layer, "lens": found.lens, "n": found.agreement.n}
+        for series, agreement, top_10, rank in (
+            ("own trigger", found.agreement, found.top_10, found.median_rank),
+            ("keys shuffled", found.shuffled, found.shuffled_top_10, found.shuffled_median_rank),
+        ):
+            rows.append(
+                {
+                    **place,
+                    "series": series,
+                    "agreement": agreement.estimate,
+                    "top_10": top_10.estimate,
+                    "low": top_10.low,
+                    "high": top_10.high,
+                    "median_rank": rank,
+                }
+            )
+    return rows
+
+
+def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
+    data, lenses = style.base(lens_rows(result), style.enough_cases()), lenses_with_cases(result)
+    names = ("own trigger", "keys shuffled")
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    x = style.layer_axis()
+    lines = data.mark_line(point=True).encode(x=x, y=style.percent(field, title), color=colour)
+    if not band:
+        return style.by_group(lines, "lens", lenses)
+    area = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    return style.by_group(alt.layer(area, lines), "lens", lenses)
+
+
+def lenses_with_cases(result: Lenses) -> list[str]:
+    """The lenses of which some layer has enough cases to be drawn."""
+    cases = {row.lens: row.agreement.n for row in sorted(result.rows, key=lambda r: r.agreement.n)}
+    return [name for name in result.lenses if cases.get(name, 0) >= style.LEAST_SHARE]
+
+
+def lenses_note(result: Lenses) -> str:
+    """For a caption: the lenses that are not drawn, and why."""
+    few = [name for name in result.lenses if name not in lenses_with_cases(result)]
+    least = style.LEAST_SHARE
+    return f" Not drawn, with fewer than {least} cases per layer: {', '.join(few)}." if few else ""
+
+
+def top_10_chart(result: Lenses) -> Any:
+    """Share of cells whose next token is among the value's ten best."""
+    chart = _panels(result, "top_10", "next token among the ten best", band=True)
+    caption = (
+        "The strongest trigger's next token under each lens, 95 % Wilson bands; grey: another "
+        f"key's. Measured: {result.measured_memories} memories per layer forced on at "
+        f"{result.measured_prefixes} random prefixes, change of the model's own scores."
+        + lenses_note(result)
+    )
+    return style.with_caption(chart, "Agreement under other projections", caption, 3)
+
+
+def rank_chart(result: Lenses) -> Any:
+    """Median rank as a share of the vocabulary."""
+    chart = _panels(result, "median_rank", "median rank, share of the vocabulary", band=False)
+    caption = (
+        "Median rank of the next token under each lens; grey: another key's next token."
+        + lenses_note(result)
+    )
+    return style.with_caption(chart, "Rank of the next token under other projections", caption, 3)

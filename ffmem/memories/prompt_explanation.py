@@ -15,8 +15,7 @@ from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
 from ffmem.memories.recording import LayerRecord, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.generation import continuation
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, continuation
 
 
 @dataclass(frozen=True)

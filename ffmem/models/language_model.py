@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -240,3 +241,19 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@torch.no_grad()
+def continuation(model: PreTrainedModel, tokens: Tensor, most: int, pad: int | None) -> Tensor:
+    """The token ids after `tokens` [1, position], the likeliest each time, at most so many."""
+    with evaluation_mode(model), warnings.catch_warnings():
+        # transformers asks the first weight where the model is; an offloaded one does not know.
+        warnings.filterwarnings("ignore", message=r".*on a device type different", append=False)
+        whole = model.generate(
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=most,
+            do_sample=False,
+            pad_token_id=pad,
+        )
+    return whole[0, tokens.shape[1] :]

@@ -213,10 +213,12 @@ class Identity:
         """Refuse a model for which one of the equations does not hold."""
         worst, error = max(asdict(self).items(), key=lambda pair: pair[1])
         if not error <= largest_error(dtype):
-            raise ModelError(f"{name}: {SENTENCES[worst]} (relative error {error:.1e}); {ADVICE}")
+            raise ModelError(
+                f"{name}: {EQUATION_FAULTS[worst]} (relative error {error:.1e}); {ADVICE}"
+            )
 
 
-SENTENCES = {
+EQUATION_FAULTS = {
     "memories": "coefficients times values do not add up to the feed-forward layer's output",
     "activation": "no known activation turns the keys' scores into coefficients",
     "residual": "residual plus feed-forward output is not the block's output",
@@ -235,7 +237,9 @@ def refuse_non_causal(run: Trace, name: str) -> None:
     """Refuse an encoder before anything else, since nothing later can explain it better."""
     error = causal_error(run)
     if not error <= largest_error(run.logits.dtype):
-        raise ModelError(f"{name}: {SENTENCES['causal']} (relative error {error:.1e}); {ADVICE}")
+        raise ModelError(
+            f"{name}: {EQUATION_FAULTS['causal']} (relative error {error:.1e}); {ADVICE}"
+        )
 
 
 def causal_error(run: Trace) -> float:

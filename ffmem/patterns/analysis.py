@@ -13,7 +13,7 @@ from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.claim_effects import Effects, ending_effects
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.errors import StoreError
-from ffmem.patterns.clusters import ClusterFinder, DressedKey, Embedding
+from ffmem.patterns.embeddings import ClusterFinder, DressedKey, Embedding
 from ffmem.patterns.held_out import HeldOutScore, KeyScore, Trial, held_out_scores, key_score
 from ffmem.patterns.prefixes import (
     CONTROLS,

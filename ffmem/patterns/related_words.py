@@ -21,7 +21,7 @@ from ffmem.analyses.inputs.english import is_content
 from ffmem.errors import StoreError
 from ffmem.store.folder import write_whole
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.word_index import words_in
+from ffmem.store.search_index import words_in
 
 FORMAT = 1  # raised when the vectors are made in another way
 MOST_SENTENCES = 50_000  # that words are counted in

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.patterns.clusters import Cluster, ClusterFinder
+from ffmem.patterns.embeddings import Cluster, ClusterFinder
 from ffmem.patterns.prefixes import Prefix
 from ffmem.patterns.record import MIN_TRIGGERS, Pattern
 from ffmem.patterns.surface_patterns import SPECIFIC, Background, Feature, features, shared_features

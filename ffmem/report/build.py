@@ -33,8 +33,7 @@ from ffmem.report.examples import (
     value_rows,
 )
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.people import judged_results
-from ffmem.report.verdicts import Verdict, interval_text, judge_claims, tally
+from ffmem.report.verdicts import Verdict, interval_text, judge_claims, judged_results, tally
 from ffmem.store.digests import write_and_note
 from ffmem.store.memory_page import cut
 from ffmem.store.result_files import to_plain
@@ -252,8 +251,8 @@ def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Secti
 
 def figure_texts(section: SectionText) -> list[FigureText]:
     """The texts of a chapter's figures, in order."""
-    modules = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
-    return [text for module in modules for text in module.TEXTS]
+    drawn = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
+    return [text for figures in drawn for text in figures.texts]
 
 
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:

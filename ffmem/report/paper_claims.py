@@ -22,8 +22,15 @@ from ffmem.analyses.statistics import Interval, difference, wilson
 from ffmem.analyses.values import LayerAgreement, Values
 from ffmem.patterns.analysis import ControlRate, PatternResults
 from ffmem.patterns.record import Summary
-from ffmem.report.people import JudgedCases, JudgedPatterns
-from ffmem.report.verdicts import Effect, Finding, claim, exact, interval_text
+from ffmem.report.verdicts import (
+    Effect,
+    Finding,
+    JudgedCases,
+    JudgedPatterns,
+    claim,
+    exact,
+    interval_text,
+)
 
 Patterns = PatternResults | JudgedPatterns
 MOST_FALSE = 0.1  # of control keys that may have a pattern

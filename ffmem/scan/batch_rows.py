@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ffmem.corpus.places import POSITIONS
+from ffmem.corpus.shards import POSITIONS
 from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan.hashing import census_factors, mix_bits, prefix_hashes, small_sentences

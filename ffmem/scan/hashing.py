@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ffmem.corpus.places import EMPTY as EMPTY
-from ffmem.corpus.places import POSITIONS
+from ffmem.corpus.shards import EMPTY as EMPTY
+from ffmem.corpus.shards import POSITIONS
 from ffmem.scan.settings import ALL, RAREST
 
 NO_PRIORITY = 2**31 - 1  # larger than any real priority

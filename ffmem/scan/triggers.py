@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ffmem.corpus.places import POSITIONS
+from ffmem.corpus.shards import POSITIONS
 from ffmem.scan.candidates import Table, row_order
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, priorities
 from ffmem.scan.settings import ScanSettings

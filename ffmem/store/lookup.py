@@ -28,7 +28,15 @@ from ffmem.store.parquet_tables import (
     value_row,
 )
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import PUSHING, Arrays, is_current_index, load_arrays, open_index
+from ffmem.store.search_index import (
+    PUSHING,
+    Arrays,
+    fold_case,
+    is_current_index,
+    load_arrays,
+    open_index,
+    words_in,
+)
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.store.weight_columns import (
     NUMBERS,
@@ -38,7 +46,6 @@ from ffmem.store.weight_columns import (
     all_hold,
     cell_column,
 )
-from ffmem.store.word_index import fold_case, words_in
 
 MOST_COUNTED = 50_000  # triggers that a question of several words looks at
 MOST_RELATED = 200_000  # triggers that a question of related words looks at

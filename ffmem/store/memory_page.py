@@ -20,9 +20,9 @@ from ffmem.scan.histograms import Histogram
 from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts, ScanStore
+from ffmem.store.search_index import word_places
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers
 from ffmem.store.weight_columns import weight_row
-from ffmem.store.word_index import word_places
 
 SHOWN = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.corpus.places import EMPTY, sentence_and_position
+from ffmem.corpus.shards import EMPTY, sentence_and_position
 from ffmem.scan.histograms import firing, first_firing_bin, narrow, threshold, windows
 from ffmem.store.digests import Files, write_with_digest
 from ffmem.store.folder import StudyFolder

@@ -22,8 +22,8 @@ from ffmem.errors import StoreError
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.parquet_tables import end_column, read_column
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.search_index import word_spans
 from ffmem.store.slots import TRIGGERS_SHOWN
-from ffmem.store.word_index import word_spans
 
 SAME_TEXT = ("digest", "column", "split", "splitter", "drop_headings", "wikitext_detok")
 MOST_SHARED = 500  # cells that a place may trigger; one that triggers more tells little

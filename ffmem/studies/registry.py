@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ffmem.analyses.causal import Causal, CausalSize, causal
-from ffmem.analyses.composition import Composition, composition
+from ffmem.analyses.composition import Composition, Suppression, composition, suppression
 from ffmem.analyses.expert_use import Experts, experts
 from ffmem.analyses.inputs.sentence_coefficients import SUREST, StoredSizes
 from ffmem.analyses.last_layer import LastLayer, last_layer
@@ -18,7 +18,6 @@ from ffmem.analyses.lenses import Lenses, lenses
 from ffmem.analyses.membership import Membership, membership
 from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
-from ffmem.analyses.suppression import Suppression, suppression
 from ffmem.analyses.values import Values, summarise
 from ffmem.analyses.weights import Weights, summarise_weights
 from ffmem.errors import FfmemError
@@ -83,13 +82,12 @@ def sample_cost(work: Workload) -> Cost:
     )
 
 
-class Figures(Protocol):
-    """A module of `ffmem.figures`."""
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one analysis."""
 
-    TEXTS: tuple[Any, ...]  # of FigureText, one per figure, in order
-
-    def charts(self, result: Any) -> dict[str, Any]:
-        """Every figure of a result by its file name."""
+    texts: tuple[Any, ...]  # of FigureText, one per figure, in order
+    charts: Callable[[Any], dict[str, Any]]  # every figure of a result by its file name
 
 
 @dataclass(frozen=True)
@@ -116,69 +114,69 @@ class Analysis:
 
 
 def _patterns_figures() -> Figures:
-    from ffmem.figures import patterns as module
+    from ffmem.figures.patterns import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _removal_figures() -> Figures:
-    from ffmem.figures import removal as module
+    from ffmem.figures.patterns import REMOVAL_TEXTS, removal_charts
 
-    return module
+    return Figures(REMOVAL_TEXTS, removal_charts)
 
 
 def _values_figures() -> Figures:
-    from ffmem.figures import values as module
+    from ffmem.figures.values import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _lenses_figures() -> Figures:
-    from ffmem.figures import lenses as module
+    from ffmem.figures.values import LENSES_TEXTS, lenses_charts
 
-    return module
+    return Figures(LENSES_TEXTS, lenses_charts)
 
 
 def _weights_figures() -> Figures:
-    from ffmem.figures import weights as module
+    from ffmem.figures.weights import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _composition_figures() -> Figures:
-    from ffmem.figures import composition as module
+    from ffmem.figures.composition import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _suppression_figures() -> Figures:
-    from ffmem.figures import suppression as module
+    from ffmem.figures.composition import SUPPRESSION_TEXTS, suppression_charts
 
-    return module
+    return Figures(SUPPRESSION_TEXTS, suppression_charts)
 
 
 def _refinement_figures() -> Figures:
-    from ffmem.figures import refinement as module
+    from ffmem.figures.refinement import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _membership_figures() -> Figures:
-    from ffmem.figures import membership as module
+    from ffmem.figures.membership import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _experts_figures() -> Figures:
-    from ffmem.figures import expert_use as module
+    from ffmem.figures.expert_use import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 def _causal_figures() -> Figures:
-    from ffmem.figures import causal as module
+    from ffmem.figures.causal import TEXTS, charts
 
-    return module
+    return Figures(TEXTS, charts)
 
 
 ANALYSES: dict[str, Analysis] = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ffmem.patterns.clusters import NO_WORDS, DressedKey, content_words
+from ffmem.patterns.embeddings import NO_WORDS, DressedKey, content_words
 from ffmem.patterns.prefixes import Prefix
 
 

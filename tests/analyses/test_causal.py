@@ -8,12 +8,13 @@ from ffmem.analyses.causal import (
     Causal,
     CausalSize,
     causal,
+    last_coefficients,
+    next_log_probabilities,
     other_memories,
     quiet_places,
     random_live_cells,
     trigger_places,
 )
-from ffmem.analyses.inputs.next_token_effects import last_coefficients, next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.value_vectors import value_vectors

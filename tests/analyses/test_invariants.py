@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ffmem.address import Address, Sign
-from ffmem.analyses.inputs.shortened_prefixes import (
+from ffmem.analyses.removal import (
     CoefficientQuery,
     ShortenedSentence,
-    coefficients,
+    shortened_coefficients,
 )
 from ffmem.memories.projection import logits
 from ffmem.memories.recording import record
@@ -74,7 +74,7 @@ def test_without_its_last_token_a_prefix_is_the_position_before(scanned_toy: Sca
     asked = [
         CoefficientQuery(Address(2, i, sign), ShortenedSentence(0, ids, p), p) for i in range(40)
     ]  # type: ignore[arg-type]
-    answers = coefficients(model, asked, budget=1000)
+    answers = shortened_coefficients(model, asked, budget=1000)
     before = record(model, text, "m")[1].m[0, p - 1, :40]
     assert torch.allclose(answers.values, before, atol=1e-5)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from ffmem.analyses.inputs.prefix_sample import draw_sample
-from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
+from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.lenses import (
     LEARNED,
     MEASURED,
@@ -14,7 +14,7 @@ from ffmem.analyses.lenses import (
     measured_effects,
     scanned_states,
 )
-from ffmem.figures.lenses import learned_chart
+from ffmem.figures.values import learned_chart
 from ffmem.memories.projection import Lens, logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel

@@ -7,15 +7,16 @@ import torch
 from rich.console import Console
 
 import ffmem
-from ffmem.analyses.inputs.paper_values import (
-    LAYERS,
-    MEMORIES,
+from ffmem.analyses.predictive_values import (
+    PAPER_LAYERS,
+    PAPER_MEMORIES,
+    PAPER_WORDS,
     TABLE_2,
-    WORDS,
+    Predictive,
+    ValueGroup,
     is_papers_model,
     paper_values,
 )
-from ffmem.analyses.predictive_values import Predictive, ValueGroup
 from ffmem.analyses.statistics import Interval
 from ffmem.cli.output import print_paper_values
 from ffmem.models.fairseq.conversion import convert
@@ -29,17 +30,17 @@ SHIFT = 1  # the toy counts memories from 0, as if the table counted them from 1
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ffmem.LanguageModel:
     folder = tmp_path_factory.mktemp("paper")
-    size = f"--layers {LAYERS} --memories {MEMORIES} --width 8 --heads 2 --factor 2 --device cpu"
-    given = parse(["text", "--into", str(folder), *size.split()])
+    size = f"--layers {PAPER_LAYERS} --memories {PAPER_MEMORIES} --width 8 --heads 2 --factor 2"
+    given = parse(["text", "--into", str(folder), *size.split(), "--device", "cpu"])
     torch.manual_seed(0)
-    made = new_model(given, WORDS)
+    made = new_model(given, PAPER_WORDS)
     with torch.no_grad():
         for number, (layer, memory, _) in enumerate(TABLE_2[:5]):  # the last one is not planted
             row = made.lm_head.rows_0[len(SPECIAL) + number]
             row.copy_(torch.nn.functional.normalize(row, dim=0) * 9)
             made.model.layers[layer - 1].fc2.weight[:, memory - SHIFT] = 9 * row
     save_as_fairseq(made, given, folder / "model.pt")
-    rest = (f"word{number}" for number in range(WORDS - len(SPECIAL) - len(NAMES)))
+    rest = (f"word{number}" for number in range(PAPER_WORDS - len(SPECIAL) - len(NAMES)))
     lines = [f"{word} 3\n" for word in (*NAMES, *rest)]
     (folder / "dict.txt").write_text("".join(lines))
     return ffmem.load(str(convert(folder, folder / "out")), device="cpu")

@@ -3,9 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses.inputs.layer_readings import STRONGEST, SampleRecord, record_sample
+from ffmem.analyses.inputs.layer_readings import (
+    STRONGEST,
+    SampleRecord,
+    conventions_of,
+    record_sample,
+)
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample, prefix_batches
-from ffmem.analyses.inputs.residual_conventions import conventions_of
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.memories.projection import Lens, best, logits, ranks

@@ -13,8 +13,7 @@ from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.corpus.sources import Source, documents
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.patterns.clusters import ClusterFinder
-from ffmem.patterns.embeddings import WordStates
+from ffmem.patterns.embeddings import ClusterFinder, WordStates
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import trigger_labels
 from ffmem.patterns.rule_annotator import RuleAnnotator

@@ -5,6 +5,7 @@ import torch
 
 from ffmem.analyses import last_layer as last_layer_module
 from ffmem.analyses.inputs.layer_readings import (
+    DEFAULT_CONVENTION,
     NO_CHANGE,
     UNKNOWN,
     VETO,
@@ -15,7 +16,6 @@ from ffmem.analyses.inputs.layer_readings import (
     record_sample,
 )
 from ffmem.analyses.inputs.prefix_sample import prefix_batches
-from ffmem.analyses.inputs.residual_conventions import DEFAULT
 from ffmem.analyses.last_layer import (
     Case,
     Judge,
@@ -121,7 +121,7 @@ def test_a_foreign_output_is_another_prefixs(scanned_toy: Scanned) -> None:
     prefixes = [sample.prefix_tokens(row) for row in range(6)]
     (batch,) = prefix_batches(prefixes, model.bos, 6)
     readings = record(model, batch.tokens, "hramyo", at=batch.columns)
-    found = predictions_of(model, readings, DEFAULT)["foreign_change"]
+    found = predictions_of(model, readings, DEFAULT_CONVENTION)["foreign_change"]
     for place, reading in enumerate(readings):
         if reading.layer.form == "post-norm":
             assert (found[:, place] == UNKNOWN).all()

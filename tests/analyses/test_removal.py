@@ -9,20 +9,18 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.inputs.shortened_prefixes import (
-    CoefficientQuery,
-    ShortenedSentence,
-    coefficients,
-)
 from ffmem.analyses.removal import (
+    CoefficientQuery,
     Removal,
+    ShortenedSentence,
     Variant,
     _random_tokens,
     _triggers,
     removal,
     saliency,
+    shortened_coefficients,
 )
-from ffmem.figures.removal import removal_chart
+from ffmem.figures.patterns import removal_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_tokenizer
@@ -51,7 +49,7 @@ def test_every_answer_is_what_the_shortened_prefix_gives_alone(toy: LanguageMode
                 questions.append(
                     CoefficientQuery(key, ShortenedSentence(number, ids, gone), position)
                 )
-    answers = coefficients(toy, questions, budget=60)
+    answers = shortened_coefficients(toy, questions, budget=60)
     expected = [slowly(toy, q.key, q.text.until(q.position).tolist()) for q in questions]
     assert answers.values.clamp(min=0).tolist() == pytest.approx(expected, abs=2e-5)
     assert max(expected) > 0
@@ -68,7 +66,7 @@ def test_removing_the_last_token_needs_no_pass_and_is_the_position_before(
         for i in range(30)
         for g in (0, 9)
     ]
-    answers = coefficients(relu, asked, budget=1000)
+    answers = shortened_coefficients(relu, asked, budget=1000)
     assert answers.rows == 1
     assert torch.allclose(answers.values[0::2], m[9, :30], atol=1e-6)
     assert torch.allclose(answers.values[1::2], m[8, :30], atol=1e-6)
@@ -253,7 +251,7 @@ def test_layers_beyond_the_deepest_asked_about_are_never_run(relu: LanguageModel
         layer.block.register_forward_hook(lambda *_, n=n: ran.append(n))
         for n, layer in enumerate(relu.layers, 1)
     ]
-    coefficients(
+    shortened_coefficients(
         relu, [CoefficientQuery(Address(2, 0), ShortenedSentence(0, ids, 1), 9)], budget=100
     )
     record(relu, "a river", "m")

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
+from ffmem.analyses.composition import Suppression, suppression
 from ffmem.analyses.inputs.layer_readings import SampleRecord, foreign_gold, record_sample
-from ffmem.analyses.suppression import Suppression, suppression
-from ffmem.figures.suppression import charts
+from ffmem.figures.composition import suppression_charts
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -89,5 +89,5 @@ def test_memories_that_say_every_token_alike_show_no_difference(relu: LanguageMo
 
 def test_the_figure_has_both_lines_for_every_layer(relu: LanguageModel) -> None:
     found = count_suppression(relu, record_sample(relu, sample_for(relu, 40)))
-    rows = charts(found)["suppression"].to_dict()["data"]["values"]
+    rows = suppression_charts(found)["suppression"].to_dict()["data"]["values"]
     assert len(rows) == 2 * len(found.layers)

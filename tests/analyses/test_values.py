@@ -13,12 +13,12 @@ from ffmem.analyses.controls import (
     unigram_match,
     untrained_model,
 )
-from ffmem.analyses.inputs.trigger_tokens import trigger_tokens
 from ffmem.analyses.inputs.value_rankings import (
     LayerValueRankings,
     other_keys_tokens,
     rank_values,
     ranks_by_counting,
+    trigger_tokens,
     wanted_ranks,
 )
 from ffmem.analyses.values import Values, exclusions, summarise

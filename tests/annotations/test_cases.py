@@ -8,7 +8,6 @@ import pytest
 from ffmem.analyses.last_layer import Case, LastLayer, LastMemories, TokenVotes
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.agreement import case_agreement
-from ffmem.annotations.cases import ON_A_SHEET, CaseAnswer, CaseSheet, Judgement, draw_case_sheets
 from ffmem.annotations.markdown import (
     case_sheet_text,
     is_blank_case_sheet,
@@ -16,6 +15,7 @@ from ffmem.annotations.markdown import (
     parse_case_sheet,
     sheet_text,
 )
+from ffmem.annotations.sheets import ON_A_SHEET, CaseAnswer, CaseSheet, Judgement, draw_case_sheets
 from ffmem.errors import StoreError
 from tests.annotations.test_sheets import SHEET as KEY_SHEET
 

@@ -14,10 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
-from ffmem.annotations.cases import CaseAnswer, Judgement
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.revisions import Revisions
-from ffmem.annotations.sheets import PatternAnswer
+from ffmem.annotations.sheets import CaseAnswer, Judgement, PatternAnswer
 from ffmem.errors import StoreError
 from tests.annotations.test_cases import SAID
 from tests.annotations.test_cases import SHEET as CASES

@@ -12,19 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from ffmem.annotations.llm.annotator import (
+from ffmem.annotations.chat import (
+    CachedChat,
+    Endpoint,
+    LocalChat,
+    Pace,
+    Reply,
+    Usage,
+    adapt_settings,
+)
+from ffmem.annotations.llm_annotator import (
     Price,
     answers_by_llm,
     ask_about_sheet,
     expected_usage,
+    parse_reply,
     question,
 )
-from ffmem.annotations.llm.endpoint import Endpoint, Pace, adapt_settings
-from ffmem.annotations.llm.reply import parse_reply
-from ffmem.annotations.llm.reply_cache import CachedChat, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import AnnotatorError
-from ffmem.models.generation import LocalChat, Reply
 from tests.annotations.served import FEW, MIXED, TWO, reply, save_scripted, served
 from tests.annotations.test_sheets import SHEET
 from tests.waiting import LONGEST

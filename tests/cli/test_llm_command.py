@@ -74,7 +74,7 @@ def test_a_server_that_is_not_there_is_one_sentence(
     folder = tmp_path / "scan"
     scanned_lines(relu, folder, [" ".join(filler(draw))[:55] for _ in range(80)], top=50, sample=9)
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ffmem.annotations.llm.endpoint.RETRIES", 1)
+    monkeypatch.setattr("ffmem.annotations.chat.RETRIES", 1)
     words = ["annotate", "llm", str(folder), "--llm", "x", "--keys", "1"]
     code, _, err = run(capsys, *words, "--endpoint", "http://127.0.0.1:9/v1")
     assert code == 2

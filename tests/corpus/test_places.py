@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffmem.corpus.places import POSITIONS, sentence_and_position, sentence_number
+from ffmem.corpus.shards import POSITIONS, sentence_and_position, sentence_number
 
 SHARDS = st.integers(0, 2**30 - 1)
 SIXTEEN_BITS = st.integers(0, 2**16 - 1)

@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator
 
 from ffmem.corpus.batches import Batch
-from ffmem.execution.messages import Read
 from ffmem.execution.shard_reader import ReadyShards
-from ffmem.execution.worker import ScanWorker
+from ffmem.execution.worker import Read, ScanWorker
 from ffmem.scaleout.executor import JobAnswer
 
 

@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from ffmem.annotations.agreement import agreement
+from ffmem.annotations.agreement import agreement, patterns_by_annotator
 from ffmem.annotations.answer_rules import check
+from ffmem.annotations.chat import Message, Reply
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.llm.annotator import ask_about_sheet
+from ffmem.annotations.llm_annotator import ask_about_sheet
 from ffmem.annotations.markdown import parse_sheet, sheet_text
-from ffmem.annotations.scoring import patterns_by_annotator
 from ffmem.annotations.sheets import Sheet, draw_sheets
 from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext
-from ffmem.models.generation import Message, Reply
 from tests.annotations.served import reply
 from tests.annotations.test_answer_rules import BAD, to_answers
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture

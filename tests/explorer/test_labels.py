@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext
-from ffmem.memories.memory_sets import read_set
+from ffmem.memories.edits import read_set
 from tests.explorer.conftest import HOSTILE
 
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
-from ffmem.explorer.page_process import can_fork
+from ffmem.explorer.server import can_fork
 from ffmem.store.scan_store import ScanStore
 from tests.explorer.served import children, started
 from tests.waiting import LONGEST, wait_until

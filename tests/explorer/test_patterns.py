@@ -14,12 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
-from ffmem.annotations.llm.annotator import Explainer, chosen_list, share_right
+from ffmem.annotations.chat import Message, Reply
+from ffmem.annotations.llm_annotator import Explainer, chosen_list, share_right
 from ffmem.errors import FfmemError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.explorer.queries.pattern_results import matched_memories
-from ffmem.models.generation import Message, Reply
 from ffmem.patterns.findings import KeyFinding, PatternFinder, read_findings
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import LONGEST, wait_until

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 import ffmem
-from ffmem.analyses.inputs.layer_readings import predictions_of
-from ffmem.analyses.inputs.residual_conventions import DEFAULT
+from ffmem.analyses.inputs.layer_readings import DEFAULT_CONVENTION, predictions_of
 from ffmem.analyses.last_layer import nearness
 from ffmem.analyses.lenses import lenses_of
 from ffmem.memories.attribution import contributions
@@ -121,7 +120,7 @@ def test_nearness_is_by_the_whole_vectors(model: ffmem.LanguageModel) -> None:
 
 def test_pushes_are_scores_that_add_up(model: ffmem.LanguageModel) -> None:
     readings = ffmem.record(model, "the stone lay in the river for years", "hramyo", at=-1)
-    found = predictions_of(model, readings, DEFAULT)
+    found = predictions_of(model, readings, DEFAULT_CONVENTION)
     vectors = vectors_of(model)
     for place, reading in enumerate(readings):
         old, new = int(found["residual"][0, place]), int(found["output"][0, place])

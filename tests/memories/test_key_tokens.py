@@ -10,8 +10,7 @@ import torch
 
 from ffmem.address import Address
 from ffmem.errors import AddressError
-from ffmem.memories.folded_weights import folded_weights
-from ffmem.memories.key_tokens import key_tokens, wake_up_link
+from ffmem.memories.folded_weights import folded_weights, key_tokens, wake_up_link
 from ffmem.models.language_model import LanguageModel
 from tests.analyses.conftest import FEW_LINES, planted_model, scanned_lines
 from tests.cli.test_commands import run

@@ -21,8 +21,7 @@ from ffmem.analyses.effect import (
     write_on,
 )
 from ffmem.errors import AddressError, CorpusError, EditError, ModelError
-from ffmem.memories.edits import Edit, edited
-from ffmem.memories.memory_sets import expand_edits, read_set, set_text
+from ffmem.memories.edits import Edit, edited, expand_edits, read_set, set_text
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from tests.cli.test_commands import run

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ffmem.annotations.chat import LocalChat
 from ffmem.errors import ModelError
-from ffmem.models.generation import LocalChat
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model

@@ -11,8 +11,7 @@ from ffmem.figures.patterns import patterns_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.patterns.analysis import near_misses, patterns_by_rule, removed_alike
-from ffmem.patterns.clusters import content_words
-from ffmem.patterns.embeddings import WordContexts, WordStates
+from ffmem.patterns.embeddings import WordContexts, WordStates, content_words
 from ffmem.patterns.prefixes import (
     CONTROLS,
     PseudoKeys,

@@ -7,7 +7,7 @@ import pytest
 
 from ffmem.address import Address
 from ffmem.analyses.inputs.english import stem
-from ffmem.patterns.clusters import ClusterFinder
+from ffmem.patterns.embeddings import ClusterFinder
 from ffmem.patterns.held_out import Trial, auc, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels

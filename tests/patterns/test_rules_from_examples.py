@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.patterns.clusters import ClusterFinder
+from ffmem.patterns.embeddings import ClusterFinder
 from ffmem.patterns.held_out import Trial, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys
 from ffmem.patterns.record import Pattern

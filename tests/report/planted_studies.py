@@ -28,12 +28,17 @@ from ffmem.analyses.inputs.claim_effects import (
     rank_effects,
     removal_effects,
 )
-from ffmem.analyses.inputs.layer_readings import NO_CHANGE, VETO, VOTE, Predictions
-from ffmem.analyses.inputs.residual_conventions import DEFAULT
+from ffmem.analyses.inputs.layer_readings import (
+    DEFAULT_CONVENTION,
+    NO_CHANGE,
+    VETO,
+    VOTE,
+    Predictions,
+)
 from ffmem.analyses.statistics import bootstrap, wilson
 from ffmem.patterns.analysis import ControlRate
 from ffmem.patterns.record import KeyPatterns, Kind, Pattern, summarise_patterns
-from ffmem.report.people import JudgedCases, JudgedPatterns, PersonsCases, PersonsPatterns
+from ffmem.report.verdicts import JudgedCases, JudgedPatterns, PersonsCases, PersonsPatterns
 from ffmem.studies.study import Study
 
 LAYERS = 16
@@ -178,7 +183,7 @@ def of_decisions(numbers: Numbers, toy: Study) -> Results:
     names = ("rank", "old_rank_in_layer", "old_probability_in_layer", "new_rank_in_residual")
     names += ("push_on_old", "push_on_new", "old_change", "new_change")
     unused = {name: numbers["residual"] for name in names}
-    effects = decision_effects(Predictions(DEFAULT, **numbers, **unused))
+    effects = decision_effects(Predictions(DEFAULT_CONVENTION, **numbers, **unused))
     return {"refinement": replace(toy.result("refinement"), effects=effects)}
 
 

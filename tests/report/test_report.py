@@ -22,8 +22,7 @@ from ffmem.report.build import SECTIONS, build, figure_texts, html, judge, rende
 from ffmem.report.comparison import compare, write_comparison
 from ffmem.report.examples import FIGURES, annotated_key
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.people import PersonsCases, PersonsPatterns, judged_results
-from ffmem.report.verdicts import Outcome
+from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
 

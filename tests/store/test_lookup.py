@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ffmem.address import Address
-from ffmem.store import word_index as trigger_words
+from ffmem.store import search_index as trigger_words
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index

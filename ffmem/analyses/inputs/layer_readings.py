@@ -1,19 +1,23 @@
-"""Read every layer at the places of a sample, once, and keep a few numbers of each place."""
+"""Read every layer at the places of a sample, once, and keep a few numbers of each place.
+
+`Convention` says what counts as residual and output where blocks or final norms differ from the
+paper's model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.inputs.prefix_sample import BUDGET, PrefixSample, prefix_batches
-from ffmem.analyses.inputs.residual_conventions import Convention, conventions_of
-from ffmem.analyses.inputs.trigger_tokens import NONE
+from ffmem.analyses.inputs.prefix_sample import BUDGET, NONE, PrefixSample, prefix_batches
 from ffmem.memories.projection import (
     CHUNK_BYTES,
+    PAPER,
     Kind,
     Lens,
     additive,
@@ -32,6 +36,52 @@ PROBE = 256  # prefixes from which the size of a layer's large coefficients is e
 NEVER_NEGATIVE = ("relu", "relu2", "relu6", "sigmoid")  # activations
 NO_CHANGE, VOTE, VETO, UNKNOWN = 0, 1, 2, -1  # what a layer's output does to the top token
 STRONGEST = 32  # memories of the last layer that are kept by name
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One way to say what r and o are, and how they are projected.
+
+    `parallel_r`: in a block with attention and layer side by side, `with_attn` takes
+    r = h + attention and o = what leaves the block, `block_input` r = h and o = h + y.
+    `postln_o`: in a post-norm block, o is the `normed` sum that the model passes on, or the `sum`.
+    """
+
+    name: str
+    lens: Lens = PAPER
+    parallel_r: Literal["with_attn", "block_input"] = "with_attn"
+    postln_o: Literal["normed", "sum"] = "normed"
+
+    def r(self, reading: LayerRecord) -> Tensor:
+        """The residual of a layer."""
+        if self.parallel_r == "block_input" and reading.layer.form == "parallel":
+            return reading.h
+        return reading.r
+
+    def o(self, reading: LayerRecord) -> Tensor:
+        """The output of a layer."""
+        form = reading.layer.form
+        if self.parallel_r == "block_input" and form == "parallel":
+            return (reading.h + reading.y) * reading.layer.output_scale
+        if self.postln_o == "sum" and form == "post-norm":
+            return reading.r + reading.y
+        return reading.o
+
+
+DEFAULT_CONVENTION = Convention("default")
+
+
+def conventions_of(model: LanguageModel) -> tuple[Convention, ...]:
+    """The default, and every other convention that makes a difference in this model."""
+    forms = {layer.form for layer in model.layers}
+    found = [DEFAULT_CONVENTION]
+    if "parallel" in forms:
+        found.append(Convention("block_input", parallel_r="block_input"))
+    if "post-norm" in forms:
+        found.append(Convention("sum", postln_o="sum"))
+    if model.head.chain:
+        found.append(Convention("no final norm", Lens(final_norm="none")))
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffmem.analyses.inputs.trigger_tokens import NONE
 from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.scan.hashing import priorities
 
 BUDGET = 4096  # tokens of one forward pass
+NONE = -1  # no token: an unfilled slot, or the end of the sentence
 
 
 @dataclass(frozen=True)

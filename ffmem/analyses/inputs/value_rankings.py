@@ -1,4 +1,7 @@
-"""Every value of a layer through the vocabulary once, beside the tokens of its key's triggers."""
+"""Every value of a layer through the vocabulary once, beside the tokens of its key's triggers.
+
+The tokens around every trigger of a layer are taken from a store at once.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
-from ffmem.analyses.inputs.trigger_tokens import TriggerTokens, trigger_tokens
+from ffmem.analyses.inputs.prefix_sample import NONE
 from ffmem.memories.projection import PAPER, Lens, best, in_chunks, in_order
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
@@ -22,6 +26,38 @@ from ffmem.store.cells import Cells
 from ffmem.store.scan_store import ScanStore
 
 Group = Literal["", "+", "-", "both"]  # which cells of a layer a number is about
+
+
+@dataclass(frozen=True)
+class TriggerTokens:
+    """One layer's triggers, [cell, slot], strongest first; NONE where there is no token.
+
+    `next` follows the prefix. `last` is the prefix's own last token, which the authors' released
+    script compares with by mistake.
+    """
+
+    next: Tensor
+    last: Tensor
+    filled: Tensor  # bool
+
+
+def trigger_tokens(store: ScanStore, layer: int) -> TriggerTokens:
+    """Next and last token of every trigger of every cell of a layer."""
+    slots = store.slots(store.cells.rows_of(layer))
+    starts, tokens = np.asarray(store.sentences.starts), np.asarray(store.sentences.tokens)
+    place = starts[slots.sentence] + slots.position
+    follows, ends = place < starts[slots.sentence + 1], slots.position > 0
+
+    def in_slots(where: NDArray[np.int64], known: NDArray[np.bool_]) -> Tensor:
+        found = np.full(slots.mask.shape, NONE, np.int64)
+        found[slots.mask] = np.where(known, tokens[np.where(known, where, 0)], NONE)
+        return torch.from_numpy(found)
+
+    return TriggerTokens(
+        next=in_slots(place, follows),
+        last=in_slots(place - 1, ends),
+        filled=torch.from_numpy(slots.mask),
+    )
 
 
 @dataclass(frozen=True)

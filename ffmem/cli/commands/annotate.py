@@ -25,8 +25,8 @@ from ffmem.errors import StoreError
 if TYPE_CHECKING:
     from ffmem.analyses.statistics import Interval
     from ffmem.annotations.agreement import Agreement, CaseAgreement
-    from ffmem.annotations.cases import CaseAnswer, CaseSheet, Judgement
     from ffmem.annotations.database import Annotations
+    from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
     from ffmem.patterns.held_out import HeldOutScore
 
 
@@ -155,7 +155,7 @@ def rules(
     Example:
         ffmem annotate rules out/scan
     """
-    from ffmem.annotations.scoring import answers_by_rule
+    from ffmem.annotations.agreement import answers_by_rule
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
@@ -241,8 +241,8 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     Example:
         ffmem annotate cases out/scan out/cases
     """
-    from ffmem.annotations.cases import RULES, draw_case_sheets
     from ffmem.annotations.markdown import case_sheet_text
+    from ffmem.annotations.sheets import RULES, draw_case_sheets
     from ffmem.cli.output import save_text
     from ffmem.errors import StoreError
     from ffmem.studies.study import open_study
@@ -337,7 +337,7 @@ def score(
     Example:
         ffmem annotate score out/scan
     """
-    from ffmem.annotations.scoring import score_annotators
+    from ffmem.annotations.agreement import score_annotators
     from ffmem.cli.output import save_numbers
     from ffmem.errors import StoreError
     from ffmem.store.scan_store import ScanStore

@@ -23,8 +23,8 @@ from ffmem.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ffmem.annotations.llm.annotator import LlmAnswer, Price
-    from ffmem.annotations.llm.reply_cache import CachedChat, Usage
+    from ffmem.annotations.chat import CachedChat, Usage
+    from ffmem.annotations.llm_annotator import LlmAnswer, Price
 
 
 class PriceType(click.ParamType[Any]):
@@ -36,7 +36,7 @@ class PriceType(click.ParamType[Any]):
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> Price:
         """Read the two numbers."""
-        from ffmem.annotations.llm.annotator import Price
+        from ffmem.annotations.llm_annotator import Price
 
         try:
             reading, writing = (float(part) for part in value.split(","))
@@ -104,8 +104,8 @@ def llm(  # noqa: PLR0913 - one parameter an option
         ffmem annotate llm out/scan --llm smollm2 --keys 1
         ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1 --price 0.15,0.60
     """
-    from ffmem.annotations.llm.annotator import answers_by_llm, expected_usage
-    from ffmem.annotations.llm.reply_cache import open_chat
+    from ffmem.annotations.chat import open_chat
+    from ffmem.annotations.llm_annotator import answers_by_llm, expected_usage
     from ffmem.annotations.sheets import draw_sheets
     from ffmem.store.scan_store import ScanStore
 
@@ -127,7 +127,7 @@ def llm(  # noqa: PLR0913 - one parameter an option
 
 def print_cost(before: Usage, price: Price | None) -> None:
     """What asking will take, before anything is asked."""
-    from ffmem.annotations.llm.annotator import REPAIRS
+    from ffmem.annotations.llm_annotator import REPAIRS
 
     money = "" if price is None else f", for at most about {price.of(before):.4f}"
     click.echo(

@@ -108,7 +108,7 @@ def top_sets(
 def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None:
     """Write the set of the first corpus."""
     from ffmem.cli.output import save_text
-    from ffmem.memories.memory_sets import set_text
+    from ffmem.memories.edits import set_text
 
     first, *others = result.corpora
     if not addresses:
@@ -200,7 +200,7 @@ def write(out: Path, store: ScanStore, counts: Any, table: ContrastTable, result
     """Leave table, numbers and figure in a folder."""
     from ffmem.analyses.contrast import contrast_columns
     from ffmem.cli.output import save_figure, save_numbers
-    from ffmem.figures.contrast import contrast_chart
+    from ffmem.figures.membership import contrast_chart
     from ffmem.store.weight_columns import write_columns
 
     numbers = save_numbers(out, "contrast", result)

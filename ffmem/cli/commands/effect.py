@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ffmem.analyses.effect import Change, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
-    from ffmem.memories.edits import Edit
-    from ffmem.memories.memory_sets import Means
+    from ffmem.memories.edits import Edit, Means
     from ffmem.models.language_model import LanguageModel
     from ffmem.models.patches import ValueChange
 
@@ -88,7 +87,7 @@ def effect(  # noqa: PLR0913 - one parameter an option
     )
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
-    from ffmem.memories.memory_sets import expand_edits
+    from ffmem.memories.edits import expand_edits
     from ffmem.store.result_files import to_plain
 
     tasks = None if task is None else read_tasks(task)
@@ -195,7 +194,7 @@ def patch(
     Example:
         ffmem patch tiny:opt --set L2.7=0 -o out/patch
     """
-    from ffmem.memories.memory_sets import expand_edits
+    from ffmem.memories.edits import expand_edits
     from ffmem.models.patches import write_patch
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):

@@ -13,7 +13,7 @@ from ffmem.cli.options import LOCATION, Whole, endpoint_options, names_damage
 from ffmem.errors import FfmemError
 
 if TYPE_CHECKING:
-    from ffmem.annotations.llm.annotator import Explainer
+    from ffmem.annotations.llm_annotator import Explainer
 
 LONGEST_REPLY = 1000  # tokens
 
@@ -95,8 +95,8 @@ def explore(  # noqa: PLR0913 - one parameter an option
 
 def load_explainer(name: str | None, endpoint: str | None, key_from: str) -> Explainer | None:
     """The language model that explains memories; its replies are kept, so none is asked twice."""
-    from ffmem.annotations.llm.annotator import Explainer
-    from ffmem.annotations.llm.reply_cache import open_chat
+    from ffmem.annotations.chat import open_chat
+    from ffmem.annotations.llm_annotator import Explainer
 
     if name is None:
         if endpoint is not None:

@@ -95,8 +95,7 @@ def prompt(  # noqa: PLR0913 - one parameter an option
         ffmem prompt tiny:opt "the river runs to the sea" --layers
     """
     from ffmem.corpus.conversations import question_text
-    from ffmem.memories.edits import edited
-    from ffmem.memories.memory_sets import expand_edits
+    from ffmem.memories.edits import edited, expand_edits
     from ffmem.memories.prompt_explanation import explain_prompt
     from ffmem.store.scan_store import ScanStore
 

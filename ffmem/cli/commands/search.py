@@ -159,7 +159,7 @@ def by_words(
     """The cells whose triggers hold some words, or are about them, each with its best trigger."""
     from ffmem.patterns.related_words import open_related_words
     from ffmem.store.memory_page import evidence
-    from ffmem.store.word_index import words_in
+    from ffmem.store.search_index import words_in
 
     conditions, count = how
     weights = dict.fromkeys(words_in(words or ""), 1.0)
@@ -236,7 +236,7 @@ def save_addresses(path: Path | None, addresses: Sequence[str], folder: Path) ->
     if path is None:
         return
     from ffmem.cli.output import save_text
-    from ffmem.memories.memory_sets import set_text
+    from ffmem.memories.edits import set_text
 
     if not addresses:
         raise StoreError(f"nothing was found, so {path} was not written; ask for more")

@@ -142,7 +142,7 @@ def show(  # noqa: PLR0913 - one parameter an option
 
 def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
     """What the weights say of a key without any text: near tokens, and the link to a later key."""
-    from ffmem.memories.key_tokens import key_tokens, wake_up_link
+    from ffmem.memories.folded_weights import key_tokens, wake_up_link
     from ffmem.studies.inputs import scanned_model
 
     model = scanned_model(store)

@@ -101,7 +101,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         ffmem study demo
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
-    from ffmem.analyses.inputs.paper_values import is_papers_model, paper_values
+    from ffmem.analyses.predictive_values import is_papers_model, paper_values
     from ffmem.cli.output import print_paper_values, print_verdicts, terminal
     from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
     from ffmem.report.build import build

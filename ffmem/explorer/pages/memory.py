@@ -14,7 +14,6 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 
 from ffmem.errors import LiveError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
-from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.live_memory import (
     Change,
     Coefficients,
@@ -36,6 +35,7 @@ from ffmem.explorer.queries.live_memory import (
 from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
 from ffmem.explorer.queries.prompt import LARGEST, LONGEST_TEXT
 from ffmem.explorer.queries.search import as_csv
+from ffmem.explorer.server import render_page
 from ffmem.explorer.templating import fill_template
 from ffmem.store.memory_page import memory_page as memory_record
 from ffmem.store.memory_page import page_sentences

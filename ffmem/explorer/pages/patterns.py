@@ -9,9 +9,9 @@ from fastapi import APIRouter, HTTPException, Path
 
 from ffmem.errors import AddressError
 from ffmem.explorer.context import TheStudy
+from ffmem.explorer.live_model import PatternJob
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.pages.search import Asked, find_memories
-from ffmem.explorer.pattern_jobs import PatternJob
 from ffmem.explorer.queries.memory import cell_of
 from ffmem.explorer.queries.pattern_results import explanation_by_llm, first_cells_of
 

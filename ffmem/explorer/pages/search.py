@@ -13,7 +13,6 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from ffmem.address import Address, Sign
 from ffmem.errors import AddressError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
-from ffmem.explorer.page_process import render_page
 from ffmem.explorer.queries.search import (
     MOST,
     MOST_SAVED,
@@ -25,8 +24,9 @@ from ffmem.explorer.queries.search import (
     as_csv,
     firing_on,
 )
+from ffmem.explorer.server import render_page
 from ffmem.explorer.templating import fill_template
-from ffmem.memories.memory_sets import set_text
+from ffmem.memories.edits import set_text
 from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.weight_columns import CONDITIONS_PATTERN, NUMBERS
 

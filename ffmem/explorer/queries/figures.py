@@ -114,7 +114,7 @@ def figure_view(explored: StudyContext, name: str) -> FigureView | None:
 def figure_words(file: FigureFile) -> FigureText | None:
     """The text that belongs to a figure."""
     figures = ANALYSES[file.analysis].figures if file.analysis in ANALYSES else None
-    texts: Sequence[FigureText] = figures().TEXTS if figures is not None else ()
+    texts: Sequence[FigureText] = figures().texts if figures is not None else ()
     return next((text for text in texts if text.figure == file.name), None)
 
 
@@ -122,7 +122,7 @@ def figures_of_claims() -> dict[str, str]:
     """The first figure that shows each claim, by the claim's name."""
     found: dict[str, str] = {}
     for row in ANALYSES.values():
-        for text in row.figures().TEXTS if row.figures is not None else ():
+        for text in row.figures().texts if row.figures is not None else ():
             for claim in text.claims:
                 found.setdefault(claim, text.figure)
     return found

@@ -9,7 +9,7 @@ from ffmem.address import Address
 from ffmem.annotations.labels import Label, MemoryLabels
 from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
-from ffmem.memories.memory_sets import parse_set, set_text
+from ffmem.memories.edits import parse_set, set_text
 from ffmem.store.cells import Cells
 
 TOKENS = 5  # that a memory of a list promotes, shown beside it

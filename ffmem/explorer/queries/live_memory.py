@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.causal import other_memories, trigger_places
-from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
+from ffmem.analyses.causal import next_log_probabilities, other_memories, trigger_places
 from ffmem.analyses.inputs.sentence_coefficients import coefficients_along
 from ffmem.analyses.removal import saliency
 from ffmem.errors import AddressError, EditError
 from ffmem.explorer.queries.prompt import token_ids, token_texts
 from ffmem.memories.edits import Edit
-from ffmem.memories.key_tokens import WakeUpLink, key_tokens, wake_up_link
+from ffmem.memories.folded_weights import WakeUpLink, key_tokens, wake_up_link
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import MemoryIndex

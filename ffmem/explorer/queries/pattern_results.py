@@ -15,12 +15,11 @@ import numpy as np
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.causal import trigger_places
-from ffmem.analyses.inputs.next_token_effects import next_log_probabilities
-from ffmem.annotations.llm.annotator import ask_about_sheet, share_right
+from ffmem.analyses.causal import next_log_probabilities, trigger_places
+from ffmem.annotations.llm_annotator import ask_about_sheet, share_right
 from ffmem.annotations.sheets import SheetAnswer, sheet_of_key
 from ffmem.errors import AnnotatorError
-from ffmem.explorer.pattern_jobs import Work
+from ffmem.explorer.live_model import Work
 from ffmem.memories.edits import Edit
 from ffmem.models.language_model import LanguageModel
 from ffmem.patterns.findings import RESULT, KeyFinding, OutputScore, PatternFinder, read_findings

@@ -23,6 +23,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.lookup import STATISTICS, Matches
 from ffmem.store.memory_page import Evidence, evidence
 from ffmem.store.parquet_tables import End
+from ffmem.store.search_index import words_in
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from ffmem.store.weight_columns import (
     NUMBERS,
@@ -31,7 +32,6 @@ from ffmem.store.weight_columns import (
     agreement_table,
     parse_conditions,
 )
-from ffmem.store.word_index import words_in
 
 By = Literal["promotes", "suppresses", "words", "meaning", "pattern", "phrase", "any", "dead"]
 Sort = Literal[

@@ -1,1 +1,0 @@
-"""Annotation by a language model: question, reply, cache, endpoint."""
