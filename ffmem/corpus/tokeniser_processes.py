@@ -15,8 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from itertools import islice
 from typing import IO, Any
 
 from ffmem.corpus.sentences import (
@@ -107,19 +105,13 @@ def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
 def tokenise_in_processes(
     request: CorpusRequest, tokenizer: Any, processes: int | None = None
 ) -> Iterator[TokenisedShard]:
-    """What `tokenise_corpus` gives, in the same order, from other processes.
-
-    The first shard is made here meanwhile: the others take a second to start, and nobody has
-    anything to read until then.
-    """
+    """What `tokenise_corpus` gives, in the same order, from other processes."""
     count = processes or max(1, min(MOST, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
-    rest = replace(request, first=request.first + 1)
     with ExitStack() as stack:
         children = [stack.enter_context(ChildProcess(serve_shards)) for _ in range(count)]
         for turn, child in enumerate(children):
-            child.send((rest, text, turn, count))
-        yield from islice(tokenise_corpus(request, tokenizer), 1)
+            child.send((request, text, turn, count))
         turn = 0
         while (found := children[turn].receive()) is not None:
             yield found

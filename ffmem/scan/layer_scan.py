@@ -320,8 +320,8 @@ class LayerScan:
         """Put all candidates into the state and raise the bars."""
         if self._kernel is not None:
             self._kernel.settle()
-            for found in self._kernel.take_candidates():
-                self._loose.append(replace(found, weights=self._weights_of(found)))
+            for some in self._kernel.take_candidates():
+                self._loose.append(replace(some, weights=self._weights_of(some)))
         if not self._loose:
             return
         found = tables(Candidates.join(self._loose), self._triggers.places.shape[0])

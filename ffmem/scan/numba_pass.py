@@ -181,7 +181,7 @@ def _add(line: Any, flip: Any, factor: Any, bins: Any, at: Any) -> None:
     No branch, which would be taken at random. Indices are unsigned, or each would be looked at for
     being negative.
     """
-    above = 0
+    above = np.int64(0)
     for j in range(len(line)):
         at[above] = j
         above += np.int64((line[j] ^ flip) > 0)

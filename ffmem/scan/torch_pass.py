@@ -141,7 +141,7 @@ class CpuPass:
         slots = tuple(f.numpy() for f in triggers.fields), tuple(f.numpy() for f in sample.fields)
         self._share(
             lambda own: fold_passing(maxima, steps, passes, *about, *slots, own),
-            np.count_nonzero(passes) > ALONE,
+            bool(np.count_nonzero(passes) > ALONE),
         )
 
     def _share(self, work: Callable[[tuple[int, int]], None], many: bool) -> None:
