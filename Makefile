@@ -11,7 +11,7 @@ demo: $(INSTALLED)
 	$(BIN)/ffmem study demo
 
 test: $(INSTALLED) lint browser
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # The same tests with other rounding, under load, in reverse order and as another user; an hour or two.
 # `make test-machines ONLY="busy reverse" ARGS="tests/execution -x"` runs a part of it.

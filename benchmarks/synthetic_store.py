@@ -3,7 +3,8 @@
     python -m benchmarks.synthetic_store --into FOLDER --layers 32 --memories 14336 --signed
 
 Words follow Zipf's law, so that a few tokens are promoted, and a few words read, very often. The
-files are those of a real scan; only what they say is random.
+files are those of a real study, with histograms, weights, agreement, coefficients along triggers,
+labels and a list; only what they say is random.
 """
 
 from __future__ import annotations
@@ -15,13 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ffmem.analyses.inputs.sentence_coefficients import as_arrays, pairs_within
+from ffmem.annotations.database import Annotations
+from ffmem.annotations.labels import Label
 from ffmem.corpus.kept_sentences import KeptSentences, flat_indices, starts_of
-from ffmem.store.digests import Files
+from ffmem.memories.weight_statistics import class_names
+from ffmem.scan.histograms import COLUMNS
+from ffmem.store.digests import Files, write_and_note
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
+from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import write_array, write_sentences, write_table, write_vocabulary
+from ffmem.store.weight_columns import NUMBERS, write_columns
 
 TOP, SAMPLE, ENDS = 50, 32, 20
+BAR = 0.25  # above which a coefficient counts as firing, in every layer
+COLOURED = 2000  # cells whose coefficients along their sentences are stored
+LABELS = 500
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 
@@ -47,7 +58,9 @@ def main() -> None:
         **write_values(folder, options.layers, options.memories, len(words)),
         **write_table(folder, "endings", no_endings, 65_536),
     }
+    files |= write_array(folder, "thresholds", np.full(options.layers, BAR, np.float32))
     manifest(options, kept, files).write(folder)
+    write_results(ScanStore.open(options.into), len(words))
     print(f"{options.layers * options.memories:,} memories, {cells:,} cells -> {options.into}")
 
 
@@ -105,12 +118,52 @@ def write_cells(folder: StudyFolder, cells: int, kept: KeptSentences) -> Files:
         files |= write_array(folder, f"{kind}_positions", positions.astype(np.uint16))
         strength = np.where(alive[:, None], strength, 0)
         files |= write_array(folder, f"{kind}_coefficients", strength)
+        if kind == "trigger":
+            files |= write_array(folder, "largest", strength[:, 0])
     most = min(1_000_000, len(kept.tokens))
-    fires = np.where(alive, draw.integers(1, most, cells), 0)
+    fires = np.where(alive, draw.integers(TOP, most, cells), 0)
     files |= write_array(folder, "fires", fires)
     files |= write_array(folder, "totals", fires * draw.integers(1 << 20, 1 << 25, cells))
-    largest = np.where(alive, draw.gamma(4, 1, cells), 0).astype(np.float32)
-    return files | write_array(folder, "largest", largest)
+    shares = draw.dirichlet(np.ones(COLUMNS), cells)
+    counts = (shares * fires[:, None]).astype(np.uint32)
+    files |= write_array(folder, "histogram", counts)
+    firing = counts[:, COLUMNS // 2 :].sum(axis=1, dtype=np.uint32)
+    return files | write_array(folder, "firing", firing)
+
+
+def write_results(store: ScanStore, words: int) -> None:
+    """What analyses and people leave beside a scan, and pages show."""
+    draw, cells, memories = np.random.default_rng(5), store.cells, sum(store.memories.values())
+    kinds = np.array(class_names(cells.signed))
+    numbers = {name: draw.normal(size=memories).astype(np.float32) for name in NUMBERS}
+    kind = kinds[draw.integers(0, len(kinds), memories)]
+    write_columns(store.folder.weights, {"class": kind, **numbers})
+    ranks = zipf(draw, words, (cells.count, TOP))
+    write_arrays(store.folder, "values", {"ranks": ranks})
+    first = cells.addresses(draw.integers(0, cells.count, COLOURED))
+    pairs, _ = pairs_within(store, first, 1 << 30)
+    lengths = np.diff(store.sentences.starts)
+    found = {
+        (cells.row(cell), row): draw.random(lengths[row], dtype=np.float32).astype(np.float16)
+        for cell, row in pairs
+    }
+    write_arrays(store.folder, "coefficients", as_arrays(store, found))
+    people = Annotations.open(f"sqlite:///{store.folder.annotations}")
+    labels, names = people.labels(store.manifest.key.digest), [str(cell) for cell in first[:LABELS]]
+    for name in names:
+        labels.set_label(name, Label(f"what {name} is for", "a note"))
+    labels.add("starred", names)
+    people.close()
+
+
+def write_arrays(folder: StudyFolder, name: str, arrays: dict[str, NDArray[Any]]) -> None:
+    """Arrays beside the results, as a study keeps them."""
+
+    def save(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    write_and_note(folder.numbers(name), save)
 
 
 def write_values(folder: StudyFolder, layers: int, memories: int, words: int) -> Files:

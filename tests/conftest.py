@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -21,6 +22,7 @@ import torch  # noqa: E402
 from ffmem.models import loading  # noqa: E402
 from ffmem.models.language_model import LanguageModel  # noqa: E402
 from ffmem.models.loading import load  # noqa: E402
+from tests.shared_folders import folder_once  # noqa: E402
 
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(  # how long an example takes says nothing about the law
@@ -29,6 +31,12 @@ hypothesis.settings.register_profile(  # how long an example takes says nothing 
 hypothesis.settings.load_profile("any machine")
 
 KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "granite", "olmo2", "phi3", "bloom"]
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, so the collector of garbage need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -105,6 +113,15 @@ def gated() -> LanguageModel:
     return load("tiny:llama")
 
 
+@pytest.fixture
+def few_calibration_keys() -> Iterator[None]:
+    """For tests that run the rule annotator and do not ask how well it is set."""
+    from tests.small_study import calibration_on_few_keys
+
+    with calibration_on_few_keys():
+        yield
+
+
 CHROMIUM = [
     "--no-sandbox",
     "--disable-gpu",
@@ -131,14 +148,18 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A whole study of a toy, made once."""
-    from tests.small_study import small_study
-
-    return small_study("opt", tmp_path_factory.mktemp("study") / "opt")
+    return shared_study(tmp_path_factory, "opt")
 
 
 @pytest.fixture(scope="session")
 def gated_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The same of a gated toy."""
+    return shared_study(tmp_path_factory, "llama")
+
+
+def shared_study(files: pytest.TempPathFactory, kind: str) -> Any:
+    from ffmem.studies.study import open_study
     from tests.small_study import small_study
 
-    return small_study("llama", tmp_path_factory.mktemp("study") / "llama")
+    folder = folder_once(files, f"study-{kind}", lambda root: small_study(kind, root / kind))
+    return open_study(folder / kind)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
@@ -26,6 +30,14 @@ FEW = Sizes(
 )
 
 
+@contextmanager
+def calibration_on_few_keys() -> Iterator[None]:
+    """The rule annotator is set on few control keys: no test of a small study asks how well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffmem.patterns.analysis.CALIBRATION", 40)
+        yield
+
+
 def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
     """What is studied; the text has markup, so that escaping is seen to work."""
     corpus = out.with_suffix(".txt")
@@ -41,7 +53,8 @@ def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
 def small_study(kind: str, out: Path) -> Study:
     """Study a toy: scan, every analysis, figures and report."""
     model = load(f"tiny:{kind}")
-    found, events = run_study_plan(model, small_plan(out, model), out)
+    with calibration_on_few_keys():
+        found, events = run_study_plan(model, small_plan(out, model), out)
     assert {event.state for event in events} == {"made"}, events
     return found
 
@@ -50,6 +63,7 @@ def small_results(model: LanguageModel, out: Path) -> Study:
     """Scan and every analysis of a toy, without figures and report, which need more packages."""
     plan = small_plan(out, model)
     inputs = StudyInputs(model, run_scan(model, plan.scan, out), plan.sizes)
-    events = run_analyses(inputs, plan.only, out)
+    with calibration_on_few_keys():
+        events = run_analyses(inputs, plan.only, out)
     assert {event.state for event in events} == {"made"}, events
     return open_study(out)

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import ffmem
@@ -86,6 +87,7 @@ DOORS = {
 }
 
 
+@cache
 def imported_names(path: Path) -> set[str]:
     """Every module a file imports, in either form, wherever in the file; types-only left out."""
     tree = ast.parse(path.read_text())
@@ -188,10 +190,9 @@ FILES = {  # of a study
 
 def file_names(path: Path) -> set[str]:
     """The files of a study that code names: whole, or as a part of a path."""
-    tree = ast.walk(ast.parse(path.read_text()))
+    tree = list(ast.walk(ast.parse(path.read_text())))
     parts = [(node.left, node.right) for node in tree if isinstance(node, ast.BinOp)]
     beside = {one.value for pair in parts for one in pair if isinstance(one, ast.Constant)}
-    tree = ast.walk(ast.parse(path.read_text()))
     every = {node.value for node in tree if isinstance(node, ast.Constant)}
     return FILES & (beside | {word for word in every if "." in str(word)})
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from ffmem.cli.main import ffmem
-from tools import cli_page, moe_study_page, notebook, paper_study_page, python_page
+from tools import (
+    cli_page,
+    moe_study_page,
+    notebook,
+    paper_study_page,
+    python_page,
+    spread_page,
+)
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -135,10 +142,23 @@ def test_the_page_of_python_names_is_what_the_docstrings_say() -> None:
     assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == ffmem.__all__
 
 
-def test_the_tables_of_the_papers_study_are_what_its_numbers_say() -> None:
-    text = paper_study_page.PAGE.read_text(encoding="utf-8")
-    again = paper_study_page.page(text, paper_study_page.read_numbers())
+@pytest.mark.parametrize("page", paper_study_page.PAGES, ids=lambda page: page.name)
+def test_the_tables_of_a_study_are_what_its_numbers_say(page: paper_study_page.Page) -> None:
+    text = page.path.read_text(encoding="utf-8")
+    again = paper_study_page.fill(text, paper_study_page.read_numbers(page.name), page.tables)
     assert text == again, "run `python -m tools.paper_study_page`"
+    tally = re.search(r"\*\*(\d+) of (\d+) claims of the paper hold, (\d+) also", text)
+    assert tally, "the table has no headline"
+    said = (
+        f"Of the paper's {tally[2]} claims {tally[1]} hold, {tally[3]} hold also without training"
+    )
+    assert said in text, "the words of the page say another number than its table"
+
+
+def test_the_tables_of_the_spread_are_what_its_numbers_say() -> None:
+    text = spread_page.PAGE.read_text(encoding="utf-8")
+    again = spread_page.page(text, paper_study_page.read_numbers(spread_page.NAME))
+    assert text == again, "run `python -m tools.spread_page`"
 
 
 def test_the_tables_of_experts_against_dense_memories_are_what_their_numbers_say() -> None:

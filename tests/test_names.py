@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import ffmem
@@ -44,13 +44,16 @@ def is_participle(word: str) -> bool:
     return word in PARTICIPLES or bool(re.fullmatch(r"[a-z]{3,}ed", word))
 
 
-def public_functions() -> Iterator[tuple[str, str]]:
+@cache
+def public_functions() -> list[tuple[str, str]]:
     """(file, name) of every function and method that does not begin with an underscore."""
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            if is_function and not node.name.startswith("_"):
-                yield path.relative_to(PACKAGE).as_posix(), node.name
+    return [
+        (path.relative_to(PACKAGE).as_posix(), node.name)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+    ]
 
 
 def test_no_module_is_named_by_a_participle() -> None:

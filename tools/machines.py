@@ -24,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 BUSY_LOOPS = 2
 OTHER_USER = "nobody"
-TOGETHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")  # as `make test` does
+# as `make test` does
+TOGETHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @dataclass(frozen=True)

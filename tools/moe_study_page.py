@@ -12,15 +12,13 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
-from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.verdicts import Verdict, interval_text, judge_claims, tally
-from ffmem.store.result_files import restore
-from ffmem.studies.registry import ANALYSES
+from ffmem.report.verdicts import interval_text
 from tools.paper_study_page import DOCS, Numbers, percent, table
 
 PAGE = DOCS / "reference" / "moe-study.md"
@@ -28,6 +26,9 @@ NUMBERS = DOCS / "reference" / "data" / "moe-study.json.xz"
 ROUNDS = 2000
 Key = dict[str, Any]
 Measure = Callable[[Key], float | None]
+BAR = (
+    0.1  # control keys of the hardest kind that may have a pattern, or patterns of meaning are out
+)
 
 
 def at_chance(auc: float | None) -> float:
@@ -96,29 +97,45 @@ def keys_of(numbers: Numbers, name: str, part: str = "results") -> list[Key]:
     return found
 
 
+OF_MEANING = (  # measures that rest on patterns of meaning too
+    "patterns per memory",
+    "semantic patterns per memory",
+    "memories with a pattern",
+    "triggers that the largest pattern covers",
+    "triggers that some pattern covers",
+)
+
+
+def is_trusted(numbers: Numbers, name: str, measure: str) -> bool:
+    """Whether the controls of a study let a measure be read."""
+    controls = numbers[name]["results"]["patterns"]["controls"]
+    worst = max(one["false_patterns"]["estimate"] for one in controls)
+    return worst <= BAR or measure not in OF_MEANING
+
+
 def clean(numbers: Numbers) -> str:
     """Mixture against dense, and against the dense model on as much text as an expert reads."""
     moe, dense = keys_of(numbers, "moe"), keys_of(numbers, "dense")
     eighth = keys_of(numbers, "dense-eighth")
 
+    def against(other: str, keys: Sequence[Key], name: str) -> list[str]:
+        if not is_trusted(numbers, other, name):
+            return ["–", "–"]
+        found = difference_of(moe, keys, MEASURES[name])
+        return [number_text(mean_of(keys, MEASURES[name])), difference_text(found)]
+
     def row(name: str) -> list[str]:
-        measure = MEASURES[name]
-        return [
-            name,
-            number_text(mean_of(moe, measure)),
-            number_text(mean_of(dense, measure)),
-            difference_text(difference_of(moe, dense, measure)),
-            number_text(mean_of(eighth, measure)),
-            difference_text(difference_of(moe, eighth, measure)),
-        ]
+        own = number_text(mean_of(moe, MEASURES[name]))
+        sides = (("dense-eighth", eighth), ("dense", dense))
+        return [name, own, *(cell for side in sides for cell in against(*side, name))]
 
     heads = (
-        f"by memory ({len(moe)}, {len(dense)} and {len(eighth)} live keys)",
+        f"by memory ({len(moe)}, {len(eighth)} and {len(dense)} live keys)",
         "experts",
-        "dense",
-        "difference",
         "dense, an eighth of the text",
-        "difference to that",
+        "difference",
+        "dense, all of the text",
+        "difference",
     )
     return table(heads, map(row, MEASURES))
 
@@ -142,7 +159,7 @@ def controls(numbers: Numbers) -> str:
             one["kind"]: one["false_patterns"]
             for one in numbers[name]["results"]["patterns"]["controls"]
         }
-        for name in ("moe", "dense", "dense-eighth")
+        for name in ("moe", "dense-eighth", "dense")
     ]
     kinds = {
         "random": "random prefixes",
@@ -157,8 +174,42 @@ def controls(numbers: Numbers) -> str:
             *(interval_text(Interval(**side[kind]), "share") for side in sides),
         ]
 
-    heads = ("control keys with a pattern", "experts", "dense", "dense, an eighth of the text")
+    heads = (
+        "control keys with a pattern",
+        "experts",
+        "dense, an eighth of the text",
+        "dense, all of the text",
+    )
     return table(heads, map(row, kinds))
+
+
+def by_kind(numbers: Numbers) -> str:
+    """Held-out scores of patterns one by one, by class; these intervals resample patterns."""
+    sides = {
+        name: {
+            (one["kind"], one["against"]): one
+            for one in numbers[name]["results"]["patterns"]["held_out"]
+            if one["on"] == "keys"
+        }
+        for name in ("moe", "dense-eighth", "dense")
+    }
+
+    def cell(one: Numbers) -> str:
+        found = Interval(**one["auc"])
+        return f"{number_text(found)}, {found.n:,} patterns"
+
+    rows = (
+        [f"{kind}, against {words}", *(cell(side[kind, against]) for side in sides.values())]
+        for kind in ("shallow", "semantic")
+        for against, words in (("random", "random prefixes"), ("weak", "near misses"))
+    )
+    heads = (
+        "AUC of a pattern",
+        "experts",
+        "dense, an eighth of the text",
+        "dense, all of the text",
+    )
+    return table(heads, rows)
 
 
 def by_layer(numbers: Numbers) -> str:
@@ -172,23 +223,22 @@ def by_layer(numbers: Numbers) -> str:
     def row(layer: int) -> list[str]:
         sides = own(moe, layer), own(dense, layer)
         agreement = [
-            numbers[name][part]["values"]["agreement"][layer - 1]["filled"]
+            one["filled"]
             for name in ("moe", "dense")
             for part in ("results", "untrained twin")
+            for one in numbers[name][part]["values"]["agreement"]
+            if (one["layer"], one["cells"]) == (layer, "both")
         ]
+        names = ("shallow patterns per memory", "held-out AUC against near misses")
         return [
             str(layer),
-            *(number_text(mean_of(keys, MEASURES["patterns per memory"])) for keys in sides),
-            *(
-                number_text(mean_of(keys, MEASURES["held-out AUC against near misses"]))
-                for keys in sides
-            ),
+            *(number_text(mean_of(keys, MEASURES[name])) for name in names for keys in sides),
             *(percent(one, 2) for one in agreement),
         ]
 
     heads = (
         "layer",
-        "patterns per memory: experts",
+        "shallow patterns per memory: experts",
         "dense",
         "AUC against near misses: experts",
         "dense",
@@ -201,33 +251,37 @@ def by_layer(numbers: Numbers) -> str:
 
 
 def experts(numbers: Numbers) -> str:
-    """How the router loads experts and what for, with the untrained twin's."""
-    mine, twin = (
-        numbers["moe"][part]["experts"]["layers"] for part in ("results", "untrained twin")
-    )
+    """How the router loads experts, and what for."""
+    found = numbers["moe"]["results"]["experts"]
 
-    def row(one: Numbers, other: Numbers) -> list[str]:
+    def row(one: Numbers) -> list[str]:
+        own = [use for use in found["experts"] if use["layer"] == one["layer"]]
+        loads = sorted(use["load"] for use in own)
+        special, shuffled = (
+            fmean(use[name] for use in own if use[name] is not None)  # None where never chosen
+            for name in ("specialisation", "shuffled")
+        )
+        excess = one["excess"]
         return [
             str(one["layer"]),
-            *(f"{part['effective']:.1f} of {part['experts']}" for part in (one, other)),
+            f"{one['effective']:.1f} of {one['experts']}",
+            f"{percent(loads[0])} to {percent(loads[-1])}",
             str(one["unused"]),
-            f"{one['information']:.4f}",
-            *(f"{part['excess']['estimate']:.4f} ({part['excess']['low']:.4f} .. "
-              f"{part['excess']['high']:.4f})" for part in (one, other)),
+            f"{excess['estimate']:.4f} ({excess['low']:.4f} .. {excess['high']:.4f})",
+            f"{special:.3f} ({shuffled:.3f})",
             f"{percent(one['agreement'], 2)} ({percent(one['shuffled_agreement'], 2)})",
-        ]  # fmt: skip
+        ]
 
     heads = (
         "layer",
         "experts in use",
-        "untrained",
+        "load, %: least to most",
         "never chosen",
-        "bits about the part of the text",
-        "of them beyond chance",
-        "untrained",
+        "bits about the part of the text, beyond chance",
+        "specialisation, mean of experts (by chance)",
         "agreement, % (shuffled)",
     )
-    return table(heads, map(row, mine, twin))
+    return table(heads, map(row, found["layers"]))
 
 
 def models(numbers: Numbers) -> str:
@@ -280,43 +334,14 @@ def training(numbers: Numbers) -> str:
     return table(("million tokens", "perplexity of the mixture", "of the dense model"), rows)
 
 
-def claims(numbers: Numbers) -> str:
-    """The paper's claims on both, each beside its twin."""
-    sides = []
-    for name in ("moe", "dense"):
-        mine, twin = (
-            {
-                one: restore(ANALYSES[one].result, found)
-                for one, found in numbers[name][part].items()
-            }
-            for part in ("results", "untrained twin")
-        )
-        sides.append(judge_claims(CLAIMS, mine, twin))
-
-    def cells(one: Verdict) -> list[str]:
-        if one.finding is None:
-            return ["–", one.word]
-        return [interval_text(one.finding.number, one.unit), one.word]
-
-    heads = ("claim", "the paper", "mixture", "verdict", "dense", "verdict")
-    rows = (
-        [one.says, one.paper, *cells(one), *cells(two)] for one, two in zip(*sides, strict=True)
-    )
-    words = " ".join(
-        f"*{name}*: {tally(side).text}."
-        for name, side in zip(("Mixture", "Dense"), sides, strict=True)
-    )
-    return f"{words}\n\n{table(heads, rows)}"
-
-
 TABLES = {
     "models": models,
     "clean": clean,
+    "kinds": by_kind,
     "controls": controls,
     "untrained": untrained,
     "layers": by_layer,
     "experts": experts,
-    "claims": claims,
     "training": training,
 }
 

@@ -89,8 +89,9 @@ def compare_numbers(model: LanguageModel, published: Sequence[PublishedModel]) -
     if not able:
         known = ", ".join(one.name for one in published)
         raise ModelError(
-            f"nothing is published here of a {model.architecture} with {len(model.layers)} layers "
-            f"of {model.layers[0].memories:,} memories; there are numbers of {known}"
+            f"nothing is published here of a model of type {model.architecture} with "
+            f"{len(model.layers)} layers of {model.layers[0].memories:,} memories; there are "
+            f"numbers of {known}"
         )
     found: list[Comparison] = []
     classes = [str(count) for count in class_counts(model)]

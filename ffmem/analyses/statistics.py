@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _DRAWN_AT_ONCE = 1 << 22  # numbers held while resampling
 
@@ -30,6 +33,8 @@ def bootstrap(
 
     No observation gives NaN, so that a missing number never looks like a zero.
     """
+    import torch  # here: intervals are read without it
+
     values = values.double().reshape(len(values), -1).mean(dim=1) if values.numel() else values
     count = len(values)
     if count == 0:
@@ -69,6 +74,8 @@ def pool_by_key(
     Triggers of one key are alike, so resampling triggers would give too narrow an interval.
     Keys without a trigger do not count.
     """
+    import torch  # here: intervals are read without it
+
     there = counts > 0
     sums, counts = sums[there].double(), counts[there].double()
     if not len(sums):
@@ -99,6 +106,8 @@ def resample(
     Rows of zeros are units on which nothing was counted, and are left out. The draws depend on
     nothing but the number of units, so that equal tallies give equal intervals.
     """
+    import torch  # here: intervals are read without it
+
     tallies = tallies[(tallies != 0).any(dim=1)]
     count = len(tallies)
     if count == 0:

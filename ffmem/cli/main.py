@@ -23,6 +23,7 @@ from ffmem.cli.commands.show import show
 from ffmem.cli.commands.study import analyse, report, study
 from ffmem.cli.commands.verify import verify
 from ffmem.cli.commands.weights import weights
+from ffmem.cli.output import say
 from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
 
@@ -126,5 +127,5 @@ def stop_printing() -> None:
 
 def fail(message: str) -> None:
     """Print one sentence and leave with code 2."""
-    click.echo(f"ffmem: {' '.join(message.split())}", err=True)
+    say(f"ffmem: {' '.join(message.split())}", err=True)
     sys.exit(2)

@@ -6,9 +6,16 @@ On a terminal: whole words, hanging indents, nothing read as markup or emoji; wh
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.result_files import ResultFile, place_for, write_result
@@ -27,6 +34,8 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "does not hold": ("✗", "red"),
     "undecided": ("?", "dim"),
 }
+GLUE = re.compile(r"(?<=\d) (?=%)|(?<=\d) (?=\.\.)|(?<=\.\.) (?=[-+\d])")  # spaces within a number
+SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
 
@@ -77,17 +86,48 @@ def terminal() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
+def say(text: str, err: bool = False) -> None:
+    """Print sentences: by whole words on a terminal, elsewhere each on one line."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        fill = partial(
+            textwrap.fill,
+            width=shutil.get_terminal_size().columns,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        text = "\n".join(map(fill, text.split("\n")))
+    click.echo(text, err=err)
+
+
 def print_hanging(console: Console, head: str | Text, body: str | Text, style: str = "") -> None:
-    """Print `head` and `body` on a line; further lines begin below the body's first character."""
+    """Print `head` and `body` on a line; further lines begin below the body's first character.
+
+    No line ends between a number and its % sign, or inside an interval.
+    """
     from rich.text import Text
 
     line = Text.assemble(head)
     indent = line.cell_len
-    text = Text(body, style=style) if isinstance(body, str) else body
+    text = Text(body, style=style) if isinstance(body, str) else body.copy()
+    text.plain = GLUE.sub(SPACE, text.plain).replace("\u00a0", NO_BREAK)
     parts = text.wrap(console, max(console.width - indent, 20))
     for number, part in enumerate(parts or [Text()]):
         part.rstrip()
+        part.plain = part.plain.replace(SPACE, " ").replace(NO_BREAK, "\u00a0")
         console.print((line if number == 0 else Text(" " * indent)) + part, soft_wrap=True)
+
+
+def print_parts(console: Console, head: str, parts: Sequence[str]) -> None:
+    """Print `head`, then as many whole parts on each line as fit, one below the other."""
+    indent, room = " " * len(head), console.width - len(head)
+    line = ""
+    for part in parts:
+        if line and len(line) + 2 + len(part) > room:
+            print_hanging(console, head, line)
+            head, line = indent, ""
+        line = f"{line}  {part}" if line else part
+    print_hanging(console, head, line)
 
 
 def visible_token(token: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ffmem.cli.output import print_hanging
+from ffmem.cli.output import print_hanging, say
 from ffmem.steps import listen
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
     """Name the analyses that failed and the remedy."""
     failed = [event.analysis for event in events if event.state == "failed"]
     if failed:
-        click.echo(
+        say(
             f"ffmem: {', '.join(failed)} failed, the rest is whole; fix the cause and run the "
             f"same command again, which makes only what is missing in {folder}",
             err=True,
@@ -135,7 +135,7 @@ def print_event(event: AnalysisEvent) -> None:
     elif event.state == "kept":
         click.echo(f"{event.analysis:<14}    kept{place_note(event)}")
     elif event.state == "failed":
-        click.echo(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
+        say(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
 def print_stage(name: str, seconds: float, note: str = "") -> None:

@@ -106,7 +106,8 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
     )
     app.state.explored = explored
     app.state.helper = None  # a server may have one
-    app.state.templates = templates(navigation(explored))
+    templates()  # compiled now, so that no page waits for them
+    app.state.navigation = navigation(explored)
     for part in PAGES:
         app.include_router(part.router)
     app.include_router(api_router)

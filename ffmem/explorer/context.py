@@ -49,7 +49,7 @@ class StudyContext:
         """The study's folder; nothing outside it is ever read."""
         return self.study.folder
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The study as a person calls it: the name of its folder."""
         return self.folder.resolve().name

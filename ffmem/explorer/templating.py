@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -264,8 +264,9 @@ def link(asked: Question, path: str = "/search", first: int = 0, **changes: Any)
     return f"{path}?{urlencode(some)}"
 
 
-def templates(navigation: list[Link]) -> Environment:
-    """The environment that all pages are made with."""
+@cache
+def templates() -> Environment:
+    """The environment that all pages are made with, compiled once for all apps of a process."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -274,9 +275,7 @@ def templates(navigation: list[Link]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(
-        navigation=navigation, version=VERSION, triggers_shown=TRIGGERS_SHOWN
-    )
+    environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN)
     for made in (
         bars,
         evidence_text,
@@ -304,6 +303,5 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
 
 def fill_template(app: FastAPI, path: str, template: str, **values: Any) -> str:
     """A template, filled; `path` is the page's own."""
-    environment: Environment = app.state.templates
-    study = app.state.explored.name
-    return environment.get_template(template).render(path=path, study=study, **values)
+    values |= {"path": path, "study": app.state.explored.name, "navigation": app.state.navigation}
+    return templates().get_template(template).render(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from functools import cache, partial
 from html import escape
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
@@ -35,7 +37,7 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
 
     Page and SVG have no background, so that they suit light and dark; the PNG is on white.
     """
-    spec = chart.to_dict()
+    spec = spec_of(chart)
     rows, svg = rows_of(spec), vl_convert.vegalite_to_svg(spec)
     contents: dict[str, bytes] = {
         "html": page(spec, name).encode(),
@@ -50,6 +52,21 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
         write_and_note(path, partial(Path.write_bytes, data=content))
         written.append(path)
     return written
+
+
+def unchecked_charts(make: Callable[[Any], dict[str, Any]], result: Any) -> dict[str, Any]:
+    """The charts of a result, made without a look at the schema, which takes most of the time.
+
+    Tests check every chart against it.
+    """
+    with debug_mode(False):
+        return make(result)
+
+
+def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """A chart as Vega-Lite, unchecked too."""
+    found: dict[str, Any] = chart.to_dict(validate=False)
+    return found
 
 
 def page(spec: dict[str, Any], name: str) -> str:
@@ -68,7 +85,7 @@ def save_picture(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write one picture, SVG without ground or PNG on white, by the ending of its name."""
     if path.suffix not in (".svg", ".png"):
         raise FfmemError(f"a picture is a .svg or a .png file, and {path.name!r} is neither")
-    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    svg = vl_convert.vegalite_to_svg(spec_of(chart))
     if path.suffix == ".svg":
         path.write_text(svg, encoding="utf-8")
     else:

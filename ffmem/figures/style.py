@@ -41,13 +41,20 @@ class FigureText:
     claims: tuple[str, ...] = ()  # by name
 
 
+class Rows(alt.Data):
+    """Rows that charts share: nothing changes them, so a copy of a chart does not copy them."""
+
+    def __deepcopy__(self, _others: object) -> Rows:
+        return self
+
+
 def base(rows: Sequence[Row], enough: str | None = None) -> alt.Chart:
     """A chart over rows of plain values; NaN becomes missing, control characters visible.
 
     Rows that are not `enough`, an expression such as `enough_cases`, are kept and not drawn.
     """
     clean = [{name: _plain(value) for name, value in row.items()} for row in rows]
-    chart = alt.Chart(alt.Data(values=clean))
+    chart = alt.Chart(Rows(values=clean))
     return chart if enough is None else chart.transform_filter(enough)
 
 

@@ -292,9 +292,18 @@ def activation_name(
 
 
 def nearest(m: Tensor, candidates: Iterable[tuple[str, Tensor]]) -> tuple[str, float]:
-    """The candidate that comes nearest to m, the first of equals, and its relative error."""
-    errors = ((name, relative_error(found, m)) for name, found in candidates)
-    return min(errors, key=lambda pair: pair[1], default=("none", float("inf")))
+    """The candidate that comes nearest to m, the first of equals, and its relative error.
+
+    None is computed after one that leaves no error.
+    """
+    best = "none", float("inf")
+    for name, found in candidates:
+        error = relative_error(found, m)
+        if error < best[1]:
+            best = name, error
+        if error == 0:
+            break
+    return best
 
 
 def plain_coefficients(

@@ -102,8 +102,8 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     if found.shape != expected.shape:
         return float("inf")
     expected, found = expected.double(), found.to(expected.device)
-    size = expected.norm().item()
-    error = (found.double() - expected).norm().item()
+    size = torch.linalg.vector_norm(expected).item()
+    error = torch.linalg.vector_norm(found.double() - expected).item()
     if size == 0:
         return 0.0 if error == 0 else float("inf")
     return error / size if error == error else float("inf")

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, permutations
 
 import numpy as np
 import torch
@@ -33,6 +34,8 @@ DressedKey = tuple[Sequence[Prefix], Sequence[frozenset[int]]]  # the same of on
 CLUSTER_SIZES = (3, 5, 8)  # a cluster of many may be wider than one of few
 CLUSTER_LEVEL = 0.03  # share of random keys that may have a cluster of any size
 SAME = 0.999  # cosine of prefixes that say the same
+NEVER = 2.0  # a cosine that nothing has
+FEWEST_ABLE = 20  # control keys of a kind with words enough for a cluster
 NO_WORDS: frozenset[int] = frozenset()
 BATCH = 64  # sentences read at once
 MOST_SENTENCES = 50_000  # of the scanned text that words are counted in
@@ -80,18 +83,14 @@ class ClusterFinder:
         """Set the nearness so that of no kind of control keys more than CLUSTER_LEVEL cluster.
 
         The level is shared equally by the sizes of clusters; the kind of keys that lies nearest
-        together decides.
+        together decides. Only keys with enough words left for a cluster of a size are counted: the
+        others could not have one however near is near. Where these are too few, nothing is near.
         """
         raw = embedding(pool, [NO_WORDS] * len(pool))
         scale = raw.std(dim=0).clamp(min=1e-6)
         loose = cls(embedding, raw.mean(dim=0), scale, {}, background)
-        nearness = dict.fromkeys(CLUSTER_SIZES, -1.0)
-        for dressed in keys.values():
-            cosines = [loose.cosines(*key) for key in dressed]
-            for size in CLUSTER_SIZES:
-                tightest = torch.tensor([_tightest(near, size) for near in cosines])
-                bar = float(tightest.quantile(1 - CLUSTER_LEVEL / len(CLUSTER_SIZES)))
-                nearness[size] = max(nearness[size], bar)
+        cosines = [[loose.cosines(*key) for key in dressed] for dressed in keys.values()]
+        nearness = {size: _bar(cosines, size) for size in CLUSTER_SIZES}
         return cls(embedding, raw.mean(dim=0), scale, nearness, background)
 
     def vectors(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
@@ -108,19 +107,22 @@ class ClusterFinder:
     def cosines(self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]) -> Tensor:
         """[prefix, prefix]; -1 between prefixes of the same words, which say nothing twice.
 
-        So do those that an embedding cannot tell apart.
+        So do those that an embedding cannot tell apart, and those with too few words say nothing.
         """
         vectors = self.vectors(prefixes, removed)
         near = vectors @ vectors.T
+        silent = ~vectors.any(dim=1)
+        near[silent], near[:, silent] = -1, -1
         near[(near > SAME) & ~torch.eye(len(near), dtype=torch.bool)] = -1
         texts = [
             tuple(prefix.words[at][0].lower() for at in content_words(prefix, gone))
             for prefix, gone in zip(prefixes, removed, strict=True)
         ]
-        for one, text in enumerate(texts):
-            for other in range(one):
-                if text == texts[other]:
-                    near[one, other] = near[other, one] = -1
+        places: dict[tuple[str, ...], list[int]] = {}
+        for at, text in enumerate(texts):
+            places.setdefault(text, []).append(at)
+        for one, other in chain.from_iterable(permutations(same, 2) for same in places.values()):
+            near[one, other] = -1
         return near
 
     def clusters(
@@ -164,6 +166,16 @@ class ClusterFinder:
             return share * math.log(share * (total + 1) / (words[word] + 1))
 
         return "about: " + ", ".join(sorted(often, key=lambda word: (-pull(word), word))[:3])
+
+
+def _bar(kinds: Sequence[Sequence[Tensor]], size: int) -> float:
+    """The cosine that few enough control keys of any kind reach with a cluster of this size."""
+    tightest = [torch.tensor([_tightest(near, size) for near in cosines]) for cosines in kinds]
+    able = [found[found > -1] for found in tightest]
+    if max(map(len, able), default=0) < FEWEST_ABLE:
+        return NEVER
+    level = CLUSTER_LEVEL / len(CLUSTER_SIZES)
+    return max(float(found.quantile(1 - level)) for found in able if len(found))
 
 
 def _tightest(near: Tensor, size: int) -> float:

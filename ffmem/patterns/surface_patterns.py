@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -62,7 +62,8 @@ class Feature:
                 return f"ends with ‘{text}’"
 
 
-def features(prefix: Prefix) -> dict[Feature, frozenset[int]]:
+@lru_cache(maxsize=4096)  # the pool that control keys are drawn from, many times over
+def features(prefix: Prefix) -> Mapping[Feature, frozenset[int]]:
     """Every feature of a prefix, with the words (by number) that make it."""
     words = [word for word, _, _ in prefix.words]
     if not words:

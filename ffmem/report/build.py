@@ -5,21 +5,16 @@ The files: one page that opens offline, Markdown, and every number as JSON.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from ffmem.analyses.last_layer import Case
 from ffmem.analyses.predictive_values import ValueRow
-from ffmem.figures.saving import chart_script, picture
-from ffmem.figures.style import FigureText, draws_nothing
+from ffmem.figures.saving import picture, spec_of
+from ffmem.figures.style import FigureText
+from ffmem.report.comparison import Figure, StudySummary, made_from
 from ffmem.report.examples import (
     FIGURES,
     AnnotatedKey,
@@ -33,32 +28,13 @@ from ffmem.report.examples import (
     value_rows,
 )
 from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.verdicts import Verdict, interval_text, judge_claims, judged_results, tally
-from ffmem.store.digests import write_and_note
-from ffmem.store.memory_page import cut
+from ffmem.report.rendering import page_script, render, write_text
+from ffmem.report.verdicts import Verdict, judge_claims, judged_results, tally
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES, applicable
 from ffmem.studies.study import Study
 
 CASES = 12  # of the last layer that are printed
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart without its heading, which the page sets in its own type."""
-
-    name: str
-    title: str
-    caption: str
-    read: str
-    paper: str
-    claims: tuple[str, ...]  # that it shows, by name
-    spec: dict[str, Any]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no point has enough cases to be drawn; the caption says so."""
-        return draws_nothing(self.spec)
 
 
 @dataclass(frozen=True)
@@ -181,7 +157,21 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
         "table_2": to_plain(report.values),
         "table_3": to_plain(report.annotated),
         "results": {name: study.record(name).result for name in study.names},
+        "figures": to_plain(tuple(report.figures.values())),
+        "made_from": made_from(study.store.folder),
     }
+
+
+def summarise(study: Study) -> StudySummary:
+    """What a comparison needs of a study, from its results."""
+    figures = (
+        figure_of(words, study)
+        for section in sections_of(study)
+        for words in figure_texts(section)
+        if words.figure in study.charts
+    )
+    name, folder = study.model_name, study.folder
+    return StudySummary(name, folder, about(study), tuple(judge(study)), tuple(figures))
 
 
 def about(study: Study) -> dict[str, str]:
@@ -263,7 +253,7 @@ def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def figure_of(words: FigureText, study: Study) -> Figure:
     """One figure with its words; the heading leaves the chart for the page."""
-    spec = study.chart(words.figure).to_dict()
+    spec = spec_of(study.chart(words.figure))
     heading = spec.pop("title")
     return Figure(
         words.figure,
@@ -366,38 +356,3 @@ def html(report: Report) -> str:
         name: picture(figure.spec) for name, figure in report.figures.items() if not figure.is_empty
     }
     return render("report.html.j2", report=report, pictures=pictures, script=page_script())
-
-
-@cache
-def page_script() -> str:
-    """All that a page runs: the library that draws charts, and what fits them to the page."""
-    return chart_script() + resources.files(__package__).joinpath("templates/draw.js").read_text(
-        "utf-8"
-    )
-
-
-def script_source(script: str) -> str:
-    """The source expression by which a page's policy lets this script run, and no other."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
-
-
-def render(template: str, **values: Any) -> str:
-    """Fill a template; HTML escapes every text."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("ffmem.report"),
-        autoescape=jinja2.select_autoescape(["html", "html.j2"]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["shown"] = interval_text
-    environment.filters["source"] = script_source
-    environment.filters["cut"] = cut
-    environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
-    return environment.get_template(template).render(**values)
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file, whole or not at all."""
-    write_and_note(path, lambda part: part.write_text(text, encoding="utf-8"))

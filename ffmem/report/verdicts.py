@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ffmem.analyses.last_layer import LastLayer
 from ffmem.analyses.statistics import Interval, chance_at_most, difference, holm
-from ffmem.patterns.analysis import ControlRate, PatternResults
-from ffmem.patterns.record import Summary
 from ffmem.store.folder import StudyFolder
 from ffmem.store.result_files import read_result, restore
-from ffmem.studies.study import Study
+
+if TYPE_CHECKING:
+    from ffmem.analyses.last_layer import LastLayer
+    from ffmem.patterns.analysis import ControlRate, PatternResults
+    from ffmem.patterns.record import Summary
+    from ffmem.studies.study import Study
 
 Unit = Literal["share", "number", "change", "rank"]
 Source = Literal["paper", "conjecture", "own"]  # who says it; only the paper's are counted as such
@@ -349,6 +351,9 @@ def judged_results(study: Study) -> dict[str, Any]:
 
 def people_on_patterns(folder: StudyFolder) -> tuple[PersonsPatterns, ...]:
     """Every person's patterns that `ffmem patterns --annotator` has left in a folder."""
+    from ffmem.patterns.analysis import ControlRate  # here: verdicts are read without torch
+    from ffmem.patterns.record import Summary
+
     found = [read_result(path).result for path in folder.matching(folder.result("patterns-*"))]
     return tuple(
         PersonsPatterns(

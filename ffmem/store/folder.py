@@ -193,14 +193,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     A killed run leaves the old file or the new one, never half of one. A disk that is full, or a
     folder that cannot be written, is a StoreError, and the part is removed.
     """
-    if is_remote(possible(path)):
+    prepare_target(path)
+    if is_remote(path):
         write_remote(path, write)
         return
-    if path.exists() and not path.is_file():  # a device would be gone, replaced by a plain file
-        raise StoreError(f"cannot write {path}: it is there and not a file; choose another name")
     part = path.parent / f"{path.name}.part"
     with write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             write(part)
             with part.open("rb+") as file:
@@ -209,6 +207,18 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+def prepare_target(path: Path) -> None:
+    """Make the folder of a file that is to be written; refuse a path that no file can have."""
+    if is_remote(possible(path)):
+        return
+    with write_errors(path):
+        if path.exists() and not path.is_file():  # a device would be gone, replaced by a plain file
+            raise StoreError(
+                f"cannot write {path}: it is there and not a file; choose another name"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_remote(path: Path, write: Callable[[Path], object]) -> None:

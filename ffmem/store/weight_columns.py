@@ -118,7 +118,7 @@ def weight_row(store: ScanStore, memory: int) -> dict[str, Any]:
     if len(table) * len(store.cells.signs) != store.cells.count:
         return {}
     (row,) = table.slice(memory, 1).to_pylist()
-    found = {name: row[name] for name in (*WORDS, *NUMBERS) if row.get(name) is not None}
+    found = {name: row[name] for name in (*WORDS, *NUMBERS) if row.get(name) not in (None, "")}
     return {name: value for name, value in found.items() if value == value}  # NaN is left out
 
 

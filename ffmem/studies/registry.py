@@ -23,11 +23,13 @@ from ffmem.analyses.weights import Weights, summarise_weights
 from ffmem.errors import FfmemError
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordContexts
+from ffmem.store.memory_page import BANDS, PER_BAND
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.version import VERSION
 
 LENS_PREFIXES = 4  # that a memory is forced on at
+PAGE_SENTENCES = TRIGGERS_SHOWN + PER_BAND * (len(BANDS) - 1)  # on a memory's page, at most
 
 
 @dataclass(frozen=True)
@@ -300,7 +302,7 @@ ANALYSES: dict[str, Analysis] = {
         lambda s: s.coefficients.sizes,
         "",
         lambda w: Cost(
-            TRIGGERS_SHOWN * w.tokens_per_sentence * (w.layers * w.sizes.pattern_keys + SUREST)
+            PAGE_SENTENCES * w.tokens_per_sentence * (w.layers * w.sizes.pattern_keys + SUREST)
         ),
         ("pattern_keys",),
         arrays=("coefficients",),

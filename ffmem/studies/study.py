@@ -104,13 +104,20 @@ class Study:
         return self._results[name]
 
     @cached_property
+    def _charts(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def _charts_of(self, name: str) -> dict[str, Any]:
+        """The figures of one analysis; drawn for files and for the report from the same charts."""
+        if name not in self._charts:
+            self._charts[name] = charts_of(name, self.result(name))
+        return self._charts[name]
+
+    @property
     def charts(self) -> dict[str, Any]:
         """Every figure of every analysis, as Altair charts by name."""
-        return {
-            figure: chart
-            for name in self.names
-            for figure, chart in charts_of(name, self.result(name)).items()
-        }
+        every = map(self._charts_of, self.names)
+        return {figure: chart for found in every for figure, chart in found.items()}
 
     def chart(self, figure: str) -> Any:
         """One figure as an Altair chart."""
@@ -123,14 +130,14 @@ class Study:
         """Write the figures of some analyses, or of all, as pages, pictures and tables."""
         for name in self.names:
             if names is None or name in names:
-                save_charts(self.folder, charts_of(name, self.result(name)))
+                save_charts(self.folder, self._charts_of(name))
 
     def frame(self, figure: str) -> pandas.DataFrame:
         """The numbers behind one figure as a data frame."""
         pandas = import_pandas()
-        from ffmem.figures.saving import rows_of
+        from ffmem.figures.saving import rows_of, spec_of
 
-        return pandas.DataFrame(rows_of(self.chart(figure).to_dict()))
+        return pandas.DataFrame(rows_of(spec_of(self.chart(figure))))
 
     @cached_property
     def search(self) -> MemoryIndex:
@@ -197,7 +204,11 @@ def import_pandas() -> Any:
 def charts_of(name: str, result: Any) -> dict[str, Any]:
     """The figures of one result, as Altair charts by name."""
     figures = ANALYSES[name].figures
-    return figures().charts(result) if figures is not None else {}
+    if figures is None:
+        return {}
+    from ffmem.figures.saving import unchecked_charts
+
+    return unchecked_charts(figures().charts, result)
 
 
 def save_charts(folder: Path, charts: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -50,6 +51,7 @@ def prefixes(stretches: Sequence[Sequence[str]], first: int = 0) -> list[Prefix]
     return [Prefix.of(" ".join(words), first + at) for at, words in enumerate(stretches)]
 
 
+@cache
 def vector(word: str) -> Tensor:
     """A direction of a word's own, turned towards its topic where it has one."""
     own = torch.randn(WIDTH, generator=torch.Generator().manual_seed(zlib.crc32(word.encode())))

@@ -212,7 +212,9 @@ def test_three_corpora_are_each_compared_with_the_rest(
     assert [in_layer_3(one, table, corpus) for corpus in range(3)] == [{0}, {1}, {3}]
 
 
-def test_the_command_writes_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_and_checks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, text in (("a", "the river runs to the sea"), ("b", "1 2 3 4 5 6 7 8 9")):
         (tmp_path / f"{name}.txt").write_text("\n".join(f"{text} {n}" for n in range(40)))
         words = ("-o", str(tmp_path / name), "--splitter", "line", "--sample", "16", "-k", "2")
@@ -239,6 +241,10 @@ def test_the_command_writes_and_checks(tmp_path: Path, capsys: pytest.CaptureFix
     assert len((tmp_path / "set.txt").read_text().splitlines()) == 6
     assert (tmp_path / "out" / "analyses" / "contrast.parquet").exists()
     assert (tmp_path / "out" / "figures" / "contrast.svg").exists()
-    code, out, _ = run(capsys, "contrast", *folders)
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("--check", "--sentences", "2", "--random", "1", "--top", "5")
+    code, out, _ = run(capsys, "contrast", *folders, *words)
     assert code == 0
     assert "specific to a" in out
+    assert "random 1" in out
+    assert max(map(len, out.splitlines())) <= 80

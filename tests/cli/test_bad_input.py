@@ -19,6 +19,7 @@ from ffmem.errors import FfmemError
 from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
 from ffmem.models.language_model import LanguageModel
+from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
 from ffmem.store.folder import write_whole
 from ffmem.store.lookup import TokenPush
@@ -298,7 +299,7 @@ def test_python_functions_refuse_a_path_that_cannot_be(
         lambda: ffmem.load(path),
         lambda: list(documents(Source(path))),
         lambda: digest(Source(path)),
-        lambda: write_comparison([toy_study, toy_study], tmp_path / path),
+        lambda: write_comparison([summarise(toy_study)] * 2, tmp_path / path),
         lambda: write_whole(tmp_path / path, lambda part: part.write_text("x")),
     ):
         with pytest.raises(FfmemError):

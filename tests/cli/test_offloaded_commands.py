@@ -16,7 +16,10 @@ from tests.analyses.conftest import lines
 from tests.spread import Split, device_map
 
 pytest.importorskip("accelerate")
-pytestmark = pytest.mark.filterwarnings("ignore:The following device_map keys")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The following device_map keys"),
+    pytest.mark.usefixtures("few_calibration_keys"),
+]
 
 SPLIT = Split("cpu", ("disk", "cpu", "disk"), "cpu", "disk")
 NUMBERS = {"rel": 1e-3, "abs": 1e-4}

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
+from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from rich.console import Console
+from rich.text import Text
 
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.cli import main as command_line
 from ffmem.cli.commands.prompt import steps_table
-from ffmem.cli.output import MARKS, print_hanging, print_verdicts, terminal, token_words
+from ffmem.cli.output import (
+    MARKS,
+    print_hanging,
+    print_parts,
+    print_verdicts,
+    say,
+    terminal,
+    token_words,
+)
 from ffmem.cli.progress import board, print_plan
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
@@ -77,6 +89,71 @@ def test_further_lines_begin_below_the_first() -> None:
     assert len(lines) > 1
     assert all(line.startswith("      word") for line in lines[1:])
     assert max(map(len, lines)) <= 30
+
+
+def test_parts_stay_whole_one_below_the_other() -> None:
+    text = StringIO()
+    parts = ["loss +0.1 (0.0 .. 0.2)", "KL 0.5", "top-1 -3 points", "x" * 30]
+    print_parts(Console(file=text, width=40), "the edit  ", parts)
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "the edit  loss +0.1 (0.0 .. 0.2)  KL 0.5"
+    assert lines[1:] == [" " * 10 + "top-1 -3 points", " " * 10 + "x" * 30]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["weights", "tiny:llama"],
+        ["effect", "tiny:opt", "FOLDER/c.txt", "--set", "L2.7=0", "--generate", "the sea " * 4],
+        ["check", "tiny:gpt2", "--published", "FOLDER/published.json"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_fits_80_columns(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("the river runs to the sea\nthe stone lies in it\n")
+    shape = {"name": "toy", "type": "gpt2", "layers": 3, "memories": 64, "width": 32}
+    numbers = {**shape, "source": "a source with a long name " * 4, "classes": [0, 192, 0]}
+    (tmp_path / "published.json").write_text(json.dumps([numbers]))
+    command = [word.replace("FOLDER", str(tmp_path)) for word in words]
+    done = CliRunner().invoke(command_line.ffmem, command)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_a_number_keeps_its_unit_and_an_interval_its_ends(width: int) -> None:
+    text = StringIO()
+    says = "it holds  53.0 % (43.3 .. 62.5, n\u00a0=\u00a0100); control: 13.0 % random values"
+    print_hanging(Console(file=text, width=width), "  ", Text(says, style="bold"))
+    lines = text.getvalue().replace("\u00a0", " ").splitlines()
+    assert max(map(len, lines)) <= width
+    for whole in ("53.0 %", "(43.3 .. 62.5,", "n = 100);", "13.0 %"):
+        assert any(whole in line for line in lines), whole
+    assert " ".join(" ".join(lines).split()) == " ".join(says.replace("\u00a0", " ").split())
+
+
+class Screen(StringIO):
+    """What is printed to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sentence_is_broken_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "ffmem: " + "a sentence that says what to do now, " * 4 + "/a/long/path" * 9
+    say(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    say(f"{text}\nnext", err=True)
+    *lines, path, last = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert (path.strip(), last) == ("/a/long/path" * 9, "next")
+    assert " ".join(" ".join([*lines, path]).split()) == text
 
 
 def test_tokens_are_whole_or_not_there() -> None:

@@ -13,19 +13,19 @@ import torch
 
 from ffmem.address import Address
 from ffmem.analyses.expert_use import Experts
-from ffmem.execution.run import Cluster, ModelChoice, run_scan, run_scan_by, run_scan_on_ray
+from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
+from ffmem.report.build import summarise
 from ffmem.report.comparison import compare
 from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import Study, open_study
-from tests.execution.faulty_worker import FaultyWorker
 from tests.execution.small_scans import plan_for, same_store, sentences
 
 KIND = "tiny:deepseek_v3"
@@ -44,26 +44,15 @@ def many_small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("experts", [None, [1, 3]])
-def test_workers_that_are_killed_make_the_store_of_one_process(
-    ray_cluster: str,
-    corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    experts: list[int] | None,
+def test_local_work_makes_the_store_of_one_process(
+    corpus: Path, tmp_path: Path, experts: list[int] | None
 ) -> None:
-    model, out = load(KIND), tmp_path / "ray"
+    """Workers that are killed are in `test_distributed.py`, with the same model."""
+    model = load(KIND)
     plan = plan_for(model, corpus, experts=experts)
     run_scan(model, plan, tmp_path / "expected")
     run_scan_by(LocalExecutor, ModelChoice(KIND), plan, tmp_path / "local")
     same_store(tmp_path / "expected", tmp_path / "local")
-    if experts is not None:
-        return
-    monkeypatch.setattr("ffmem.execution.distributed.ScanWorker", FaultyWorker)
-    (out / "faults").mkdir(parents=True)
-    (out / "faults" / "kill-2").touch()
-    run_scan_on_ray(Cluster(workers=2, cpus_per_worker=1), ModelChoice(KIND), plan, out)
-    (out / "faults").rmdir()  # it has struck
-    same_store(tmp_path / "expected", out)
 
 
 def test_a_stopped_scan_goes_on_and_ends_as_if_never_stopped(corpus: Path, tmp_path: Path) -> None:
@@ -158,9 +147,9 @@ def test_mixtures_are_compared_with_each_other_and_with_dense_models(
     one = results("never chosen", out=tmp_path / "one")
     other = results(KIND, out=tmp_path / "other")
     dense = results("tiny:llama", out=tmp_path / "dense")
-    names = {figure.name for figure in compare([one, other]).figures}
+    names = {figure.name for figure in compare([summarise(one), summarise(other)]).figures}
     assert {"experts-load", "experts-output", "values-agreement"} <= names
-    mixed = {figure.name for figure in compare([one, dense]).figures}
+    mixed = {figure.name for figure in compare([summarise(one), summarise(dense)]).figures}
     assert "values-agreement" in mixed
     assert not any(name.startswith("experts") for name in mixed)
     found: Experts = one.result("experts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ffmem.cli import main as cli
 from ffmem.corpus import splitters as splitting
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.errors import StoreError
@@ -125,27 +125,21 @@ def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
         "    global saves\n"
         "    save(*given)\n"
         "    saves += 1\n"
-        "    if saves == int(os.environ['SAVES']): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if saves == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
         "local.save_checkpoint = save_and_die\n"
         "main()\n"
     )
     words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "3000"]
 
-    def run(out: str, saves: int) -> int:
-        """The exit code of a scan that is killed right after so many saves, or never."""
-        command = [sys.executable, "-c", code, "scan", "tiny:gpt2", str(path), *words]
-        environment = {**os.environ, "SAVES": str(saves)}
-        done = subprocess.run(
-            [*command, "-o", str(tmp_path / out)], env=environment, capture_output=True
-        )
-        return done.returncode
+    def scan(out: str) -> list[str]:
+        return ["scan", "tiny:gpt2", str(path), *words, "-o", str(tmp_path / out)]
 
-    never = 0
-    assert run("whole", never) == 0
-    assert run("killed", 3) == -signal.SIGKILL
+    assert cli.run(scan("whole")) == 0
+    command = [sys.executable, "-c", code, *scan("killed")]
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
     assert (tmp_path / "killed" / "checkpoint.safetensors").exists()
     assert not (tmp_path / "killed" / "manifest.json").exists()
-    assert run("killed", never) == 0
+    assert cli.run(scan("killed")) == 0
     same_store(tmp_path / "whole", tmp_path / "killed")
 
 

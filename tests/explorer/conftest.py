@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
@@ -16,6 +18,7 @@ from ffmem.studies.inputs import SMALL, StudyInputs
 from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
+from tests.shared_folders import folder_once
 
 HOSTILE = "<script>alert(1)</script> & 'quotes' \"too\""  # text of the corpus that is HTML
 TEXTS = [*FEW_LINES, *lines(60, 1), HOSTILE, "the river and the stone and the river"]
@@ -30,31 +33,59 @@ def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) 
     return store
 
 
+def shared_study(
+    files: pytest.TempPathFactory, name: str, model: str, texts: list[str] = TEXTS
+) -> ScanStore:
+    folder = folder_once(files, name, lambda root: small_study(root / "study", model, texts))
+    return ScanStore.open(folder / "study")
+
+
 @pytest.fixture(scope="session")
 def study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
-    return small_study(tmp_path_factory.mktemp("explorer") / "study")
+    return shared_study(tmp_path_factory, "explorer", "tiny:opt")
 
 
 @pytest.fixture(scope="session")
 def gated_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
-    return small_study(tmp_path_factory.mktemp("explorer-gated") / "study", "tiny:llama")
+    return shared_study(tmp_path_factory, "explorer-gated", "tiny:llama")
 
 
 @pytest.fixture(scope="session")
 def wordy_study(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
     """A study with enough sentences to tell patterns from chance."""
     texts = list(dict.fromkeys(lines(400, 3)))
-    return small_study(tmp_path_factory.mktemp("explorer-wordy") / "study", texts=texts)
+    return shared_study(tmp_path_factory, "explorer-wordy", "tiny:opt", texts)
 
 
 @pytest.fixture(scope="session", params=["study", "gated_study"])
 def explored(request: pytest.FixtureRequest) -> StudyContext:
     """First a model without gates, then one whose memories are two cells each."""
-    store: ScanStore = request.getfixturevalue(request.param)
+    return context_of(request.getfixturevalue(request.param))
+
+
+def context_of(store: ScanStore) -> StudyContext:
     return open_context(store.folder.root, str(store.manifest.key.model["name"]))
 
 
+@pytest.fixture(scope="session")
+def app(explored: StudyContext) -> FastAPI:
+    """One app for all clients, because its first answer of a kind takes longer than the rest."""
+    return create_app(explored)
+
+
 @pytest.fixture
-def client(explored: StudyContext) -> Iterator[TestClient]:
-    with TestClient(create_app(explored), base_url="http://127.0.0.1:8600") as asking:
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
         yield asking
+
+
+@contextmanager
+def client_for(app: FastAPI, context: StudyContext) -> Iterator[TestClient]:
+    """A client of the app while it shows another context of the same study."""
+    before = app.state.explored
+    app.state.explored = context
+    try:
+        with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
+            yield asking
+    finally:
+        app.state.explored = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.annotations.agreement import agreement, patterns_by_annotator
@@ -19,13 +21,15 @@ from ffmem.annotations.chat import Message, Reply
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.llm_annotator import ask_about_sheet
 from ffmem.annotations.markdown import parse_sheet, sheet_text
-from ffmem.annotations.sheets import Sheet, draw_sheets
+from ffmem.annotations.sheets import PatternAnswer, Sheet, draw_sheets
 from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext
+from ffmem.explorer.queries.memory import memory_patterns
 from tests.annotations.served import reply
 from tests.annotations.test_answer_rules import BAD, to_answers
 from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
+from tests.explorer.conftest import client_for
 
 NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]
 PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 1, 2]}
@@ -40,8 +44,8 @@ def annotated(explored: StudyContext, tmp_path: Path) -> Iterator[StudyContext]:
 
 
 @pytest.fixture
-def client(annotated: StudyContext) -> Iterator[TestClient]:
-    with TestClient(create_app(annotated), base_url="http://127.0.0.1:8600") as asking:
+def client(app: FastAPI, annotated: StudyContext) -> Iterator[TestClient]:
+    with client_for(app, annotated) as asking:
         yield asking
 
 
@@ -54,6 +58,25 @@ def put(client: TestClient, name: str, annotator: str, *patterns: dict[str, Any]
     body = json.dumps({"annotator": annotator, "patterns": list(patterns)})
     headers = {"Content-Type": "application/json"}
     return client.put(f"/api/sheets/{name}/answer", content=body, headers=headers)
+
+
+def test_a_memory_shows_what_people_said_last_whenever_they_said_it(
+    annotated: StudyContext,
+) -> None:
+    """Answers in a file are read at once for all pages, and again when it has changed."""
+    sheet = next(one for one in draw_sheets(annotated.store, keys=1) if one.key is not None)
+    annotated.annotations.add_sheets([sheet])
+    file, key = Path(annotated.database or ""), str(sheet.key)
+
+    def said() -> list[str]:
+        return [one.description for one in memory_patterns(annotated, key) if one.annotator == "a"]
+
+    for turn, words in enumerate(["ends with a river", "ends with a stone", "ends with a tree"]):
+        annotated.annotations.answer(sheet, "a", [PatternAnswer(words, "shallow", (1, 2))])
+        assert said() == [words]  # just written
+        os.utime(file, (turn, turn))
+        assert said() == [words]  # written long ago
+        assert said() == [words]
 
 
 def test_the_sheets_are_those_that_the_command_draws(

@@ -9,9 +9,8 @@ from fastapi.testclient import TestClient
 
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
-from ffmem.report.comparison import compare
+from ffmem.report.comparison import compare, summary_of
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.study import Study
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def both(study: ScanStore, gated_study: ScanStore) -> Iterator[TestClient]:
 def test_the_numbers_are_those_of_the_comparison(
     both: TestClient, study: ScanStore, gated_study: ScanStore
 ) -> None:
-    expected = compare([Study(study), Study(gated_study)])
+    expected = compare([summary_of(study), summary_of(gated_study)])
     found = both.get("/api/compare").json()
     assert [side["label"] for side in found["studies"]] == ["tiny:opt", "tiny:llama"]
     assert [[one["verdict"] for one in claim["found"]] for claim in found["claims"]] == [

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import read_set
-from tests.explorer.conftest import HOSTILE
+from tests.explorer.conftest import HOSTILE, client_for
 
 
 @pytest.fixture
-def client(explored: StudyContext, tmp_path: Path) -> Iterator[TestClient]:
+def client(app: FastAPI, explored: StudyContext, tmp_path: Path) -> Iterator[TestClient]:
     """The study with a database of its own, which is not there yet."""
     context = replace(explored, database=str(tmp_path / "labels.sqlite"))
-    with TestClient(create_app(context), base_url="http://127.0.0.1:8600") as client:
+    with client_for(app, context) as client:
         yield client
     context.annotations.close()
 

@@ -55,7 +55,9 @@ def test_pages_come_from_the_helper_or_without_it(study: ScanStore) -> None:
         server.communicate()
 
 
-def test_what_was_annotated_a_moment_ago_is_on_the_page(study: ScanStore, tmp_path: Path) -> None:
+def test_what_was_annotated_a_moment_ago_is_on_the_page_and_the_helper_ends_with_its_server(
+    study: ScanStore, tmp_path: Path
+) -> None:
     copied = ScanStore.open(shutil.copytree(study.folder.root, tmp_path / "study"))
     server, port = started(copied)
     try:
@@ -66,16 +68,10 @@ def test_what_was_annotated_a_moment_ago_is_on_the_page(study: ScanStore, tmp_pa
                 body = {"annotator": "mara", "patterns": [pattern]}
                 client.put("/api/memories/L2.7/answer", json=body).raise_for_status()
                 assert description in client.get(PATHS[0]).text
+        (helper,) = children(server.pid)
     finally:
         server.kill()
         server.communicate()
-
-
-def test_the_helper_ends_with_a_server_that_was_killed(study: ScanStore) -> None:
-    server, _ = started(study)
-    (helper,) = children(server.pid)
-    server.kill()
-    server.communicate()
     wait_until(lambda: is_dead(helper), "the end of the helper")
 
 

@@ -13,7 +13,8 @@ from fastapi.testclient import TestClient
 from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
-from ffmem.report.build import script_source, write_report
+from ffmem.report.build import write_report
+from ffmem.report.rendering import script_source
 from ffmem.store.weight_columns import agreement_table
 from tests.explorer.conftest import HOSTILE
 
@@ -104,7 +105,9 @@ def test_the_overview_says_where_to_start(client: TestClient, explored: StudyCon
     for card in data["cards"]:
         for pointer in card["pointers"]:
             assert client.get(f"/memory/{quote(pointer['address'])}").status_code == 200
-        assert not card["more"] or client.get(f"/search?{card['more']}").status_code == 200
+        if card["more"]:
+            assert client.get(f"/search?{card['more']}").status_code == 200
+            assert client.get(f"/api/search?{card['more']}").json()["total"] > 0
     table = agreement_table(explored.store.folder, explored.store.cells.count)
     assert table is not None
     for pointer in cards["Values that disagree"]["pointers"]:

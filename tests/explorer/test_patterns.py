@@ -24,6 +24,8 @@ from ffmem.patterns.findings import KeyFinding, PatternFinder, read_findings
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import LONGEST, wait_until
 
+pytestmark = pytest.mark.usefixtures("few_calibration_keys")
+
 
 @pytest.fixture
 def context(wordy_study: ScanStore, tmp_path: Path) -> StudyContext:

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
+from ffmem.cli.main import ffmem
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries import search
 from ffmem.explorer.queries.search import cell
+from ffmem.memories.edits import read_set
+from ffmem.memories.folded_weights import wake_up_link
+from ffmem.models.loading import load
 
 STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
 
@@ -98,6 +103,10 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
     try:
         hits = found(client, by="pattern", q="RIVER")["hits"]
         assert [(hit["address"], hit["score"]) for hit in hits] == [(f"L2.7{sign}", 3 / 25)]
+        cards = client.get("/api/overview").json()["cards"]
+        more = next(card["more"] for card in cards if card["title"].startswith("Clear patterns"))
+        hits = client.get(f"/api/search?{more}").json()["hits"]
+        assert [hit["address"] for hit in hits] == [f"L2.7{sign}"]
         page = client.get("/memory/L2.7").text
         assert "ends with ‘&lt;river&gt;’" in page
         assert 'data-ranks="1 2 5"' in page
@@ -175,6 +184,21 @@ def test_what_is_found_is_a_set(client: TestClient) -> None:
     assert addresses[:5] == [hit["address"] for hit in hits]
 
 
+def test_a_set_by_class_is_that_of_the_command_line(
+    client: TestClient, explored: StudyContext, tmp_path: Path
+) -> None:
+    """The same addresses by a filter of weights, and both are files for `--set @FILE`."""
+    kind = str(explored.lookup.statistic("class")[0])
+    file, other = tmp_path / "explorer.txt", tmp_path / "command.txt"
+    asked = {"by": "any", "where": f"class={kind}", "sort": "address"}
+    file.write_text(client.get("/search.txt", params=asked).text)
+    words = ["search", str(explored.folder), "--where", f"class={kind}", "-n", "10000"]
+    done = CliRunner().invoke(ffmem, [*words, "--save", str(other)])
+    assert done.exit_code == 0, done.output
+    assert len(read_set(file)) == int((explored.lookup.statistic("class") == kind).sum())
+    assert set(read_set(file)) == set(read_set(other))
+
+
 @pytest.mark.parametrize("where", ["nonsense", "color=red", "fires>many"])
 def test_a_wrong_condition_is_one_sentence(client: TestClient, where: str) -> None:
     answer = client.get("/api/search", params={"by": "any", "where": where})
@@ -188,7 +212,8 @@ def test_a_key_is_read_without_text(client: TestClient, explored: StudyContext) 
     cosines = [one["cosine"] for one in data["key"]]
     assert len(cosines) == 10
     assert cosines == sorted(cosines, reverse=True)
-    assert isinstance(data["link"]["key"], float)
+    expected = wake_up_link(load(explored.live.name), "L1.5", "L3.2")
+    assert data["link"]["key"] == pytest.approx(expected.key, rel=1e-4, abs=1e-6)
     assert client.get("/api/memories/L3.5/key", params={"wakes": "L1.2"}).status_code != 200
 
 

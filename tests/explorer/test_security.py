@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import unescape
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.errors import ListenError
@@ -16,6 +17,12 @@ from ffmem.explorer.server import ListenAddress, listen
 HERE = "http://127.0.0.1:8600"
 
 
+@pytest.fixture(scope="session")
+def closed_app(explored: StudyContext) -> FastAPI:
+    """Where one must bring a token."""
+    return create_app(explored, token="s3cret")
+
+
 def test_every_answer_binds_the_browser(client: TestClient) -> None:
     for path in ("/", "/static/style.css", "/api/overview", "/nothing"):
         policy = client.get(path).headers["content-security-policy"]
@@ -23,29 +30,28 @@ def test_every_answer_binds_the_browser(client: TestClient) -> None:
         assert "unsafe" not in policy
 
 
-def test_another_host_name_is_refused_unless_it_brings_the_token(explored: StudyContext) -> None:
+def test_another_host_name_is_refused_unless_it_brings_the_token(
+    app: FastAPI, closed_app: FastAPI
+) -> None:
     rebound = {"host": "evil.example:8600"}
-    open_app, closed_app = create_app(explored), create_app(explored, token="s3cret")
-    assert TestClient(open_app, base_url=HERE).get("/", headers=rebound).status_code == 403
+    assert TestClient(app, base_url=HERE).get("/", headers=rebound).status_code == 403
     for name in ("127.0.0.1:8600", "localhost:8600", "[::1]:8600"):
-        assert (
-            TestClient(open_app, base_url=HERE).get("/", headers={"host": name}).status_code == 200
-        )
+        assert TestClient(app, base_url=HERE).get("/", headers={"host": name}).status_code == 200
     elsewhere = TestClient(closed_app, base_url="http://lab.example:8600")
     assert elsewhere.get("/").status_code == 401
     assert elsewhere.get("/", headers={"authorization": "Bearer wrong"}).status_code == 401
     assert elsewhere.get("/", headers={"authorization": "Bearer s3cret"}).status_code == 200
 
 
-def test_the_token_of_the_printed_address_becomes_a_cookie(explored: StudyContext) -> None:
-    asking = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
+def test_the_token_of_the_printed_address_becomes_a_cookie(closed_app: FastAPI) -> None:
+    asking = TestClient(closed_app, base_url=HERE)
     answer = asking.get("/search?by=any&token=s3cret", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/search?by=any")
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert asking.get("/search?by=any").status_code == 200
-    stranger = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
+    stranger = TestClient(closed_app, base_url=HERE)
     assert stranger.get("/?token=other").status_code == 401
     away = stranger.get("//evil.example/?token=s3cret", follow_redirects=False)
     assert not away.headers.get("location", "/").startswith("//")
@@ -116,11 +122,11 @@ def test_an_origin_that_cannot_be_read_is_another_site(client: TestClient, origi
     ],
 )
 def test_only_a_well_formed_host_is_served(
-    explored: StudyContext, host: bytes, expected: int
+    app: FastAPI, closed_app: FastAPI, host: bytes, expected: int
 ) -> None:
-    asking = TestClient(create_app(explored), base_url=HERE)
+    asking = TestClient(app, base_url=HERE)
     assert asking.get("/api/overview", headers={b"Host": host}).status_code == expected
-    closed = TestClient(create_app(explored, token="s3cret"), base_url=HERE)
+    closed = TestClient(closed_app, base_url=HERE)
     for path in ("/", "/search/", "/?token=s3cret"):
         answer = closed.get(path, headers={b"Host": host}, follow_redirects=False)
         assert answer.status_code == 403 if expected == 403 else answer.status_code in (303, 401)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_auc_counts_pairs() -> None:
 
 def test_matched_pseudo_keys_end_in_tokens_as_rare(corpus: list[Prefix]) -> None:
     pseudo = PseudoKeys(corpus, seed=0)
-    count = {last: sum(p.last == last for p in corpus) for last in {p.last for p in corpus}}
+    count = Counter(prefix.last for prefix in corpus)
     rare = sorted(corpus, key=lambda p: count[p.last])[:25]
     found = pseudo.of_matching_frequency(2, rare).shown
     assert len(found) == 25 == len({p.sentence for p in found})
@@ -165,7 +166,8 @@ def test_matched_pseudo_keys_end_in_tokens_as_rare(corpus: list[Prefix]) -> None
 def test_a_matched_pseudo_key_can_show_a_false_pattern_of_last_words(corpus: list[Prefix]) -> None:
     """A rule that takes any three equal endings for a pattern is caught by matched keys."""
     pseudo = PseudoKeys(corpus, seed=0)
-    common = sorted(corpus, key=lambda p: -sum(p.last == q.last for q in corpus))[:25]
+    count = Counter(prefix.last for prefix in corpus)
+    common = sorted(corpus, key=lambda p: -count[p.last])[:25]
     keys = [pseudo.of_matching_frequency(1, common).shown for _ in range(20)]
     thrice = [max(sum(p.last == q.last for q in shown) for p in shown) >= 3 for shown in keys]
     assert sum(thrice) >= 10
@@ -203,6 +205,24 @@ def test_keys_of_one_hard_kind_set_the_nearness(corpus: list[Prefix]) -> None:
 
     assert share(lax) > 0.8
     assert share(both) < 0.3
+
+
+def test_prefixes_with_no_words_left_are_never_a_cluster(corpus: list[Prefix]) -> None:
+    """Controls that lose all their words say nothing about how near is near."""
+    background, pseudo = Background.of(corpus), PseudoKeys(corpus, seed=0)
+    shown = [pseudo.random(1).shown for _ in range(60)]
+    bare = [(key, [frozenset(range(len(one.words))) for one in key]) for key in shown]
+    dressed = [dress(key) for key in shown]
+    few = ClusterFinder.calibrate(embedding, background, corpus, {"random": [*dressed[:2], *bare]})
+    half = ClusterFinder.calibrate(
+        embedding, background, corpus, {"random": dressed[:30] + bare[30:], "bare": bare}
+    )
+    fresh = [dress(pseudo.random(1).shown) for _ in range(30)]
+    for found in (few, half):
+        assert min(found.nearness.values()) > 0
+        assert not found.clusters(*bare[5])
+        assert sum(bool(found.clusters(*key)) for key in fresh) <= 12
+    assert not any(few.clusters(*key) for key in fresh)
 
 
 def pattern(kind: str, *ranks: int, key: Address = KEY) -> Pattern:

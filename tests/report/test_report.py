@@ -13,18 +13,26 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from altair.utils.schemapi import SchemaValidationError
 
 import ffmem.report
 from ffmem.analyses.statistics import wilson
+from ffmem.errors import StoreError
 from ffmem.figures import style
 from ffmem.patterns.record import Pattern
-from ffmem.report.build import SECTIONS, build, figure_texts, html, judge, render, script_source
-from ffmem.report.comparison import compare, write_comparison
+from ffmem.report.build import SECTIONS, Report, build, figure_texts, html, judge, summarise
+from ffmem.report.comparison import compare, read_summary, write_comparison
 from ffmem.report.examples import FIGURES, annotated_key
 from ffmem.report.paper_claims import CLAIMS
+from ffmem.report.rendering import render, script_source
 from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, open_study
+
+
+@pytest.fixture(scope="module")
+def report(toy_study: Study) -> Report:
+    return build(toy_study)
 
 
 class Data(HTMLParser):
@@ -68,17 +76,17 @@ def test_the_numbers_are_those_of_the_results(toy_study: Study) -> None:
 
 
 def test_every_claim_is_judged_on_plain_and_gated_models(
-    toy_study: Study, gated_study: Study
+    report: Report, gated_study: Study
 ) -> None:
-    for study in (toy_study, gated_study):
-        verdicts = build(study).verdicts
+    for verdicts in (report.verdicts, build(gated_study).verdicts):
         assert [verdict.name for verdict in verdicts] == [claim.name for claim in CLAIMS]
         assert sum(verdict.finding is not None for verdict in verdicts) > 15
 
 
-def test_the_report_begins_with_what_holds_and_says_why_not(toy_study: Study) -> None:
+def test_the_report_begins_with_what_holds_and_says_why_not(
+    toy_study: Study, report: Report
+) -> None:
     page = (toy_study.folder / "report.html").read_text()
-    report = build(toy_study)
     assert f'<a href="#claims">{report.headline}</a>' in page
     assert report.headline in (toy_study.folder / "report.md").read_text()
     assert "(our own claim, not counted)" in page
@@ -147,8 +155,7 @@ class Links(HTMLParser):
             self.targets.append((given["href"] or "")[1:])
 
 
-def test_every_claim_leads_to_what_shows_it(toy_study: Study) -> None:
-    report = build(toy_study)
+def test_every_claim_leads_to_what_shows_it(toy_study: Study, report: Report) -> None:
     links = Links()
     links.feed((toy_study.folder / "report.html").read_text())
     assert set(links.targets) <= set(links.ids)
@@ -162,14 +169,27 @@ def test_every_claim_leads_to_what_shows_it(toy_study: Study) -> None:
     assert report.evidence(new) == "figure-values-agreement"  # the first of the same analysis
 
 
+def test_every_chart_is_as_the_schema_has_it(toy_study: Study, gated_study: Study) -> None:
+    """Studies draw their charts without looking at it."""
+    for study in (toy_study, gated_study):
+        assert len(study.charts) > 20
+        for chart in study.charts.values():
+            chart.to_dict(validate=True)
+    wrong = toy_study.chart("values-agreement").copy(deep=False)
+    wrong.width = "wide"
+    with pytest.raises(SchemaValidationError):
+        wrong.to_dict(validate=True)
+
+
 def test_figures_name_claims_that_there_are() -> None:
     shown = [name for part in SECTIONS for text in figure_texts(part) for name in text.claims]
     assert set(shown) <= {claim.name for claim in CLAIMS}
     assert len(shown) == len(set(shown))
 
 
-def test_a_report_opens_with_the_finding_a_memory_and_four_figures(toy_study: Study) -> None:
-    report = build(toy_study)
+def test_a_report_opens_with_the_finding_a_memory_and_four_figures(
+    toy_study: Study, report: Report
+) -> None:
     page = (toy_study.folder / "report.html").read_text()
     lead = page[page.index('<p class="lead">') : page.index("</header>")]
     assert len(report.finding) == 3
@@ -184,8 +204,9 @@ def test_a_report_opens_with_the_finding_a_memory_and_four_figures(toy_study: St
     assert len(titles) == len(set(titles))
 
 
-def test_the_memory_that_opens_a_report_is_as_the_store_has_it(toy_study: Study) -> None:
-    report = build(toy_study)
+def test_the_memory_that_opens_a_report_is_as_the_store_has_it(
+    toy_study: Study, report: Report
+) -> None:
     assert report.memory is not None
     page = toy_study.memory(report.memory.address)
     first, shown = page.triggers[0], report.memory.triggers[0]
@@ -207,21 +228,52 @@ def test_only_the_pages_own_script_may_run(toy_study: Study) -> None:
 
 
 def test_two_studies_stand_side_by_side(toy_study: Study, gated_study: Study, tmp_path) -> None:
-    comparison = compare([toy_study, gated_study])
+    sides = [summarise(toy_study), summarise(gated_study)]
+    comparison = compare(sides)
     assert [side.label for side in comparison.sides] == ["tiny:opt", "tiny:llama"]
     assert len(comparison.claims) == len(CLAIMS)
     assert {len(figure.spec["hconcat"]) for figure in comparison.figures} == {2}
     assert {figure.name for figure in comparison.figures} == set(toy_study.charts)
-    page = write_comparison([toy_study, gated_study], tmp_path / "both.html").read_text()
+    page = write_comparison(sides, tmp_path / "both.html").read_text()
     assert "tiny:opt · tiny:llama" in page
 
 
+def test_a_written_report_says_what_the_results_say_until_they_change(
+    toy_study: Study, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(toy_study.folder, folder)
+    store = open_study(folder).store
+    written, fresh = read_summary(store), summarise(open_study(folder))
+    assert written is not None
+    assert json.dumps(to_plain(written.figures)) == json.dumps(to_plain(fresh.figures))
+    assert to_plain(written.verdicts) == to_plain(fresh.verdicts)
+    assert (written.about, written.model_name) == (fresh.about, fresh.model_name)
+    result = store.folder.result("values")
+    result.write_text(result.read_text() + "\n")
+    assert read_summary(store) is None
+    store.folder.report_numbers.write_text("{")
+    assert read_summary(store) is None
+
+
+def test_a_comparison_that_cannot_be_written_is_refused_before_it_is_made(
+    toy_study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.report.comparison.compare", lambda _: pytest.fail("it is made"))
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "both.html"):
+        with pytest.raises(StoreError, match="cannot write"):
+            write_comparison([summarise(toy_study)] * 2, path)
+
+
 def test_studies_of_one_model_are_told_apart_by_folder(toy_study: Study) -> None:
-    labels = [side.label for side in compare([toy_study, toy_study]).sides]
+    labels = [side.label for side in compare([summarise(toy_study)] * 2).sides]
     assert labels == ["tiny:opt (opt)"] * 2
 
 
-def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(toy_study: Study) -> None:
+def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(
+    toy_study: Study, report: Report
+) -> None:
     result = toy_study.result("patterns")
     key = toy_study.store.cells.in_layer(2, [5])[0]
     triggers = toy_study.store.triggers(key)[:25]
@@ -238,7 +290,7 @@ def test_table_3_shows_one_key_with_all_its_triggers_and_pattern_numbers(toy_stu
     assert [row.patterns for row in found.triggers[:6]] == [(1,), (1, 2), (1, 2), (2,), (2,), ()]
     assert [row.trigger.next for row in found.triggers] == [one.next for one in triggers]
     assert annotated_key(replace(result, records=()), toy_study.store) is None
-    report = replace(build(toy_study), annotated=found)
+    report = replace(report, annotated=found)
     for template in ("report.md.j2", "report.html.j2"):
         text = render(template, report=report, pictures=defaultdict(str), script="")
         assert "about: a, b, c" in text
@@ -255,8 +307,7 @@ def test_every_outcome_has_a_look_of_its_own() -> None:
     assert len({look[0] for look in looks}) == len(looks)
 
 
-def test_a_figure_without_enough_cases_is_words_and_no_empty_frame(toy_study: Study) -> None:
-    report = build(toy_study)
+def test_a_figure_without_enough_cases_is_words_and_no_empty_frame(report: Report) -> None:
     page = html(report)
     for name, figure in report.figures.items():
         assert (f'data-chart="{name}"' in page) != figure.is_empty, name

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+import ffmem
 from ffmem.analyses.inputs.claim_effects import dip_depth, lower_and_upper
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.report import paper_claims as paper
@@ -18,6 +21,7 @@ from ffmem.report.verdicts import (
     Claim,
     Effect,
     Finding,
+    Outcome,
     Verdict,
     decide,
     exact,
@@ -239,3 +243,14 @@ def test_numbers_are_written_for_people() -> None:
     assert interval_text(exact(-0.001, 10), "number", interval=False) == "0.00"
     assert interval_text(None, "share") == "–"
     assert interval_text(exact(math.nan, 0), "share") == "–"
+
+
+@pytest.mark.parametrize("sheet", ["explorer/static/style.css", "report/templates/look.css"])
+def test_every_outcome_has_a_look_of_its_own(sheet: str) -> None:
+    style = (Path(ffmem.__file__).parent / sheet).read_text("utf-8")
+    looks = [
+        re.search(rf"\.verdict\.{word.replace(' ', '-')} {{(.*?)}}", style)
+        for word in get_args(Outcome)
+    ]
+    assert all(looks), sheet
+    assert len({look[1] for look in looks if look}) == len(looks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -127,10 +128,24 @@ def _histogram(found: list[Entry]) -> list[int]:
     """How many coefficients are in each bin, those of the census for the sentences left out too."""
     counts = [0] * BINS
     for coefficient, place, _ in found:
-        inner_edges = [2.0 ** (LOWEST + number) for number in range(1, BINS)]
-        number = sum(coefficient > edge for edge in inner_edges)
-        counts[number] += int(census_factors(torch.tensor(place // 65_536)))
+        counts[_bin(coefficient)] += _census_factor(place // 65_536)
     return counts
+
+
+@cache
+def _bin(coefficient: float) -> int:
+    inner_edges = [2.0 ** (LOWEST + number) for number in range(1, BINS)]
+    return sum(coefficient > edge for edge in inner_edges)
+
+
+@cache
+def _census_factor(sentence: int) -> int:
+    return int(census_factors(torch.tensor(sentence)))
+
+
+@cache
+def _priority(drawn: int, seed: int) -> int:
+    return int(priorities(torch.tensor(drawn), seed))
 
 
 def _entries(
@@ -169,7 +184,7 @@ def _fill_triggers(into: Triggers, cell: int, found: list[Entry], settings: Scan
 def _fill_sample(into: Sample, cell: int, found: list[Entry], settings: ScanSettings) -> None:
     def priority(place: int) -> int:
         drawn = place if settings.per_sentence == "all" else place // 65_536
-        return int(priorities(torch.tensor(drawn), settings.seed))
+        return _priority(drawn, settings.seed)
 
     ordered = sorted((priority(place), place, coefficient) for coefficient, place, _ in found)
     for rank, (drawn, place, coefficient) in enumerate(ordered[: settings.sample]):

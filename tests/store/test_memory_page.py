@@ -119,6 +119,7 @@ def test_bands_hold_the_whole_sample_and_examples_of_their_size(store: ScanStore
         )
         for band in page.bands:
             assert len(band.examples) <= 3
+            assert bool(band.examples) >= bool(band.sampled)  # what was drawn is shown
             for one in band.examples:
                 assert band.low * largest * (1 - 1e-6) <= one.coefficient
                 assert one.coefficient <= band.high * largest * (1 + 1e-6)

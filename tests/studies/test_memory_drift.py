@@ -164,11 +164,16 @@ def wrap_llama() -> LanguageModel:
     return wrap(tiny_model("llama"), tiny_tokenizer(), "tiny:llama")
 
 
-def test_the_command_prints_and_saves_what_moved(scans: Scans) -> None:
+def test_the_command_prints_and_saves_what_moved(
+    scans: Scans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     folders = [str(store.folder.root) for store in (scans.plain, scans.changed)]
     shown = CliRunner().invoke(ffmem, ["compare", *folders, "--memories", "-n", "2"])
     assert shown.exit_code == 0, shown.output
     assert "L3.7" in shown.output
+    matches = CliRunner().invoke(ffmem, ["compare", *folders, "--memories", "--match"])
+    assert max(map(len, (shown.output + matches.output).splitlines())) <= 80
     data = json.loads(
         CliRunner().invoke(ffmem, ["compare", *folders, "--memories", "--json", "-n", "3"]).stdout
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ffmem.cli import main as cli
 from ffmem.cli.main import main
 from ffmem.corpus.sources import Source, digest
 from ffmem.store.result_files import to_plain
@@ -27,16 +29,21 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
     return out
 
 
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The text of a scan, and the scan."""
+    root = tmp_path_factory.mktemp("scan")
+    (root / "train.txt").write_text("\n".join(lines(160, 1)) + "\n")
+    words = ["scan", "tiny:llama", str(root / "train.txt"), "-o", str(root / "scan"), "-k", "4"]
+    assert cli.run(words) == 0
+    return root / "scan"
+
+
 @pytest.fixture
-def folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    (tmp_path / "train.txt").write_text("\n".join(lines(160, 1)) + "\n")
+def folder(scan: Path, tmp_path: Path) -> Path:
+    """The scan, for one test alone."""
     (tmp_path / "valid.txt").write_text("\n".join(lines(20, 2)) + "\n")
-    out = tmp_path / "scan"
-    words = ("tiny:llama", str(tmp_path / "train.txt"), "-o", str(out), "-k", "4")
-    run(capsys, monkeypatch, "scan", *words)
-    return out
+    return Path(shutil.copytree(scan, tmp_path / "scan"))
 
 
 def test_every_analysis_leaves_numbers_and_figures(
@@ -49,7 +56,8 @@ def test_every_analysis_leaves_numbers_and_figures(
         return digest(source)
 
     monkeypatch.setattr("ffmem.studies.inputs.digest", count)
-    run(capsys, monkeypatch, "analyse", str(folder), "--valid", valid, "--sample", "12")
+    words = ("--valid", valid, "--size", "small", "--sample", "12")
+    run(capsys, monkeypatch, "analyse", str(folder), *words)
     assert texts == [valid]  # read once for all analyses
     for name in applicable(ANALYSES, has_experts=False):
         found = json.loads((folder / "analyses" / f"{name}.json").read_text())

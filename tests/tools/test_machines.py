@@ -22,6 +22,13 @@ def test_b():
 """
 
 
+@pytest.fixture(autouse=True)
+def one_light_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what only the tests of ffmem need."""
+    monkeypatch.setattr(machines, "TOGETHER", ())
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "test_two.py"

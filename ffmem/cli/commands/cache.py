@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ffmem.cli.output import print_hanging, terminal
+
 if TYPE_CHECKING:
     from ffmem.disk_cache import CacheEntry
 
@@ -109,7 +111,7 @@ def print_kinds(entries: list[CacheEntry]) -> None:
         sizes = [entry.bytes for entry in entries if entry.kind == kind]
         about = WHEELS[kind].about if kind in WHEELS else ABOUT.get(kind, "")
         shown = f"{len(sizes):,}".rjust(6)
-        click.echo(f"{kind:<10}{shown}  {size_text(sum(sizes)):>10}  {about}".rstrip())
+        print_hanging(terminal(), f"{kind:<10}{shown}  {size_text(sum(sizes)):>10}  ", about)
     total = sum(entry.bytes for entry in entries)
     click.echo(f"{size_text(total)} in {cache_folder()}")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.options import ANY, LOCATION
-from ffmem.cli.output import print_hanging, terminal, visible_token
+from ffmem.cli.output import print_hanging, print_parts, terminal, visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,10 +85,9 @@ def compare(  # noqa: PLR0913 - one parameter an option
             raise click.UsageError("--match goes by triggers; leave --weights out")
         show_memories(compare_stores(stores, match, weights), layer, (count, as_json))
         return
-    from ffmem.report.comparison import write_comparison
-    from ffmem.studies.study import Study
+    from ffmem.report.comparison import summary_of, write_comparison
 
-    click.echo(f"-> {write_comparison([Study(store) for store in stores], out)}")
+    click.echo(f"-> {write_comparison(list(map(summary_of, stores)), out)}")
 
 
 def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:
@@ -144,30 +143,31 @@ def print_memories(found: Drift | Matching, rows: Sequence[Any]) -> None:
     if isinstance(found, Drift):
         console.print("drift by layer (0 is as it was, 1 is all new):", style="bold")
         for one in found.layers:
-            click.echo(f"  layer {one.layer:<3} {distances(one)}")
+            print_parts(console, f"  layer {one.layer:<4} ", distances(one))
         console.print("memories that moved most:", style="bold")
         for row in rows:
-            head = f"  {row.address:<10} {distances(row)}  "
-            print_hanging(
-                console, head, f"{words(row.promotes_before)} → {words(row.promotes_after)}"
-            )
+            change = f"{words(row.promotes_before)} → {words(row.promotes_after)}"
+            print_parts(console, f"  {row.address:<10} ", [*distances(row), change])
         return
-    click.echo(
+    print_hanging(
+        console,
+        "",
         f"{found.share:.1%} of the memories have a match above {found.bar:.3f}, which 95 % of the "
-        "control's stay below"
+        "control's stay below",
     )
     for row in rows:
-        both = "" if row.mutual else "  (not mutual)"
-        head = f"  {row.address:<10} {row.match:<10} {row.score:.3f} (control {row.control:.3f})  "
-        print_hanging(console, head, f"{words(row.promotes)} | {words(row.match_promotes)}{both}")
+        both = [] if row.mutual else ["(not mutual)"]
+        numbers = f"{row.match:<10} {row.score:.3f} (control {row.control:.3f})"
+        tokens = f"{words(row.promotes)} | {words(row.match_promotes)}"
+        print_parts(console, f"  {row.address:<10} ", [numbers, tokens, *both])
 
 
-def distances(one: Any) -> str:
+def distances(one: Any) -> list[str]:
     """The distances of a cell or of a layer's mean."""
-    key = "" if one.key is None else f"key {one.key:.3f}  "
+    key = [] if one.key is None else [f"key {one.key:.3f}"]
     triggers = "  –  " if one.triggers is None else f"{one.triggers:.3f}"
-    rest = f"triggers {triggers}  value {one.value:.3f}  fires {one.fires:.3f}"
-    return f"drift {one.drift:.3f}  {key}{rest}"
+    rest = [f"triggers {triggers}", f"value {one.value:.3f}", f"fires {one.fires:.3f}"]
+    return [f"drift {one.drift:.3f}", *key, *rest]
 
 
 def words(tokens: Sequence[str]) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.commands.effect import change_text, first_rows
+from ffmem.cli.commands.effect import change_parts, first_rows
 from ffmem.cli.options import LOCATION, POSITIVE, SEED, SOME
+from ffmem.cli.output import print_hanging, print_parts, terminal
 from ffmem.errors import StoreError
 
 if TYPE_CHECKING:
@@ -167,33 +168,40 @@ def effects_data(effects: Sequence[Measured]) -> list[dict[str, Any]]:
 
 def print_contrast(result: Contrast, count: int) -> None:
     """Counts, control, and the most specific cells of each corpus."""
-    click.echo(
+    console, names = terminal(), result.corpora
+    halves = ", ".join(f"{n} {c:,}" for n, c in zip(names, result.halves, strict=True))
+    print_hanging(
+        console,
+        "",
         f"{result.cells:,} cells, false discoveries held to {result.level:.0%}; in halves of one "
-        "corpus: "
-        + ", ".join(f"{n} {c:,}" for n, c in zip(result.corpora, result.halves, strict=True))
+        f"corpus: {halves}",
     )
-    for name, specific in zip(result.corpora, result.specific, strict=True):
-        click.echo(f"specific to {name}: {specific:,}")
+    print_hanging(console, "", f"fires and mean are on {', then '.join(names)}")
+    for name, specific in zip(names, result.specific, strict=True):
+        print_hanging(console, "", f"specific to {name}: {specific:,}", "bold")
         for cell in result.top[name][:count]:
             rates = " ".join(f"{100 * rate:6.2f} %" for rate in cell.rates)
             means = " ".join(f"{mean:6.2f}" for mean in cell.means)
-            click.echo(
-                f"  {cell.address!s:<12} fires {rates}  mean {means}  log odds {cell.log_odds:5.2f}"
-                f" ({cell.low:.2f} .. {cell.high:.2f})  entropy {cell.entropy:.2f}"
-            )
-    layers = "  ".join(
-        f"L{layer.layer}: {'/'.join(map(str, layer.specific))}" for layer in result.layers
-    )
-    click.echo(f"by layer ({'/'.join(result.corpora)}): {layers}")
+            odds = f"log odds {cell.log_odds:5.2f} ({cell.low:.2f} .. {cell.high:.2f})"
+            parts = [f"fires {rates}", f"mean {means}", odds, f"entropy {cell.entropy:.2f}"]
+            print_parts(console, f"  {cell.address!s:<12} ", parts)
+    layers = [f"L{layer.layer}: {'/'.join(map(str, layer.specific))}" for layer in result.layers]
+    print_parts(console, f"by layer ({'/'.join(names)}): ", layers)
 
 
 def print_check(effects: Sequence[Measured]) -> None:
     """What silencing each set did to each corpus, and random sets beside it."""
+    console = terminal()
     for owner, name, found in effects:
-        click.echo(f"{found.memories} cells of {owner} silenced, on {name} (loss {found.loss:.3f})")
-        click.echo(f"  the set   {change_text(found.edit)}")
+        print_hanging(
+            console,
+            "",
+            f"{found.memories} cells of {owner} silenced, on {name} (loss {found.loss:.3f})",
+            "bold",
+        )
+        print_parts(console, "  the set   ", change_parts(found.edit))
         for number, change in enumerate(found.random, 1):
-            click.echo(f"  random {number}  {change_text(change)}")
+            print_parts(console, f"  random {number:<2} ", change_parts(change))
 
 
 def write(out: Path, store: ScanStore, counts: Any, table: ContrastTable, result: Contrast) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import ANY, LOCATION, SEED, SOME, ModelOptions, load_model, model_options
+from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import EditError
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def effect(  # noqa: PLR0913 - one parameter an option
         return
     print_effect(found, answers)
     for text, plain, changed in texts:
-        click.echo(f"after {text!r}\n  as it is: {plain!r}\n  edited:   {changed!r}")
+        for head, written in (("after ", text), ("  as it is: ", plain), ("  edited:   ", changed)):
+            print_hanging(terminal(), head, repr(written))
 
 
 def first_rows(
@@ -139,32 +141,38 @@ def first_rows(
 
 def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
     """The edit, then each random set."""
-    click.echo(
+    console = terminal()
+    print_hanging(
+        console,
+        "",
         f"{found.memories:,} memories edited, {found.sentences:,} sentences, {found.tokens:,} "
-        f"tokens; as it is: loss {found.loss:.4f}, top-1 {found.top_1:.1%}"
+        f"tokens; as it is: loss {found.loss:.4f}, top-1 {found.top_1:.1%}",
     )
-    click.echo(f"the edit     {change_text(found.edit)}")
+    print_parts(console, "the edit     ", change_parts(found.edit))
     for number, change in enumerate(found.random, 1):
-        click.echo(f"random {number:<5} {change_text(change)}")
+        print_parts(console, f"random {number:<5} ", change_parts(change))
     if found.random:
         click.echo(
             f"{found.stronger} of {len(found.random)} random sets change the loss at least as much"
         )
     if answers is not None:
-        click.echo(
-            f"{answers.tasks} tasks: {answers.accuracy:.1%} right as it is, "
+        print_hanging(
+            console,
+            f"{answers.tasks} tasks: ",
+            f"{answers.accuracy:.1%} right as it is, "
             f"{answers.edited_accuracy:.1%} edited; log-probability of the answer "
-            f"{answers.log_probability:.3f} and {answers.edited_log_probability:.3f}"
+            f"{answers.log_probability:.3f} and {answers.edited_log_probability:.3f}",
         )
 
 
-def change_text(change: Change) -> str:
-    """One line with 95 % intervals over sentences."""
+def change_parts(change: Change) -> list[str]:
+    """Loss, KL and top-1, with 95 % intervals over sentences."""
     loss, kl, top = change.loss, change.kl, change.top_1
-    return (
-        f"loss {loss.estimate:+.4f} ({loss.low:+.4f} .. {loss.high:+.4f}), KL {kl.estimate:.4f} "
-        f"({kl.low:.4f} .. {kl.high:.4f}), top-1 {100 * top.estimate:+.2f} points"
-    )
+    return [
+        f"loss {loss.estimate:+.4f} ({loss.low:+.4f} .. {loss.high:+.4f})",
+        f"KL {kl.estimate:.4f} ({kl.low:.4f} .. {kl.high:.4f})",
+        f"top-1 {100 * top.estimate:+.2f} points",
+    ]
 
 
 @click.command()
@@ -203,9 +211,7 @@ def patch(
     means = None if scan is None else scan_means(scan)
     parsed = expand_edits(edits, language_model, means)
     folder = write_patch(language_model, value_changes(parsed), [str(e) for e in parsed], out)
-    click.echo(
-        f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})"
-    )
+    say(f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})")
 
 
 def value_changes(edits: Sequence[Edit]) -> dict[int, ValueChange]:

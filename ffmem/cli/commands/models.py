@@ -242,10 +242,13 @@ def check(
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False))
         return
+    console = terminal()
     for one in found:
         word = "equal" if one.matches else "DIFFERS"
-        click.echo(f"{word:8} {one.model}: {one.what}: published {one.published}, here {one.here}")
+        says = f"{one.model}: {one.what}: published {one.published}, here {one.here}"
+        print_hanging(console, f"{word:8} ", says)
     for name in dict.fromkeys(one.model for one in found):
         own = [one for one in found if one.model == name]
         sources = "; ".join(dict.fromkeys(one.source for one in own))
-        click.echo(f"{name}: {sum(one.matches for one in own)} of {len(own)} match ({sources})")
+        match = f"{sum(one.matches for one in own)} of {len(own)} match ({sources})"
+        print_hanging(console, f"{name}: ", match)

@@ -22,6 +22,7 @@ from ffmem.cli.options import (
     model_options,
     placement,
 )
+from ffmem.cli.output import say
 from ffmem.cli.progress import duration_text
 from ffmem.errors import shorten
 from ffmem.steps import listen
@@ -139,7 +140,7 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     else:
         store = scan_there(cluster, model, model_choice, plan_of(None, corpus, **options), out)
     counts = store.manifest.counts
-    click.echo(
+    say(
         f"{sum(store.memories.values()):,} memories, {counts['sentences']:,} sentences, "
         f"{counts['tokens']:,} tokens, {duration_text(time.monotonic() - began)} -> {out}\n"
         f"see one with: ffmem show {out} {clear_memory(store)}{note_on_size(store)}"
@@ -184,7 +185,7 @@ def warn_of_wrapping(plan: ScanPlan) -> None:
     from ffmem.corpus.sources import has_fixed_width
 
     if has_fixed_width(plan.source):
-        click.echo(
+        say(
             f"ffmem: most lines of {shorten(plan.source.path)} are pieces of sentences, and each "
             "line is read as a text of its own; join them with --splitter paragraph",
             err=True,
@@ -197,7 +198,7 @@ def warn_of_shortage(model: LanguageModel, plan: ScanPlan) -> None:
 
     words = shortage(model, plan)
     if words is not None:
-        click.echo(f"ffmem: {words}", err=True)
+        say(f"ffmem: {words}", err=True)
 
 
 def note_on_size(store: ScanStore) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ffmem.cli.options import LOCATION
+from ffmem.cli.output import say
 
 if TYPE_CHECKING:
     from ffmem.store.verification import Inventory
@@ -36,7 +37,7 @@ def verify(folder: Path) -> None:
         from ffmem.studies.study import damage_sentence  # slow, and only needed now
 
         for one in damage:
-            click.echo(damage_sentence(folder, one))
+            say(damage_sentence(folder, one))
     print_coverage(found, len(damage))
     raise SystemExit(2 if damage else 0)
 
@@ -45,17 +46,17 @@ def print_coverage(found: Inventory, damaged: int) -> None:
     """Print how many files were checked and how many could not be."""
     size = f"{found.bytes / 1e6:,.1f} MB"
     if damaged and found.files:
-        click.echo(f"{damaged:,} damaged, of {len(found.files):,} files that have digests ({size})")
+        say(f"{damaged:,} damaged, of {len(found.files):,} files that have digests ({size})")
     elif found.files:
-        click.echo(f"all {len(found.files):,} files are as they were written ({size})")
+        say(f"all {len(found.files):,} files are as they were written ({size})")
     for scan in found.scans_without:
-        click.echo(
+        say(
             f"{scan} was written before files had digests: its scan could only be checked for "
             "lengths and ranges"
         )
     if found.results_without:
         count = len(found.results_without)
-        click.echo(f"{count:,} results and figures have no digest and were not checked")
+        say(f"{count:,} results and figures have no digest and were not checked")
 
 
 @contextmanager

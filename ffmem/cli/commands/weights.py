@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_options
+from ffmem.cli.output import print_hanging, print_parts, terminal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,37 +116,46 @@ SHOWN = ("strengthening", "proportional change", "weakening")
 
 
 def print_summary(result: Weights) -> None:
-    """One line per layer, then the memories that stand out."""
-    click.echo("memories by class at cosines of ±0.5, medians, and memories that stand out")
-    click.echo(
-        "layer  memories  strength.  proport.  weaken.  (mismatched)  cos(key, value)  |key|  "
-        "|value|  predict  suppress  entropy  (mism.)  freq.  twins"
+    """Two tables with a line per layer, then the memories that stand out."""
+    console = terminal()
+    print_hanging(
+        console,
+        "",
+        "memories by class at cosines of ±0.5 (mism.: of mismatched pairs), and the medians of "
+        "cos(key, value), |key| and |value|",
+        "bold",
     )
+    click.echo("layer  memories  strength.  proport.  weaken.  (mism.)     cos  |key|  |value|")
     for layer in result.layers:
-        click.echo(line(layer))
-    click.echo(f"frequency of tokens: {result.frequency_from}")
+        click.echo(class_line(layer))
+    print_hanging(console, "", "memories that stand out (mism.: of mismatched pairs)", "bold")
+    click.echo("layer  predict  suppress  entropy  (mism.)  freq.  twins")
+    for layer in result.layers:
+        click.echo(
+            f"{layer.layer:5}  {layer.prediction:7,}  {layer.suppression:8,}  {layer.entropy:7,}  "
+            f"{layer.control_entropy:7,}  {layer.frequency:5,}  {layer.duplicates:5,}"
+        )
+    print_hanging(console, "frequency of tokens: ", result.frequency_from)
     click.echo(f"random directions with a kurtosis above 10: {result.random_peaked:.1%}")
     for name, found in (
         ("entropy", result.entropy),
         ("frequency", result.frequency),
         ("duplicates", result.duplicates),
     ):
-        click.echo(f"{name}: {listing(found)}")
+        print_parts(console, f"{name}: ", listing(found))
 
 
-def line(layer: LayerWeights) -> str:
+def class_line(layer: LayerWeights) -> str:
     """One layer; conditional and atypical classes counted with the plain ones."""
     counts = [sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in SHOWN]
     chance = sum(n for name, n in layer.mismatched_classes.items() if name != "orthogonal output")
     return (
         f"{layer.layer:5}  {layer.memories:8,}  {counts[0]:9,}  {counts[1]:8,}  {counts[2]:7,}  "
-        f"{chance:12.1f}  {layer.cosines['key_value'].quantiles[2]:15.3f}  "
-        f"{layer.key_norm[2]:5.2f}  {layer.value_norm[2]:7.2f}  {layer.prediction:7,}  "
-        f"{layer.suppression:8,}  {layer.entropy:7,}  {layer.control_entropy:7,}  "
-        f"{layer.frequency:5,}  {layer.duplicates:5,}"
+        f"{chance:7.1f}  {layer.cosines['key_value'].quantiles[2]:6.3f}  "
+        f"{layer.key_norm[2]:5.2f}  {layer.value_norm[2]:7.2f}"
     )
 
 
-def listing(found: tuple[Candidate, ...]) -> str:
+def listing(found: tuple[Candidate, ...]) -> list[str]:
     """Candidates with their scores, best first."""
-    return ", ".join(f"{one.address} ({one.score:.2f})" for one in found[:10]) or "none"
+    return [f"{one.address} ({one.score:.2f})" for one in found[:10]] or ["none"]

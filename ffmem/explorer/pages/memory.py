@@ -78,10 +78,10 @@ async def memory_table(explored: TheStudy, address: AddressText) -> PlainTextRes
 def memory_picture(explored: TheStudy, address: AddressText) -> Response:
     """The memory drawn as in the paper's first figure: what fires the key, what it promotes."""
     from ffmem.figures.memory import memory_chart  # here: charts are slow to import
-    from ffmem.figures.saving import picture
+    from ffmem.figures.saving import picture, spec_of
 
     cell = cell_of(explored, address)
-    svg = picture(memory_chart(memory_record(explored.lookup, cell)).to_dict())
+    svg = picture(spec_of(memory_chart(memory_record(explored.lookup, cell))))
     headers = {"Content-Disposition": f'inline; filename="{cell}.svg"'}
     return Response(svg, media_type="image/svg+xml", headers=headers)
 

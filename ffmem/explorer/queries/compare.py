@@ -13,7 +13,13 @@ from ffmem.explorer.context import StudyContext
 from ffmem.explorer.templating import finite_or_none
 from ffmem.figures.saving import picture
 from ffmem.report.build import judge
-from ffmem.report.comparison import Comparison, SharedFigure, compare, distinct_labels
+from ffmem.report.comparison import (
+    Comparison,
+    SharedFigure,
+    compare,
+    distinct_labels,
+    summary_of,
+)
 from ffmem.report.verdicts import Verdict, interval_text
 from ffmem.studies.memory_drift import (
     Drift,
@@ -86,7 +92,8 @@ class CompareView:
 @lru_cache(maxsize=2)
 def comparison(explored: StudyContext) -> Comparison | None:
     """The comparison, or None where there is nothing to compare with; finished studies stay."""
-    return compare([explored.study, *explored.others]) if explored.others else None
+    stores = [explored.store, *(other.store for other in explored.others)]
+    return compare([summary_of(store) for store in stores]) if explored.others else None
 
 
 def compare_view(explored: StudyContext) -> CompareView:

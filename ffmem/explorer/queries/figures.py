@@ -133,8 +133,10 @@ def charts_of_analysis(explored: StudyContext, name: str) -> dict[str, dict[str,
     """The figures of one analysis as Vega-Lite specifications; none where it has no result."""
     if name not in explored.study.names:
         return {}
+    from ffmem.figures.saving import spec_of  # here: charts are slow to import
+
     charts = charts_of(name, explored.study.result(name))
-    return {figure: chart.to_dict() for figure, chart in charts.items()}
+    return {figure: spec_of(chart) for figure, chart in charts.items()}
 
 
 def analysis_of(explored: StudyContext, figure: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +27,7 @@ from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 from ffmem.store.weight_columns import Agreement, agreement_table
 
 BARS = 16  # of the distribution of coefficients
+SETTLED = 1_000_000_000  # nanoseconds after which a further write has another time
 
 
 @dataclass(frozen=True)
@@ -175,15 +180,43 @@ def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, 
     found = without_repeats(pattern_results(explored.store.folder).of(address))
     if not explored.has_annotations:
         return found
-    scan = explored.store.manifest.key.digest
+    said = people_patterns(explored, address)
+    if not said:
+        return found
     known = {(pattern.annotator, pattern.description) for pattern in found}
-    said = [
-        pattern
-        for saying in explored.annotations.answers(scan, address)
-        for pattern in answer_patterns(saying)
-        if (pattern.annotator, pattern.description) not in known
-    ]
-    return tuple(sorted([*found, *said], key=lambda pattern: -pattern.covered))
+    new = [one for one in said if (one.annotator, one.description) not in known]
+    return tuple(sorted([*found, *new], key=lambda pattern: -pattern.covered))
+
+
+def people_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
+    """What people say of one memory; of a file all answers are read at once, not for each page."""
+    mark = file_mark(Path(explored.database or explored.store.folder.annotations))
+    if mark is not None:
+        return _all_answers(explored, mark).get(address, ())
+    scan = explored.store.manifest.key.digest
+    said = explored.annotations.answers(scan, address)
+    return tuple(pattern for saying in said for pattern in answer_patterns(saying))
+
+
+def file_mark(file: Path) -> tuple[int, int] | None:
+    """The time and size of a file; None if it is not one, or so new that a change may not show."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    settled = time.time_ns() - found.st_mtime_ns > SETTLED
+    return (found.st_mtime_ns, found.st_size) if settled else None
+
+
+@lru_cache(maxsize=2)
+def _all_answers(
+    explored: StudyContext, _mark: tuple[int, int]
+) -> dict[str, tuple[PatternView, ...]]:
+    found: dict[str, list[PatternView]] = defaultdict(list)
+    for saying in explored.annotations.answers(explored.store.manifest.key.digest):
+        if saying.sheet.key is not None:
+            found[saying.sheet.key] += answer_patterns(saying)
+    return {key: tuple(patterns) for key, patterns in found.items()}
 
 
 def without_repeats(patterns: Sequence[PatternView]) -> tuple[PatternView, ...]:

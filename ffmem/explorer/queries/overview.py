@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,7 +205,7 @@ def pattern_card(explored: StudyContext) -> StartCard:
         "Clear patterns by depth",
         "What the triggers of a key share, from each third of the layers.",
         tuple(pointers),
-        "by=pattern&q=semantic",
+        urlencode({"by": "pattern", "q": best[max(best)][1].kind}) if best else "",
     )
 
 
