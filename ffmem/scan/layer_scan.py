@@ -358,6 +358,6 @@ def folding_pass_for(
             lists = shared.lists(settings.cells(memories), device)
             return FoldingPass(memories, settings, lists)
     sweeper = shared.sweeper(memories, device)
-    if settings.dedupe == "none" and sweeper.is_compiled:
+    if settings.dedupe == "none" and sweeper.has_loop:
         return CompiledPass(memories, settings, sweeper)
     return None

@@ -126,7 +126,7 @@ class CpuPass:
         return LayerPass(maxima, fires.flatten().long(), (own @ piece).flatten().double())
 
     @property
-    def is_compiled(self) -> bool:
+    def has_loop(self) -> bool:
         """Whether the compiled loop reads coefficients of single precision."""
         return self._walk is not None
 
