@@ -2,16 +2,16 @@
 """One pass over a layer's coefficients on a GPU, each read from memory once.
 
 A program takes a block of memories and a few rows. It walks the admissible prefixes of a row with
-the largest coefficient, the sums and the count in registers. What passes a bar is appended to a
-buffer through a counter, in no order (the fold sorts it). A second kernel looks up the positions of
-just that: few coefficients, many at a time, where a second walk in the first kernel would let a
-whole block wait for one. Sums and counts are added up as integers, so the order of programs does
-not matter.
+the largest coefficient, the sums and the count in registers. What passes a bar is put on the list
+of its cell, in no order; `triton_fold` has the kernel that empties the lists. Sums and counts are
+added up as integers, so the order of programs does not matter.
 
-The lines of experts have kernels of their own. An expert's lines stand one behind the other, those
-of a sentence together and in the order of its places. A program takes a block of an expert's
-memories and a run of sentences, so that the thresholds of the block are read once: most sentences
-have few lines at an expert, many have none.
+The lines of experts have kernels of their own. What passes is appended to a buffer through a
+counter, and a second kernel looks up the positions of just that: few coefficients, many at a time,
+where a second walk in the first kernel would let a whole block wait for one. An expert's lines
+stand one behind the other, those of a sentence together and in the order of its places. A program
+takes a block of an expert's memories and a run of sentences, so that the thresholds of the block
+are read once: most sentences have few lines at an expert, many have none.
 """
 
 from __future__ import annotations
@@ -57,6 +57,18 @@ def _append(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _append_to_lists(  # type: ignore[no-untyped-def]
+    best, cell, passes, row, lengths, list_rows, list_coefficients, size
+):  # fmt: skip
+    """Write down what passed, each in the list of its cell, which has room for every row."""
+    if tl.sum(passes.to(tl.int32), 0) > 0:
+        item = tl.atomic_add(lengths + cell, 1, mask=passes, sem="relaxed")
+        slot = cell.to(tl.int64) * size + item
+        tl.store(list_rows + slot, cell * 0 + row, mask=passes)
+        tl.store(list_coefficients + slot, best, mask=passes)
+
+
+@triton.jit
 def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[no-untyped-def]
     """Add to the integer sums; a total that is not finite raises the flag after the counter."""
     finite = tl.abs(total) < float("inf")
@@ -66,25 +78,24 @@ def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[
     tl.atomic_max(counter + 1 + cell * 0, 1, mask=inside & ~finite, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def pass_over(  # type: ignore[no-untyped-def]
     m, row_stride, stride, rows, memories, first,
-    counts, sentences, priorities,
-    bar_coefficients, bar_sentences, bar_priorities,
-    totals, fires, counter, capacity,
-    out_cells, out_coefficients, out_places,
+    counts, places, priorities,
+    bar_coefficients, bar_places, bar_priorities,
+    totals, fires, flags, lengths, list_rows, list_coefficients, size,
     SIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Walk a block of memories over a few rows: add to the tallies, append what passes a bar."""
+    """Walk a block of memories over a few rows: add to the tallies, list what passes a bar."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = cell < memories
     minus = cell + memories  # the same memories' cells of the other sign
     bar = tl.load(bar_coefficients + cell, mask=inside, other=float("inf"))
-    bar_sentence = tl.load(bar_sentences + cell, mask=inside, other=-1)
+    bar_place = tl.load(bar_places + cell, mask=inside, other=-1)
     bar_priority = tl.load(bar_priorities + cell, mask=inside, other=-1)
     if SIGNED:
         minus_bar = tl.load(bar_coefficients + minus, mask=inside, other=float("inf"))
-        minus_bar_sentence = tl.load(bar_sentences + minus, mask=inside, other=-1)
+        minus_bar_place = tl.load(bar_places + minus, mask=inside, other=-1)
         minus_bar_priority = tl.load(bar_priorities + minus, mask=inside, other=-1)
     sums = tl.zeros([BLOCK], tl.float32)
     sizes = tl.zeros([BLOCK], tl.float32)  # of absolute values
@@ -132,64 +143,24 @@ def pass_over(  # type: ignore[no-untyped-def]
             best, minus_best, sums, sizes, count, minus_count = _take(
                 v7, best, minus_best, sums, sizes, count, minus_count, SIGNED
             )
-        sentence = tl.load(sentences + row)
+        place = tl.load(places + row)
         priority = tl.load(priorities + row)
-        passes = (best > bar) | ((best == bar) & (sentence <= bar_sentence))
+        passes = (best > bar) | ((best == bar) & (place < bar_place))
         passes = (passes | (priority <= bar_priority)) & (best > 0) & inside
-        _append(best, cell, passes, row, counter, capacity, out_cells, out_coefficients, out_places)
+        _append_to_lists(best, cell, passes, row, lengths, list_rows, list_coefficients, size)
         if SIGNED:
             passes = (minus_best > minus_bar) | (
-                (minus_best == minus_bar) & (sentence <= minus_bar_sentence)
+                (minus_best == minus_bar) & (place < minus_bar_place)
             )
             passes = (passes | (priority <= minus_bar_priority)) & (minus_best > 0) & inside
-            _append(
-                minus_best, minus, passes, row, counter, capacity,
-                out_cells, out_coefficients, out_places,
-            )  # fmt: skip
+            _append_to_lists(
+                minus_best, minus, passes, row, lengths, list_rows, list_coefficients, size
+            )
         source += row_stride
     # Sum and sum of sizes give the sum over either sign for two additions a coefficient.
-    _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, counter)
+    _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, flags)
     if SIGNED:
-        _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, counter)
-
-
-@triton.jit
-def find_places(  # type: ignore[no-untyped-def]
-    m, row_stride, stride, memories, first,
-    counts, places, groups, groups_width,
-    before, counter, capacity, out_cells, out_coefficients, out_places, out_groups,
-    GROUPED: tl.constexpr, PROGRAMS: tl.constexpr, SLOTS: tl.constexpr,
-):  # fmt: skip
-    """Put places for the rows that `pass_over` just appended: where each largest first stands."""
-    stop = tl.minimum(tl.load(counter), capacity)
-    begin = tl.load(before) + tl.program_id(0) * SLOTS
-    for start in range(begin, stop, PROGRAMS * SLOTS):
-        slot = start + tl.arange(0, SLOTS)
-        wanted = slot < stop
-        cell = tl.load(out_cells + slot, mask=wanted, other=0)
-        best = tl.load(out_coefficients + slot, mask=wanted, other=0.0)
-        row = tl.load(out_places + slot, mask=wanted, other=0)
-        columns = tl.load(counts + row, mask=wanted, other=0).to(tl.int32)
-        memory = tl.where(cell < memories, cell, cell - memories)
-        best = tl.where(cell < memories, best, -best)
-        ahead = row * row_stride + first * stride + memory
-        at = tl.full([SLOTS], 65536, tl.int32)
-        for step in range(0, tl.max(columns, 0), 4):
-            v0 = _column(m, ahead, step < columns)
-            v1 = _column(m + stride, ahead, step + 1 < columns)
-            v2 = _column(m + 2 * stride, ahead, step + 2 < columns)
-            v3 = _column(m + 3 * stride, ahead, step + 3 < columns)
-            ahead += 4 * stride
-            here = tl.where(v3 == best, step + 3, 65536)
-            here = tl.where(v2 == best, step + 2, here)
-            here = tl.where(v1 == best, step + 1, here)
-            here = tl.where(v0 == best, step, here)
-            at = tl.minimum(at, here)
-        place = tl.load(places + row, mask=wanted, other=0)
-        tl.store(out_places + slot, place + at, mask=wanted)
-        if GROUPED:
-            group = tl.load(groups + row * groups_width + at, mask=wanted, other=0)
-            tl.store(out_groups + slot, group, mask=wanted)
+        _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, flags)
 
 
 @triton.jit
@@ -208,15 +179,17 @@ def add_bins(  # type: ignore[no-untyped-def]
     m, row_stride, stride, memories, first,
     counts, census, factors, histogram,
     SIGNED: tl.constexpr, BINS: tl.constexpr, FIRST_BIN: tl.constexpr, BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Count the coefficients of a block of memories in one row of the census, bin by bin."""
+    """Count coefficients of a block of memories, in some columns of a census's row, bin by bin."""
     cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = cell < memories
     row = tl.load(census + tl.program_id(1))
     factor = tl.load(factors + tl.program_id(1)) + tl.zeros([BLOCK], tl.int64)
-    columns = tl.load(counts + row).to(tl.int32)
-    ahead = m + row * row_stride + first * stride
-    for _step in range(columns):
+    begin = tl.program_id(2) * COLUMNS
+    columns = tl.minimum(tl.load(counts + row).to(tl.int32), begin + COLUMNS)
+    ahead = m + row * row_stride + (first + begin) * stride
+    for _step in range(begin, columns):
         value = _column(ahead, cell, inside)
         _add_to_bins(value, cell, factor, histogram, BINS, FIRST_BIN)
         if SIGNED:

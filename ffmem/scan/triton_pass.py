@@ -1,8 +1,10 @@
-"""One layer's candidates as a GPU finds them: buffer, counter, and launches to look at later."""
+"""Candidates of a mixture's experts on a GPU: buffer, counter, and launches to look at later.
+
+Other layers are brought up to date on the GPU itself: see `triton_fold`.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import torch
@@ -12,29 +14,15 @@ from torch import Tensor
 from ffmem.scan.batch_rows import LineTable, Rows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.settings import BINS, LOWEST, ROOM, ROOM_OF_EXPERTS, ScanSettings
+from ffmem.scan.settings import BINS, LOWEST, ROOM_OF_EXPERTS, ScanSettings
 from ffmem.scan.tallies import not_finite
 from ffmem.scan.triggers import Thresholds
-from ffmem.scan.triton_kernels import (
-    add_bins,
-    add_bins_of_lines,
-    find_lines,
-    find_places,
-    pass_over,
-    pass_over_lines,
-)
+from ffmem.scan.triton_fold import BLOCK, WARPS
+from ffmem.scan.triton_kernels import add_bins_of_lines, find_lines, pass_over_lines
 
-BLOCK = 128  # memories of a program: 4 a thread, 8 bytes of bfloat16 a load
-WARPS = 1  # so that no thread waits for other warps at the end of a row
-ROWS = 4  # rows of a program
 FINDERS, SLOTS = 512, 128  # programs that look positions up, and candidates each takes at once
 FINDER_WARPS = 4
 SENTENCES = 128  # of a program that reads the lines of an expert
-
-
-def runs_on(device: torch.device) -> bool:
-    """Whether the kernel runs there: on CUDA, or anywhere under Triton's interpreter."""
-    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
 
 
 Redo = Callable[[Tensor, Rows], None]
@@ -69,14 +57,11 @@ class TritonPass:
     waits for a launch it has just made. `found` is the count up to the last launch settled.
     """
 
-    def __init__(
-        self, memories: int, settings: ScanSettings, device: torch.device, of_experts: bool = False
-    ) -> None:
+    def __init__(self, memories: int, settings: ScanSettings, device: torch.device) -> None:
         cells = settings.cells(memories)
         self.memories = memories
         self.settings = settings
-        room = ROOM_OF_EXPERTS if of_experts else ROOM
-        self.capacity = room * cells * (settings.top + settings.sample)
+        self.capacity = ROOM_OF_EXPERTS * cells * (settings.top + settings.sample)
         self.found = 0
         grouped = settings.dedupe != "none"
         self._buffer = Candidates(
@@ -84,7 +69,7 @@ class TritonPass:
             torch.empty(self.capacity, dtype=torch.float32, device=device),
             torch.empty(self.capacity, dtype=torch.int64, device=device),
             torch.empty(self.capacity, dtype=torch.int64, device=device) if grouped else None,
-            torch.empty(self.capacity, dtype=torch.float16, device=device) if of_experts else None,
+            torch.empty(self.capacity, dtype=torch.float16, device=device),
         )
         self._counter = torch.zeros(2, dtype=torch.int32, device=device)
         self._before = torch.zeros_like(self._counter)
@@ -93,40 +78,6 @@ class TritonPass:
         self._event = torch.cuda.Event() if self._on_cuda else None
         self._latest: TritonLaunch | None = None
         self._thresholds: tuple[Thresholds, Tensor] | None = None
-
-    def launch(
-        self,
-        m: Tensor,
-        rows: Rows,
-        thresholds: Thresholds,
-        tallies: tuple[Tensor, Tensor],
-        redo: Redo,
-    ) -> TritonLaunch:
-        """Start the pass over a batch; `tallies` are fires and totals, added to in place."""
-        if m.stride(2) != 1:
-            m = m.contiguous()
-        grid = (triton.cdiv(self.memories, BLOCK), triton.cdiv(len(rows), ROWS))
-        groups = rows.groups if rows.groups is not None else rows.places
-        out = self._buffer
-        self._before.copy_(self._counter)
-        pass_over[grid](
-            m, m.stride(0), m.stride(1), len(rows), self.memories, rows.first,
-            rows.counts, rows.small_sentences, rows.priorities,
-            thresholds.coefficients, self._bar_sentences(thresholds), thresholds.priorities,
-            tallies[1], tallies[0], self._counter, self.capacity,
-            out.cells, out.coefficients, out.places,
-            SIGNED=self.settings.signed, ROWS=ROWS, BLOCK=BLOCK, num_warps=WARPS,
-        )  # fmt: skip
-        find_places[(FINDERS,)](
-            m, m.stride(0), m.stride(1), self.memories, rows.first,
-            rows.counts, rows.places, groups, groups.shape[-1],
-            self._before, self._counter, self.capacity,
-            out.cells, out.coefficients, out.places,
-            out.places if out.groups is None else out.groups,
-            GROUPED=rows.groups is not None, PROGRAMS=FINDERS, SLOTS=SLOTS,
-            num_warps=FINDER_WARPS,
-        )  # fmt: skip
-        return self._under_way(TritonLaunch(self, m, rows, redo))
 
     def launch_lines(
         self,
@@ -137,7 +88,10 @@ class TritonPass:
         tallies: tuple[Tensor, Tensor],
         redo: Redo,
     ) -> TritonLaunch:
-        """The same over the lines [line, memory] of experts, whose cells begin at the first."""
+        """Start the pass over lines [line, memory] of experts, whose cells begin at the first.
+
+        `tallies` are fires and totals, added to in place.
+        """
         rows, size, out = table.rows, m.shape[1], self._buffer
         assert out.weights is not None
         grid = (triton.cdiv(size, BLOCK), table.experts, triton.cdiv(len(rows), SENTENCES))
@@ -170,24 +124,10 @@ class TritonPass:
         self._latest = launch
         return launch
 
-    def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
-        """Start adding the census's coefficients to a histogram [cells, BINS], in place."""
-        if not len(rows.census):
-            return
-        if m.stride(2) != 1:
-            m = m.contiguous()
-        grid = (triton.cdiv(self.memories, BLOCK), len(rows.census))
-        add_bins[grid](
-            m, m.stride(0), m.stride(1), self.memories, rows.first,
-            rows.counts, rows.census, rows.factors, histogram,
-            SIGNED=self.settings.signed, BINS=BINS, FIRST_BIN=127 + LOWEST,
-            BLOCK=BLOCK, num_warps=WARPS,
-        )  # fmt: skip
-
     def count_bins_of_lines(
         self, m: Tensor, table: LineTable, first_cell: int, histogram: Tensor
     ) -> None:
-        """The same for the lines of experts."""
+        """Start adding the census's coefficients to a histogram [cells, BINS], in place."""
         rows, size = table.rows, m.shape[1]
         if not len(rows.census):
             return
