@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -102,10 +102,13 @@ def start_progress(budget: int) -> Progress:
 
 
 def background_shards(
-    model: LanguageModel, plan: ScanPlan, done: Progress
+    model: LanguageModel, plan: ScanPlan, done: Progress, meanwhile: Iterable[object] = ()
 ) -> Iterator[ReadyShards]:
-    """What is not done yet of the corpus, in order, made ready in the background."""
-    return prefetch(ready_shards(model, plan, done))
+    """What is not done yet of the corpus, in order, made ready in the background.
+
+    Until the first is ready, steps of `meanwhile` are taken.
+    """
+    return prefetch(ready_shards(model, plan, done), meanwhile=meanwhile)
 
 
 def remaining_shards(

@@ -25,7 +25,8 @@ from ffmem.scan.triton_kernels import add_bins, pass_over
 BLOCK = 128  # memories of a program that reads: 4 a thread, 8 bytes of bfloat16 a load
 WARPS = 1  # so that no thread waits for other warps at the end of a row
 ROWS = 4  # rows of a program that reads
-CHUNK = 16  # candidates that a program puts in at once
+CHUNK = 8  # candidates that a program puts in at once
+WARP_SLOTS = 32  # slots of a cell for each warp of such a program
 COLUMNS = 8  # of a row that a program puts into bins
 NONE = tl.constexpr(2**31 - 1)  # the key of a free slot: see `hashing.NO_PRIORITY`
 EMPTY = tl.constexpr(2**62)
@@ -254,5 +255,5 @@ class FoldingPass:
             thresholds.coefficients, thresholds.places, thresholds.priorities,
             GROUPED=rows.groups is not None, TOP=triton.next_power_of_2(top),
             SAMPLE=triton.next_power_of_2(max(drawn, 1)), CHUNK=CHUNK,
-            num_warps=max(2, slots // 32),
+            num_warps=max(1, slots // WARP_SLOTS),
         )  # fmt: skip
