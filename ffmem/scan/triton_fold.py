@@ -10,6 +10,7 @@ slot where that one belongs. The host starts both kernels and looks at nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -193,18 +194,28 @@ class FoldingPass:
     ) -> None:
         """Start the work on a batch; `tallies` are fires and totals."""
         m = m if m.stride(2) == 1 else m.contiguous()
-        for start in range(0, len(rows), self._lists.size):
-            part = slice(start, start + self._lists.size)
-            groups = None if rows.groups is None else rows.groups[part]
-            some = replace(
-                rows,
-                counts=rows.counts[part],
-                places=rows.places[part],
-                priorities=rows.priorities[part],
-                groups=groups,
+        for part, some in self._parts(m, rows):
+            self._read(part, some, state[2], tallies)
+            self._fold(part, some, *state)
+
+    def _parts(self, m: Tensor, rows: Rows) -> Iterator[tuple[Tensor, Rows]]:
+        """As many rows at a time as a list has slots: mostly all of them."""
+        size = self._lists.size
+        if len(rows) <= size:
+            yield m, rows
+            return
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            yield (
+                m[part],
+                replace(
+                    rows,
+                    counts=rows.counts[part],
+                    places=rows.places[part],
+                    priorities=rows.priorities[part],
+                    groups=None if rows.groups is None else rows.groups[part],
+                ),
             )
-            self._read(m[part], some, state[2], tallies)
-            self._fold(m[part], some, *state)
 
     def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
         """Start adding the census's coefficients to a histogram [cells, BINS], in place."""
