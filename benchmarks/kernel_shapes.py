@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ffmem.corpus.batches import Batch
-from ffmem.scan import triton_fold
+from ffmem.scan import triton_pass
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
-from ffmem.scan.triton_fold import CellLists, FoldingPass
+from ffmem.scan.triton_pass import CellLists, TritonPass
 
 MEMORIES = 4096
 BLOCKS, WARPS, ROWS = (128, 256, 512), (1, 2, 4), (2, 4, 8)
@@ -36,7 +36,7 @@ def main() -> None:
     print(f"a copy moves {2 * size / copy / 1e12:.2f} TB/s", flush=True)
     found = {}
     for shape in product(BLOCKS, WARPS, ROWS):
-        triton_fold.BLOCK, triton_fold.WARPS, triton_fold.ROWS = shape
+        triton_pass.BLOCK, triton_pass.WARPS, triton_pass.ROWS = shape
         found[shape] = seconds(launch_of(m))
     for shape in sorted(found, key=lambda shape: -found[shape]):
         print(f"  block, warps, rows {shape}: {size / found[shape] / 1e12:.2f} TB/s")
@@ -48,7 +48,7 @@ def launch_of(m: Tensor) -> Callable[[], object]:
     lengths = torch.full((rows,), width - 1)
     batch = Batch(torch.zeros(rows, width, dtype=torch.int64), lengths, torch.arange(rows), 1)
     settings = ScanSettings(include_final=True)
-    kernel = FoldingPass(memories, settings, CellLists(memories, m.device))
+    kernel = TritonPass(memories, settings, CellLists(memories, m.device))
     ready = Rows.of(batch, settings).to(m.device)
     high = torch.full((memories,), 1e9, device=m.device)
     thresholds = Thresholds(

@@ -188,7 +188,7 @@ def report(options: argparse.Namespace, times: Times) -> None:
 
 def time_kernel(options: argparse.Namespace) -> None:
     """The kernel alone on coefficients like the model's, for several block sizes."""
-    from ffmem.scan import triton_fold
+    from ffmem.scan import triton_pass
 
     batch = next(iter(random_batches(1, options.tokens, options.vocabulary)))
     chosen = ScanSettings(top=options.top, sample=options.sample)
@@ -203,7 +203,7 @@ def time_kernel(options: argparse.Namespace) -> None:
         (512, 4, 4), (512, 2, 4), (512, 8, 4), (512, 16, 4), (256, 4, 2), (1024, 4, 8),
         (1024, 4, 4), (2048, 4, 8),
     ):  # fmt: skip
-        triton_fold.BLOCK, triton_fold.ROWS, triton_fold.WARPS = block, rows, warps
+        triton_pass.BLOCK, triton_pass.ROWS, triton_pass.WARPS = block, rows, warps
         shared = LaunchQueue(chosen)
         layer = LayerScan(options.memories, chosen, "cuda", shared)
         numbered, laps = 0, []

@@ -14,7 +14,7 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.scan.torch_pass import TorchPass
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_fold import CellLists
+    from ffmem.scan.triton_pass import CellLists
 
 HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
 HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory
@@ -63,7 +63,7 @@ class LaunchQueue:
 
     def lists(self, cells: int, device: torch.device) -> CellLists:
         """What waits to be folded in, for layers of so many cells."""
-        from ffmem.scan.triton_fold import CellLists  # slow to import, and only on a GPU
+        from ffmem.scan.triton_pass import CellLists  # slow to import, and only on a GPU
 
         key = (cells, device)
         if key not in self._lists:

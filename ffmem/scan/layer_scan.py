@@ -31,8 +31,7 @@ from ffmem.scan.torch_pass import CompiledPass
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_fold import FoldingPass
-    from ffmem.scan.triton_pass import Redo, TritonPass
+    from ffmem.scan.triton_pass import ExpertPass, Redo, TritonPass
 
 
 LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
@@ -100,12 +99,12 @@ class LayerScan:
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._shared = shared if shared is not None else LaunchQueue(settings)
-        self._folding: FoldingPass | CompiledPass | None = None
-        self._kernel: TritonPass | None = None
+        self._folding: TritonPass | CompiledPass | None = None
+        self._kernel: ExpertPass | None = None
         if use_kernel and not expert_size:
             self._folding = folding_pass_for(memories, settings, self.device, self._shared)
         elif use_kernel and expert_size >= SMALLEST:
-            self._kernel = triton_pass_for(memories, settings, self.device)
+            self._kernel = expert_pass_for(memories, settings, self.device)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
@@ -209,7 +208,7 @@ class LayerScan:
 
     def _scan_experts_by_kernel(
         self,
-        kernel: TritonPass,
+        kernel: ExpertPass,
         routed: RoutedCoefficients,
         beside: Sequence[Tensor],
         rows: Rows,
@@ -232,7 +231,7 @@ class LayerScan:
             first += size
 
     def _launch_lines(
-        self, kernel: TritonPass, m: Tensor, table: LineTable, first_cell: int, redo: Redo
+        self, kernel: ExpertPass, m: Tensor, table: LineTable, first_cell: int, redo: Redo
     ) -> None:
         self._make_room(kernel)
         tallies = self._fires, self._totals
@@ -289,7 +288,7 @@ class LayerScan:
         first = span[0] if sign > 0 else self.memories + span[0]
         return slice(first, first + span[1])
 
-    def _scan_by_folding(self, folding: FoldingPass | CompiledPass, m: Tensor, rows: Rows) -> None:
+    def _scan_by_folding(self, folding: TritonPass | CompiledPass, m: Tensor, rows: Rows) -> None:
         state = self._triggers, self._sample, self._thresholds
         folding.take_in(m, rows, state, (self._fires, self._totals))
         if self._histogram is not None:
@@ -301,7 +300,7 @@ class LayerScan:
             return triggers, sample
         return triggers.clone(), sample.clone()
 
-    def _make_room(self, kernel: TritonPass) -> None:
+    def _make_room(self, kernel: ExpertPass) -> None:
         """Look at the kernel's latest launch, and fold where there is enough to."""
         kernel.settle()
         if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
@@ -331,32 +330,31 @@ class LayerScan:
         self._thresholds = Thresholds.of(self._triggers, self._sample)
 
 
-def triton_pass_for(
+def expert_pass_for(
     memories: int, settings: ScanSettings, device: torch.device
-) -> TritonPass | None:
+) -> ExpertPass | None:
     """The one-read pass over experts for a GPU, or None where plain torch must do."""
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan.triton_fold import runs_on
-        from ffmem.scan.triton_pass import TritonPass
+        from ffmem.scan.triton_pass import ExpertPass, runs_on
     except ImportError:
         return None
-    return TritonPass(memories, settings, device) if runs_on(device) else None
+    return ExpertPass(memories, settings, device) if runs_on(device) else None
 
 
 def folding_pass_for(
     memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
-) -> FoldingPass | CompiledPass | None:
+) -> TritonPass | CompiledPass | None:
     """The kernels of a GPU, or the loops of a CPU; None where plain torch must do."""
     if settings.per_sentence == "all" or max(settings.top, settings.sample) > LARGEST:
         return None
     with suppress(ImportError):
-        from ffmem.scan.triton_fold import FoldingPass, runs_on
+        from ffmem.scan.triton_pass import TritonPass, runs_on
 
         if runs_on(device):
             lists = shared.lists(settings.cells(memories), device)
-            return FoldingPass(memories, settings, lists)
+            return TritonPass(memories, settings, lists)
     torch_pass = shared.torch_pass(memories, device)
     if settings.dedupe == "none" and torch_pass.has_loop:
         return CompiledPass(memories, settings, torch_pass)

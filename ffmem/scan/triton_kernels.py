@@ -3,8 +3,11 @@
 
 A program takes a block of memories and a few rows. It walks the admissible prefixes of a row with
 the largest coefficient, the sums and the count in registers. What passes a bar is put on the list
-of its cell, in no order; `triton_fold` has the kernel that empties the lists. Sums and counts are
-added up as integers, so the order of programs does not matter.
+of its cell, in no order. Sums and counts are added up as integers, so the order of programs does
+not matter. A sentence gives a cell one candidate at most, so a list with as many slots as a pass
+has rows holds all that passes, whatever the text is. In a second kernel a program takes the list of
+one cell and counts how many of the others come before each entry, which is the slot of the cell
+where that one belongs. The host starts both kernels and looks at nothing.
 
 The lines of experts have kernels of their own. What passes is appended to a buffer through a
 counter, and a second kernel looks up the positions of just that: few coefficients, many at a time,
@@ -18,6 +21,10 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+NONE = tl.constexpr(2**31 - 1)  # the key of a free slot: see `hashing.NO_PRIORITY`
+EMPTY = tl.constexpr(2**62)  # its place
+OUTSIDE = tl.constexpr(1 << 16)  # more columns than a row has
 
 
 @triton.jit
@@ -161,6 +168,128 @@ def pass_over(  # type: ignore[no-untyped-def]
     _tally((sizes + sums) * 0.5, count, cell, inside, totals, fires, flags)
     if SIGNED:
         _tally((sizes - sums) * 0.5, minus_count, minus, inside, totals, fires, flags)
+
+
+@triton.jit
+def _before(key, place, other_key, other_place):  # type: ignore[no-untyped-def]
+    """The order of a state: the smaller key first, of equal ones the smaller place."""
+    return (key < other_key) | ((key == other_key) & (place < other_place))
+
+
+@triton.jit
+def _ranks(  # type: ignore[no-untyped-def]
+    keys, places, groups, new_keys, new_places, new_groups, slot, GROUPED: tl.constexpr
+):  # fmt: skip
+    """The slots where the entries of a cell, and newcomers, belong; far ones for those that leave.
+
+    Entries are in order. Of a group the first alone stays.
+    """
+    real = new_keys != NONE
+    ahead = real[None, :] & _before(
+        new_keys[None, :], new_places[None, :], keys[:, None], places[:, None]
+    )
+    among = real[:, None] & _before(
+        new_keys[:, None], new_places[:, None], new_keys[None, :], new_places[None, :]
+    )
+    stays, comes = slot >= 0, real
+    if GROUPED:
+        same = (groups[:, None] == new_groups[None, :]) & (places != EMPTY)[:, None]
+        twins = among & (new_groups[:, None] == new_groups[None, :])
+        stays = tl.max((same & ahead).to(tl.int32), 1) == 0
+        comes = comes & (tl.max((same & ~ahead).to(tl.int32), 0) == 0)
+        comes = comes & (tl.max(twins.to(tl.int32), 0) == 0)
+    earlier = tl.cumsum(stays.to(tl.int32), 0) - stays.to(tl.int32)
+    own = earlier + tl.sum((ahead & comes[None, :]).to(tl.int32), 1)
+    new = tl.sum((~ahead & stays[:, None]).to(tl.int32), 0)
+    new += tl.sum((among & comes[:, None]).to(tl.int32), 0)
+    return tl.where(stays, own, NONE), tl.where(comes, new, NONE)
+
+
+@triton.jit
+def _steps(m, row_stride, stride, first, counts, memory, rows, wanted):  # type: ignore[no-untyped-def]
+    """How many columns after its row's first each coefficient first stands; 0 without a row."""
+    columns = tl.load(counts + rows, mask=rows >= 0, other=0).to(tl.int32)
+    ahead = rows.to(tl.int64) * row_stride + first * stride + memory
+    at = tl.where(rows >= 0, OUTSIDE, 0)
+    for start in range(0, tl.max(columns, 0), 16):
+        column = start + tl.arange(0, 16)
+        inside = column[None, :] < columns[:, None]
+        values = tl.load(m + ahead[:, None] + column[None, :] * stride, mask=inside, other=0.0)
+        equal = inside & (values.to(tl.float32) == wanted[:, None])
+        at = tl.minimum(at, tl.min(tl.where(equal, column[None, :], OUTSIDE), 1))
+    return at
+
+
+@triton.jit
+def _move(field, slot, own, size, new_field, new):  # type: ignore[no-untyped-def]
+    """A field of a cell's slots, at a pointer, after entries and newcomers went to theirs."""
+    held = tl.load(field + slot, mask=slot < size, other=0)
+    tl.debug_barrier()  # every entry is read before any is written over
+    tl.store(field + own, held, mask=(own != slot) & (own < size) & (slot < size))
+    tl.store(field + new, new_field, mask=new < size)
+
+
+@triton.jit(do_not_specialize=["groups_width"])
+def fold_lists(  # type: ignore[no-untyped-def]
+    m, row_stride, stride, memories, first,
+    counts, places, priorities, groups, groups_width,
+    lengths, list_rows, list_coefficients, size,
+    coefficients, trigger_places, trigger_groups, top,
+    drawn_coefficients, drawn_places, drawn_priorities, sample,
+    bar_coefficients, bar_places, bar_priorities,
+    GROUPED: tl.constexpr, TOP: tl.constexpr, SAMPLE: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Put one cell's list into its triggers and sample, raise its thresholds, empty the list."""
+    cell = tl.program_id(0).to(tl.int64)
+    length = tl.load(lengths + cell)
+    if length > 0:
+        memory = tl.where(cell < memories, cell, cell - memories)
+        sign = tl.where(cell < memories, 1.0, -1.0)
+        slot, draw = tl.arange(0, TOP), tl.arange(0, SAMPLE)
+        coefficients += cell * top
+        trigger_places += cell * top
+        trigger_groups += cell * top
+        drawn_coefficients += cell * sample
+        drawn_places += cell * sample
+        drawn_priorities += cell * sample
+        for start in range(0, length, CHUNK):
+            item = cell * size + start + tl.arange(0, CHUNK)
+            inside = start + tl.arange(0, CHUNK) < length
+            row = tl.load(list_rows + item, mask=inside, other=-1)
+            value = tl.load(list_coefficients + item, mask=inside, other=0.0)
+            place = tl.load(places + row, mask=inside, other=EMPTY)
+            priority = tl.load(priorities + row, mask=inside, other=NONE)
+            # Floats that are not below 0 order as their bits do.
+            key = value.to(tl.int32, bitcast=True) ^ NONE
+            c = tl.load(coefficients + slot, mask=slot < top, other=0.0)
+            k = c.to(tl.int32, bitcast=True) ^ NONE
+            p = tl.load(trigger_places + slot, mask=slot < top, other=EMPTY)
+            g, group = p, place
+            if GROUPED:  # a prefix must be known before its group is
+                at = _steps(m, row_stride, stride, first, counts, memory, row, sign * value)
+                group = tl.load(groups + row.to(tl.int64) * groups_width + at, mask=inside, other=0)
+                place += at
+                g = tl.load(trigger_groups + slot, mask=slot < top, other=0)
+            own, new = _ranks(k, p, g, key, place, group, slot, GROUPED)
+            dk = tl.load(drawn_priorities + draw, mask=draw < sample, other=NONE)
+            dp = tl.load(drawn_places + draw, mask=draw < sample, other=EMPTY)
+            down, drawn = _ranks(dk, dp, dp, priority, place, place, draw, False)
+            if not GROUPED:
+                row = tl.where((new < top) | (drawn < sample), row, -1)
+                place += _steps(m, row_stride, stride, first, counts, memory, row, sign * value)
+            _move(coefficients, slot, own, top, value, new)
+            _move(trigger_places, slot, own, top, place, new)
+            if GROUPED:
+                _move(trigger_groups, slot, own, top, group, new)
+            _move(drawn_coefficients, draw, down, sample, value, drawn)
+            _move(drawn_places, draw, down, sample, place, drawn)
+            _move(drawn_priorities, draw, down, sample, priority, drawn)
+            tl.debug_barrier()  # what was written is read again
+        tl.store(bar_coefficients + cell, tl.load(coefficients + top - 1))
+        tl.store(bar_places + cell, tl.load(trigger_places + top - 1))
+        if sample > 0:
+            tl.store(bar_priorities + cell, tl.load(drawn_priorities + sample - 1))
+        tl.store(lengths + cell, 0)
 
 
 @triton.jit

@@ -27,7 +27,7 @@ from tests.scan.brute_force import (
 )
 
 pytest.importorskip("triton", reason="triton is not installed")
-triton_fold = pytest.importorskip("ffmem.scan.triton_fold")
+triton_pass = pytest.importorskip("ffmem.scan.triton_pass")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not INTERPRETED and not torch.cuda.is_available():
     pytest.skip("needs a CUDA device or TRITON_INTERPRET=1", allow_module_level=True)
@@ -84,14 +84,14 @@ def test_the_kernel_reads_half_precision(dtype: torch.dtype) -> None:
 def test_a_batch_of_more_rows_than_the_lists_have_slots_is_read_in_parts(
     chosen: ScanSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_fold, "LISTED", 3 * 7)
+    monkeypatch.setattr(triton_pass, "LISTED", 3 * 7)
     rising = [Reading(n, [1, 2], torch.full((3, 3), float(n + 1))) for n in range(40)]
     layer = LayerScan(3, chosen, DEVICE)
     assert_same(scanned(layer, rising, 20), brute_force(rising, chosen, 1))
 
 
 def test_layers_wider_than_a_block_of_the_kernel_are_read_whole() -> None:
-    chosen, wide = ScanSettings(top=2, sample=1), triton_fold.BLOCK + 5
+    chosen, wide = ScanSettings(top=2, sample=1), triton_pass.BLOCK + 5
     sentences = readings(torch.Generator().manual_seed(3), 6, wide, longest=3)
     found = scanned(LayerScan(wide, chosen, DEVICE), sentences, 3)
     assert_same(found, brute_force(sentences, chosen, 1))
