@@ -59,7 +59,7 @@ class ShardReader:
         self._keeping.set_result(kept)
 
     @property
-    def kept(self) -> KeptSentences:
+    def kept_sentences(self) -> KeptSentences:
         """The sentences that the latest snapshot points at."""
         return self._keeping.result()
 
@@ -79,15 +79,15 @@ class ShardReader:
         few times what the state can point at.
         """
         held = sum(len(sentences.tokens) for sentences in self._recent)
-        return len(self._recent) >= FEW and held >= len(self.kept.tokens)
+        return len(self._recent) >= FEW and held >= len(self.kept_sentences.tokens)
 
     def snapshot(self) -> ScanState:
-        """The state so far; `kept` is brought up to it, in the background.
+        """The state so far; `kept_sentences` are brought up to it, in the background.
 
         The latest shard stays at hand: the rest of it may still be read.
         """
         state = self.scanner.state()
-        wanted, kept = sentence_numbers(state), self.kept
+        wanted, kept = sentence_numbers(state), self.kept_sentences
         self._keeping = self._pool.submit(keep_sentences, wanted, kept, self._recent)
         self._recent = self._recent[-1:]
         return state

@@ -76,14 +76,14 @@ class ScanRun:
         began = time.monotonic()
         with delay_interrupts():
             state = self._reader.snapshot()
-            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept)
+            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept_sentences)
             save_checkpoint(self.folder.checkpoint, found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
     def finish(self) -> FinishedScan:
         """What was found, once all is read."""
         state, settings = self._reader.snapshot(), self._reader.scanner.settings
-        return FinishedScan(self.key, settings, state, self._reader.kept, self.progress)
+        return FinishedScan(self.key, settings, state, self._reader.kept_sentences, self.progress)
 
 
 def pause_after(save_seconds: float) -> float:
