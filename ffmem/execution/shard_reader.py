@@ -43,6 +43,7 @@ class ReadyShards:
 
 def shard_batches(model: LanguageModel, sentences: Sentences, budget: int) -> list[Batch]:
     """All batches of some sentences: the same for the same budget, on any machine."""
+    model.check_tokenizer(int(sentences.tokens.max(initial=0)))
     return list(batches(sentences, model.bos, model.bos or 0, budget))
 
 
