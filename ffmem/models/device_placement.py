@@ -8,6 +8,7 @@ time of its own forward pass; outside of it the module holds shapes only, on the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,14 +20,16 @@ ROOM = 4 * 2**30  # bytes of a GPU that stay for what is computed
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device on which a module with weights of its own runs."""
-    for hook in _hooks(module):
-        if (device := getattr(hook, "execution_device", None)) is not None:
-            return torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-    device = next(module.parameters(recurse=False)).device
-    if device.type == "meta":
-        raise _lost()
-    return device
+    """The device on which a module with weights of its own, or of the parts in it, runs."""
+    for part in module.modules():
+        for hook in _hooks(part):
+            if (device := getattr(hook, "execution_device", None)) is not None:
+                return torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        for tensor in chain(part.parameters(recurse=False), part.buffers(recurse=False)):
+            if tensor.device.type == "meta":
+                raise _lost()
+            return tensor.device
+    return torch.device("cpu")  # torch's own quantised layers, which show no tensors
 
 
 def tensor_of(module: nn.Module, path: str) -> Tensor | None:
