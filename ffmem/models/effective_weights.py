@@ -36,7 +36,7 @@ def without_adapters(module: nn.Module) -> nn.Module:
     return without_adapters(inner) if isinstance(inner, nn.Module) else module
 
 
-def is_quantised(module: nn.Module) -> bool:
+def has_quantised_weight(module: nn.Module) -> bool:
     """Whether a module stores its weight in another form than plain numbers of 16 bits or more."""
     if hasattr(module, "base_layer"):
         return False  # a part of it may be
@@ -51,19 +51,19 @@ def is_quantised(module: nn.Module) -> bool:
 
 def has_plain_weight(module: nn.Module) -> bool:
     """Whether a module multiplies with the numbers in its `weight`, and with nothing else."""
-    return not has_adapter(module) and not is_quantised(module)
+    return not has_adapter(module) and not has_quantised_weight(module)
 
 
 def is_linear(module: nn.Module) -> bool:
     """Whether a module holds a matrix, in whatever form, adapter or not."""
     module = without_adapters(module)
     weight = getattr(module, "weight", None)
-    return weight.ndim == 2 if isinstance(weight, Tensor) else is_quantised(module)
+    return weight.ndim == 2 if isinstance(weight, Tensor) else has_quantised_weight(module)
 
 
 def quantised_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Every module that stores a quantised weight, by name."""
-    return {name: module for name, module in model.named_modules() if is_quantised(module)}
+    return {name: module for name, module in model.named_modules() if has_quantised_weight(module)}
 
 
 def linear_size(module: nn.Module) -> int | None:
@@ -134,8 +134,16 @@ def read_bias(module: nn.Module, inputs: int, dtype: torch.dtype) -> Tensor | No
 
 def ask(module: nn.Module, rows: Tensor) -> Tensor:
     """What a layer gives for rows [row, in], past the hooks on it and without dropout."""
-    with evaluation_mode(module):
-        answer: Tensor = module.forward(rows[None])[0]
+    try:
+        with evaluation_mode(module):
+            answer: Tensor = module.forward(rows[None])[0]
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(
+            f"a layer of the type {type(module).__name__} cannot be read through its own forward "
+            f"pass ({reason}); pass a model loaded without quantisation, or one that dequantize() "
+            "or merge_and_unload() was called on"
+        ) from error
     return answer
 
 
@@ -231,5 +239,5 @@ def storage_facts(model: nn.Module) -> Iterator[str]:
             facts = {fact: getattr(module, fact, None) for fact in ADAPTER_FACTS}
             yield f"{name} {facts}"
         weight: Any = getattr(module, "weight", None)
-        if is_quantised(module) and hasattr(weight, "__tensor_flatten__"):
+        if has_quantised_weight(module) and hasattr(weight, "__tensor_flatten__"):
             yield OBJECT_ADDRESS.sub("", f"{name} {weight.__tensor_flatten__()[1]}")

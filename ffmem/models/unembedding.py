@@ -16,7 +16,7 @@ from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_o
 from ffmem.models.effective_weights import (
     has_plain_weight,
     is_linear,
-    is_quantised,
+    has_quantised_weight,
     plain_input,
     plain_output,
 )
@@ -181,7 +181,7 @@ def token_vectors(module: nn.Module) -> TokenVectors:
 def token_count(module: nn.Module) -> int:
     """How many tokens a module has vectors for; needs no numbers."""
     rows = [p for name, p in module.named_parameters(recurse=False) if name.startswith("rows_")]
-    own = getattr(module, "num_embeddings", 0) if is_quantised(module) else 0
+    own = getattr(module, "num_embeddings", 0) if has_quantised_weight(module) else 0
     return sum(len(each) for each in rows) or own or shape_of(module)[0]
 
 

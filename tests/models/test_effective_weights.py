@@ -265,6 +265,22 @@ def test_a_layer_far_from_linear_is_refused_in_one_sentence() -> None:
         wrap(replace_maps(tiny_model("llama"), Coarse, "lm_head"))
 
 
+class Picky(Packed):
+    """Runs inside its model only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) != 2:
+            raise RuntimeError("batch of another size.")
+        return super().forward(x)
+
+
+def test_a_layer_that_does_not_run_by_itself_is_refused_in_one_sentence() -> None:
+    with pytest.raises(
+        ModelError, match=r"type Picky cannot be read .* \(batch of another size\); pass a model"
+    ):
+        wrap(replace_maps(tiny_model("llama"), Picky, "up_proj"))
+
+
 def test_an_unknown_architecture_is_read_past_the_parts_of_its_adapters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
