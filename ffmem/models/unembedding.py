@@ -15,8 +15,8 @@ from ffmem.models.block_forms import NAMES, stock_activation
 from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_of
 from ffmem.models.effective_weights import (
     has_plain_weight,
-    is_linear,
     has_quantised_weight,
+    is_linear,
     plain_input,
     plain_output,
 )
