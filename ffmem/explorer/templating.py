@@ -325,5 +325,5 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
 
 def fill_template(app: FastAPI, path: str, template: str, **values: Any) -> str:
     """A template, filled; `path` is the page's own."""
-    values |= {"path": path, "study": app.state.explored.name, "navigation": app.state.navigation}
+    values |= {"path": path, "study": app.state.context.name, "navigation": app.state.navigation}
     return templates().get_template(template).render(values)
