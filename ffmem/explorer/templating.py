@@ -237,12 +237,12 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
     if threshold in found.edges:
         at = LEFT + found.edges.index(threshold) * step
         lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
-    said = "; ".join(
+    bars_text = "; ".join(
         f"up to {high}: {count:,}" for high, count in zip(names[1:], found.counts, strict=False)
     )
     return Markup(  # numbers only, so that nothing needs escaping
         f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
-        f'role="img" aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
+        f'role="img" aria-label="Prefixes by coefficient: {bars_text}">{lines}{boxes}{labels}'
         f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
         "</svg>"
     )

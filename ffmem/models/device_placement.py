@@ -27,7 +27,7 @@ def device_of(module: nn.Module) -> torch.device:
                 return torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         for tensor in chain(part.parameters(recurse=False), part.buffers(recurse=False)):
             if tensor.device.type == "meta":
-                raise _lost()
+                raise _meta_error()
             return tensor.device
     return torch.device("cpu")  # torch's own quantised layers, which show no tensors
 
@@ -46,7 +46,7 @@ def tensor_of(module: nn.Module, path: str) -> Tensor | None:
     for hook in _hooks(module):
         if getattr(hook, "offload", False):
             return hook.weights_map[name].to(device=device_of(module), dtype=tensor.dtype)
-    raise _lost()
+    raise _meta_error()
 
 
 def shape_of(module: nn.Module, name: str = "weight") -> torch.Size:
@@ -127,7 +127,7 @@ def _hooks(module: nn.Module) -> Iterator[Any]:
         yield from getattr(hook, "hooks", (hook,))
 
 
-def _lost() -> ModelError:
+def _meta_error() -> ModelError:
     return ModelError(
         "the model's weights are on the meta device, which holds their shapes only; "
         "load them onto cpu or cuda, or let accelerate place them"

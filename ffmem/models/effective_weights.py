@@ -110,9 +110,9 @@ def read_rows(
     device = device_of(module)
     generator = torch.Generator().manual_seed(0)
     question = torch.randn(2, inputs, generator=generator).to(device, dtype)
-    answer, cached = ask(module, question), _cache.get(module)
-    if cached is not None and same(cached.answer, answer):
-        return cached.rows if indices is None else cached.rows[indices]
+    answer, entry = ask(module, question), _cache.get(module)
+    if entry is not None and same(entry.answer, answer):
+        return entry.rows if indices is None else entry.rows[indices]
     every = torch.arange(inputs) if indices is None else indices
     nothing = ask(module, torch.zeros(1, inputs, device=device, dtype=dtype))
     blocks = []

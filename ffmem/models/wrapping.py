@@ -218,12 +218,12 @@ def largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
 
 def fault(name: str, equation: str, error: float, quantised: bool) -> str:
     """One sentence for an equation that does not hold."""
-    said = f"{name}: {EQUATION_FAULTS[equation]} (relative error {error:.1e})"
+    sentence = f"{name}: {EQUATION_FAULTS[equation]} (relative error {error:.1e})"
     if not quantised:
-        return f"{said}; {ADVICE}"
+        return f"{sentence}; {ADVICE}"
     return (
-        f"{said}, perhaps because its quantised layers round what enters them too coarsely; pass a "
-        "model loaded without quantisation, or one that dequantize() was called on"
+        f"{sentence}, perhaps because its quantised layers round what enters them too coarsely; "
+        "pass a model loaded without quantisation, or one that dequantize() was called on"
     )
 
 

@@ -238,12 +238,12 @@ def control_rate(
         covered += sum(label != "not covered" for label in labels)
         meant += sum("semantic" in label for label in labels)
         total += len(labels)
-    said = [[rule.pattern for rule in found] for _, found in mine]  # type: ignore[attr-defined]
+    all_patterns = [[rule.pattern for rule in found] for _, found in mine]  # type: ignore[attr-defined]
     return ControlRate(
         kind,
         wilson(sum(bool(found) for _, found in mine), len(mine)),
         covered / total,
-        _with_semantic(said),
+        _with_semantic(all_patterns),
         meant / total,
     )
 

@@ -214,12 +214,12 @@ def answer_memory(context: TheStudy, address: AddressText, given: AnswerInput) -
 def save_answer(context: StudyContext, sheet: Sheet, given: AnswerInput) -> SaveResult:
     """Check an answer, and save it, with its sheet where that is new."""
     name = check_name(given.annotator)
-    said = to_answers(given)
-    for fault in check(said, sheet):
+    answers = to_answers(given)
+    for fault in check(answers, sheet):
         raise FfmemError(f"pattern {fault.pattern}: {fault.message}")
     if sheet.by_choice:
         context.annotations.add_sheets([sheet])
-    new = context.annotations.answer(sheet, name, [normalise(each) for each in said])
+    new = context.annotations.answer(sheet, name, [normalise(each) for each in answers])
     return SaveResult(sheet=sheet.name, new=new)
 
 

@@ -151,20 +151,20 @@ def sheet_of_memory(context: StudyContext, address: str) -> Sheet:
 
 def sheet_view(context: StudyContext, sheet: Sheet, annotator: str) -> SheetView:
     """A sheet with what this annotator last said of it."""
-    said = context.annotations.history(sheet.name, annotator) if annotator else []
+    history = context.annotations.history(sheet.name, annotator) if annotator else []
     return SheetView(
         name=sheet.name,
         address=sheet.key if sheet.by_choice else None,
         prefixes=sheet.prefixes[:TRIGGERS_SHOWN],
-        said=said[-1] if said else None,
+        said=history[-1] if history else None,
     )
 
 
 def agreement_view(context: StudyContext) -> AgreementView:
     """How far people agree on the sheets of this study."""
-    sayings = context.annotations.answers(scan_of(context))
-    found = agreement(sayings)
-    sheets = {saying.sheet.name: saying.sheet for saying in sayings}
+    answers = context.annotations.answers(scan_of(context))
+    found = agreement(answers)
+    sheets = {answer.sheet.name: answer.sheet for answer in answers}
     return AgreementView(
         annotators=tuple(found.false_patterns),
         pairs=tuple(

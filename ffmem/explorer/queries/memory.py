@@ -181,11 +181,11 @@ def memory_patterns(context: StudyContext, address: str) -> tuple[PatternView, .
     found = without_repeats(pattern_results(context.store.folder).of(address))
     if not context.has_annotations:
         return found
-    said = people_patterns(context, address)
-    if not said:
+    by_people = people_patterns(context, address)
+    if not by_people:
         return found
     known = {(pattern.annotator, pattern.description) for pattern in found}
-    new = [one for one in said if (one.annotator, one.description) not in known]
+    new = [one for one in by_people if (one.annotator, one.description) not in known]
     return tuple(sorted([*found, *new], key=lambda pattern: -pattern.covered))
 
 
@@ -195,8 +195,8 @@ def people_patterns(context: StudyContext, address: str) -> tuple[PatternView, .
     if mark is not None:
         return _all_answers(context, mark).get(address, ())
     scan = context.store.manifest.key.digest
-    said = context.annotations.answers(scan, address)
-    return tuple(pattern for saying in said for pattern in answer_patterns(saying))
+    answers = context.annotations.answers(scan, address)
+    return tuple(pattern for answer in answers for pattern in answer_patterns(answer))
 
 
 def file_mark(file: Path) -> tuple[int, int] | None:
@@ -214,9 +214,9 @@ def _all_answers(
     context: StudyContext, _mark: tuple[int, int]
 ) -> dict[str, tuple[PatternView, ...]]:
     found: dict[str, list[PatternView]] = defaultdict(list)
-    for saying in context.annotations.answers(context.store.manifest.key.digest):
-        if saying.sheet.key is not None:
-            found[saying.sheet.key] += answer_patterns(saying)
+    for answer in context.annotations.answers(context.store.manifest.key.digest):
+        if answer.sheet.key is not None:
+            found[answer.sheet.key] += answer_patterns(answer)
     return {key: tuple(patterns) for key, patterns in found.items()}
 
 

@@ -131,10 +131,10 @@ def start_cards(context: StudyContext) -> Iterator[StartCard]:
 
 @lru_cache(maxsize=2)
 def agreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
-    """The surest of the values that are right about what follows their triggers."""
+    """The most certain of the values that are right about what follows their triggers."""
     fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.share >= AGREES)
     pointers = []
-    for row in surest(context, fits):
+    for row in most_certain(context, fits):
         cell = context.store.cells.address(row)
         first = context.lookup.value_tokens(cell, count=1)[0]
         triggers = context.store.triggers(cell)[:TRIGGERS_SHOWN]
@@ -143,7 +143,7 @@ def agreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
         pointers.append(point(context, cell, says, right or list(enumerate(triggers))))
     return StartCard(
         "Values that are right",
-        "The surest values whose first token is what follows their triggers.",
+        "The most certain values whose first token is what follows their triggers.",
         tuple(pointers),
         f"by=any&sort=probability&agrees={100 * AGREES:g}",
     )
@@ -151,23 +151,23 @@ def agreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
 
 @lru_cache(maxsize=2)
 def disagreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
-    """The surest of the values that are never right."""
+    """The most certain of the values that are never right."""
     fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.agreeing == 0)
     pointers = []
-    for row in surest(context, fits):
+    for row in most_certain(context, fits):
         cell = context.store.cells.address(row)
         triggers = list(enumerate(context.store.triggers(cell)[:1]))
         says = f"follows none of {known.triggers[row]} triggers"
         pointers.append(point(context, cell, says, triggers))
     return StartCard(
         "Values that disagree",
-        "The surest values whose first token never follows their triggers.",
+        "The most certain values whose first token never follows their triggers.",
         tuple(pointers),
         "by=any&sort=probability&where=agreement<=0",
     )
 
 
-def surest(context: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
+def most_certain(context: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
     """The cells with the highest top probability among some, each with another first token.
 
     Tokens without a letter or digit come last: few people know what a lone byte says.

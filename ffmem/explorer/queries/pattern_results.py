@@ -60,17 +60,17 @@ class StudyPatterns:
         return self.by_address.get(address, ())
 
 
-def answer_patterns(saying: SheetAnswer) -> list[PatternView]:
+def answer_patterns(answer: SheetAnswer) -> list[PatternView]:
     """What an annotator has said of a sheet, in the same form."""
     return [
         PatternView(
-            said.description,
-            said.kind,
-            said.ranks,
-            saying.annotator,
-            len(said.ranks) / TRIGGERS_SHOWN,
+            one.description,
+            one.kind,
+            one.ranks,
+            answer.annotator,
+            len(one.ranks) / TRIGGERS_SHOWN,
         )
-        for said in saying.said
+        for one in answer.answers
     ]
 
 
@@ -182,11 +182,11 @@ def explanation_by_llm(context: StudyContext, loop: asyncio.AbstractEventLoop) -
     def work(finder: PatternFinder, key: Address) -> KeyFinding:
         sheet = sheet_of_key(context.store, key)
         answer = ask_about_sheet(explainer.chat, sheet)
-        if answer.said is None:
+        if answer.answers is None:
             raise AnnotatorError(
                 f"{explainer.name} gave no answer of the right form: {'; '.join(answer.dropped)}"
             )
-        patterns = SheetAnswer(sheet, explainer.annotator, answer.said).patterns()
+        patterns = SheetAnswer(sheet, explainer.annotator, answer.answers).patterns()
         found = finder.by_other(key, patterns, explainer.annotator)
         if not patterns:
             return found
