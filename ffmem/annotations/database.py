@@ -120,7 +120,7 @@ class Annotations:
         return [_case_sheet(row) for row in self._judgements.sheets()]
 
     def judge(self, sheet: CaseSheet, annotator: str, judged: Sequence[Judgement]) -> bool:
-        """Save a judgement a case as the annotator's newest; False where that is there already."""
+        """Save a judgement per case as the annotator's newest; False where it is there already."""
         return self._judgements.save(sheet.name, annotator, json.dumps(list(judged)))
 
     def case_answers(self, scan: str | None = None) -> list[CaseAnswer]:

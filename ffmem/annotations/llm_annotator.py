@@ -18,7 +18,7 @@ from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.patterns.record import MIN_TRIGGERS, Kind
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back
-CHARACTERS = 4  # of English a token, about
+CHARACTERS = 4  # of English per token, about
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,11 @@ def parse_sheet(
     start, end = headings["prefixes"], headings["patterns"]
     _check_prefixes(place, start, end, sheet)
     none, blocks = _blocks(place, end)
-    begun = [block for block in blocks if _has_content(block)]
-    answers = [_pattern(block, len(sheet.prefixes), place) for block in begun]
+    own_blocks = [block for block in blocks if _has_content(block)]
+    answers = [_pattern(block, len(sheet.prefixes), place) for block in own_blocks]
     _check_tick(none, answers, place)
     for fault in check(answers, sheet):
-        field = begun[fault.pattern - 1][fault.field.capitalize()]
+        field = own_blocks[fault.pattern - 1][fault.field.capitalize()]
         raise place.wrong(field.line, fault.message)
     return sheet, [normalise(each) for each in answers]
 
@@ -251,7 +251,7 @@ def is_blank_case_sheet(text: str) -> bool:
 def parse_case_sheet(
     text: str, file: str, sheets: Mapping[str, CaseSheet]
 ) -> tuple[CaseSheet, list[Judgement]]:
-    """The sheet that a file is, and a judgement a case; refuses what is half said."""
+    """The sheet that a file is, and a judgement per case; refuses what is half said."""
     place = SheetFile.of(text, file)
     sheet = _case_sheet_of(place, sheets)
     starts = [

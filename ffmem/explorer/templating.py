@@ -296,7 +296,7 @@ def templates() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN)
-    for made in (
+    for function in (
         bars,
         evidence_text,
         heading,
@@ -309,7 +309,7 @@ def templates() -> Environment:
         trigger_items,
         weight_items,
     ):
-        environment.globals[made.__name__] = made
+        environment.globals[function.__name__] = function
     environment.filters.update(token=visible_token, number=short_number)
     for name in environment.list_templates():
         environment.get_template(name)  # read now, so that no page waits for it

@@ -174,7 +174,7 @@ def randomise(model: nn.Module) -> None:
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerBase:
-    """One token a byte, with `</s>` as BOS and EOS: reads any text without loss."""
+    """One token per byte, with `</s>` as BOS and EOS: reads any text without loss."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

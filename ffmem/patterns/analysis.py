@@ -95,8 +95,8 @@ def rule_annotator(
         triggers = _triggers(store, key)[:TRIGGERS_SHOWN]
         removed = surface.shared_words(triggers)
         for control in pseudo.of_each_kind(key.layer, triggers, store):
-            gone = control_removals(control.shown, surface, triggers, removed)
-            controls.setdefault(control.kind, []).append((control.shown, gone))
+            removals = control_removals(control.shown, surface, triggers, removed)
+            controls.setdefault(control.kind, []).append((control.shown, removals))
     meanings = ClusterFinder.calibrate(embed(background), background, pool, controls)
     return RuleAnnotator(background, meanings), pseudo
 
@@ -121,9 +121,9 @@ def control_removals(
     found = []
     for turn, (prefix, own) in enumerate(zip(shown, surface.shared_words(shown), strict=True)):
         like = triggers[turn % len(triggers)] if triggers else prefix
-        gone = removed[turn % len(triggers)] if triggers else frozenset[int]()
+        places = removed[turn % len(triggers)] if triggers else frozenset[int]()
         shift = len(prefix.words) - len(like.words)
-        found.append(own | {at + shift for at in gone if at + shift >= 0})
+        found.append(own | {at + shift for at in places if at + shift >= 0})
     return found
 
 
