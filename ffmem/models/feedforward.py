@@ -143,7 +143,7 @@ class FeedForward:
 
     @property
     def keys(self) -> Tensor:
-        """[memory, width]: what the normed residual is compared with. A view of the weights."""
+        """[memory, width]: what the normed residual is compared with; a view where it can be."""
         return self.key_map.weight
 
     @property
@@ -153,7 +153,7 @@ class FeedForward:
 
     @property
     def values(self) -> Tensor:
-        """[memory, width]: what each memory adds, before any norm after it. A view."""
+        """[memory, width]: what each memory adds, before any norm after it; a view or a copy."""
         return self.value_map.weight.T
 
     def values_at(self, indices: slice | list[int]) -> Tensor:

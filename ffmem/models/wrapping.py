@@ -172,7 +172,11 @@ def families_for(
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from None
     if not found:
-        raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
+        copies = any(hasattr(module, "modules_to_save") for module in model.modules())
+        raise ModelError(
+            f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}"
+            + ("; call merge_and_unload() on the model and pass the result" if copies else "")
+        )
     blocks = (f"{family.blocks}.{index}" for index in found)
     if not known and not all(norm_belongs(block, family, run) for block in blocks):
         return families_by_block(model, run, name), "structure"

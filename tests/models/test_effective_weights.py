@@ -440,6 +440,21 @@ def test_adapters_of_peft_are_read_as_if_merged(method: str, options: dict[str, 
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_adapter_on_an_embedding_that_scales_its_rows() -> None:
+    adapted = adapt("gemma3_text", target_modules=["embed_tokens"])
+    expected = wrap(copy.deepcopy(adapted).merge_and_unload())
+    rows = (model.head.vectors("input").bands[0].rows for model in (wrap(adapted), expected))
+    close(*rows)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_second_copy_of_a_whole_layer_is_to_be_merged_first() -> None:
+    adapted = adapt("llama", target_modules=["q_proj"], modules_to_save=["mlp"])
+    with pytest.raises(ModelError, match=r"no feed-forward layer .*call merge_and_unload\(\)"):
+        wrap(adapted)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_adapter_that_is_on_counts() -> None:
     adapted = adapt("llama")
     adapted.add_adapter("second", peft_config("lora", lora_alpha=3))
