@@ -213,6 +213,10 @@ def test_dropout_of_an_adapter_never_counts_and_the_mode_stays() -> None:
     model = wrap(inner)
     same_memories(model, expected)
     assert all(module.training for module in inner.modules())
+    inner.eval()
+    inner.model.layers[1].mlp.up_proj.train()  # as adapters are that were put into a loaded model
+    same_memories(wrap(inner), expected)
+    assert inner.model.layers[1].mlp.up_proj.dropout.training
 
 
 def test_values_follow_the_adapter() -> None:
