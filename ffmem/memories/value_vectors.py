@@ -113,18 +113,25 @@ def rank_in_parts(
     """The same for some values after the other; all logits of a layer are never held at once."""
     values = value_vectors(layer)
     for part, scores in in_chunks(model, values, "piece", lens):
-        high, promoted = strongest(scores, k)
-        if lens.is_adaptive(model.head):  # the opposite value has scores of its own
-            opposite = logits(model, -values[part], "piece", lens)
-            low, suppressed = strongest(opposite, k)
-            certain = (high[:, 0] - scores.logsumexp(dim=1)).exp()
-            certain_low = (low[:, 0] - opposite.logsumexp(dim=1)).exp()
-        else:
-            low, suppressed = strongest(scores, k, -1)
-            up, down = sums_of_exponentials(scores, high[:, 0], -low[:, 0])
-            certain, certain_low = 1 / up, 1 / down
-        ends = (promoted, high, certain, suppressed, -low, certain_low)
-        yield ValueEnds(*(each.cpu() for each in ends))
+        ends = _ends(model, values[part], scores, k, lens)
+        del scores  # the next part may be wanted much later
+        yield ends
+
+
+def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Lens) -> ValueEnds:
+    """Both ends of the rankings of some values [value, width] by their scores [value, token]."""
+    high, promoted = strongest(scores, k)
+    if lens.is_adaptive(model.head):  # the opposite value has scores of its own
+        opposite = logits(model, -values, "piece", lens)
+        low, suppressed = strongest(opposite, k)
+        certain = (high[:, 0] - scores.logsumexp(dim=1)).exp()
+        certain_low = (low[:, 0] - opposite.logsumexp(dim=1)).exp()
+    else:
+        low, suppressed = strongest(scores, k, -1)
+        up, down = sums_of_exponentials(scores, high[:, 0], -low[:, 0])
+        certain, certain_low = 1 / up, 1 / down
+    ends = (promoted, high, certain, suppressed, -low, certain_low)
+    return ValueEnds(*(each.cpu() for each in ends))
 
 
 def rank_once(model: LanguageModel, layers: list[int], k: int) -> Iterator[tuple[int, ValueEnds]]:
