@@ -103,8 +103,10 @@ def value_columns(model: LanguageModel, layers: Sequence[int]) -> dict[str, Any]
     )
     found = ValueEnds.join([ends for _, ends in ranked])
     ends = {
-        name: getattr(found, name).numpy()
-        for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
+        "promoted": found.promoted.int().numpy(),
+        "promoted_logits": found.promoted_logits.numpy(),
+        "suppressed": found.suppressed.int().numpy(),
+        "suppressed_logits": found.suppressed_logits.numpy(),
     }
     return {
         "layer": np.repeat(np.array(layers, np.int32), list(sizes.values())),
