@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ffmem.store.scan_store import ScanStore
 
-PER_CELL = ("triggers", "sample", "tallies", "values", "endings")
+PER_CELL = ("triggers", "sample", "tallies", "histograms", "values", "endings")
 
 
 def kind_of(name: str) -> str:
@@ -22,6 +22,7 @@ def kind_of(name: str) -> str:
         ("arrays/trigger_", "triggers"),
         ("arrays/sample_", "sample"),
         ("arrays/sentence_", "sentences"),
+        ("arrays/histogram", "histograms"),
         ("arrays/", "tallies"),
     ):
         if name.startswith(start):

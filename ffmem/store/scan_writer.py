@@ -43,7 +43,7 @@ def write_state(folder: StudyFolder, state: ScanState) -> Files:
         np.concatenate([getattr(layer.tallies, name).cpu().numpy() for layer in layers])
         for name in ("fires", "totals", "largest")
     )
-    files |= write_array(folder, "fires", fires if fires.max() >> 32 else narrow(fires))
+    files |= write_array(folder, "fires", fires if fires.max(initial=0) >> 32 else narrow(fires))
     files |= write_array(folder, "totals", totals)
     files |= write_array(folder, "largest", largest)
     for name in ("routed", "weights"):
