@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 WORD = 8  # bytes read at once, from any byte on
 MOST_BITS = 8 * WORD - 7  # of a code, so that it lies in one word wherever it begins
-TOGETHER = 1 << 12  # rows coded at once, so that they stay in the processor's cache
+TOGETHER = 1 << 10  # rows coded at once, so that they stay in the processor's cache
 LISTED = 16  # bits of codes whose numbers are listed once instead of computed
 
 
@@ -80,8 +80,9 @@ def head_of(numbers: NDArray[Any], kind: np.dtype[Any], nothing: int) -> Head:
     bits = ((high - low >> shift) + 1).bit_length()
     if bits > MOST_BITS:
         raise ValueError(f"numbers from {low:,} to {high:,} are too far apart to be packed")
-    if not shift and (high + 1).bit_length() == bits:
-        low = 0  # costs no bit, and where -1 is nothing it has the code 0 without a look
+    natural = (nothing + 1) % (1 << 8 * kind.itemsize)  # then the code 0 is nothing by itself
+    if not shift and natural <= low and (high - natural + 1).bit_length() == bits:
+        low = natural
     rows, columns = numbers.shape
     return Head(kind.str.encode(), rows, columns, bits, shift, low, nothing)
 
@@ -142,18 +143,23 @@ class BitRows:
     def __getitem__(self, where: Any) -> NDArray[Any]:
         """Rows by a number, a slice, numbers or a mask, and columns by a number or a slice."""
         rows, columns = where if isinstance(where, tuple) else (where, slice(None))
+        at, words = self._bytes[columns], self._words
+        if isinstance(rows, int | np.integer):
+            return self._decode(words[rows][at], columns)
         if isinstance(rows, slice):
-            words = self._words[rows]  # not a copy
+            words = words[rows]  # not a copy
             if len(words) == 1:  # numpy is quicker with a row than with a table of one
-                return self._decode(words[0], columns)[None]
-            return join(self._decode(part, columns) for part in stretches(words))
-        if not isinstance(rows, int | np.integer) and len(rows) > TOGETHER:
-            places = np.arange(len(self))[rows]
-            return join(self._decode(self._words[part], columns) for part in stretches(places))
-        return self._decode(self._words[rows], columns)
+                return self._decode(words[0][at], columns)[None]
+            parts = stretches(words)
+        elif len(rows) <= TOGETHER:
+            return self._decode(words[rows][:, at], columns)
+        else:
+            parts = (words[some] for some in stretches(np.arange(len(self))[rows]))
+        return join(self._decode(part[:, at], columns) for part in parts)
 
     def _decode(self, words: Integers, columns: Any) -> NDArray[Any]:
-        codes = words[..., self._bytes[columns]] >> self._bits[columns] & self._masks[columns]
+        """The numbers that words begin with."""
+        codes = words >> self._bits[columns] & self._masks[columns]
         return self._numbers(codes) if self._list is None else self._list[codes]
 
     def _numbers(self, codes: Integers) -> NDArray[Any]:
@@ -162,7 +168,8 @@ class BitRows:
         found = (codes << shift if shift else codes) + self._first
         if self._special:
             found = np.where(codes == 0, self._head.nothing, found)
-        return found.astype(self._unsigned).view(self.dtype)
+        found = found.astype(self._unsigned)
+        return found if self._unsigned == self.dtype else found.view(self.dtype)
 
     @cached_property
     def _list(self) -> NDArray[Any] | None:
