@@ -70,12 +70,15 @@ def pack(array: NDArray[Any], nothing: int = 0) -> NDArray[np.uint8]:
 
 def head_of(numbers: NDArray[Any], kind: np.dtype[Any], nothing: int) -> Head:
     """How whole numbers are coded in the fewest bits."""
-    extremes = [(int(some.min()), int(some.max())) for some in others(numbers, nothing)]
-    low = min((least for least, _ in extremes), default=0)
-    high = max((most for _, most in extremes), default=0)
-    differing = 0
-    for some in others(numbers, nothing):
-        differing |= int(np.bitwise_or.reduce(some - low))
+    known = [
+        (int(some.min()), int(some.max()), int(np.bitwise_or.reduce(some ^ some[0])))
+        for some in others(numbers, nothing)
+    ]
+    low = min((least for least, _, _ in known), default=0)
+    high = max((most for _, most, _ in known), default=0)
+    differing = 0  # every bit that not all numbers have alike
+    for least, _, within in known:
+        differing |= within | least ^ low
     shift = max((differing & -differing).bit_length() - 1, 0)
     bits = ((high - low >> shift) + 1).bit_length()
     if bits > MOST_BITS:
