@@ -119,8 +119,6 @@ def words_at_bytes(data: NDArray[np.uint8], rows: int, size: int, gap: int = 0) 
 class BitRows:
     """What `pack` made, read like the array it was made of; only the rows asked for are decoded."""
 
-    ndim = 2
-
     def __init__(self, data: NDArray[np.uint8]) -> None:
         """Take the bytes; a ValueError if they cannot be right."""
         (fields,) = np.frombuffer(data[: HEAD.itemsize].tobytes(), HEAD, count=1).tolist()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
 
-FORMAT = 4  # raised when an older reader would misread the files
+FORMAT = 4  # raised when an older reader would misread the files: 3 experts, 4 numbers in few bits
 WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
 
 
