@@ -78,7 +78,7 @@ def overlap(name: str, corpus: str, sentences: int, device: str) -> None:
 
 def report(exact: ScanStore, rounded: ScanStore) -> None:
     """Overlap of sentences, cell by cell and by how clear a trigger's lead is."""
-    ours, theirs = (store.array("trigger_sentences") for store in (exact, rounded))
+    ours, theirs = (np.asarray(store.array("trigger_sentences")) for store in (exact, rounded))
     filled = [
         exact.slots(slice(None)).mask,
         rounded.slots(slice(None), top=TOP).mask,

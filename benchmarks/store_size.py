@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ffmem.store.scan_store import ScanStore
 
-PER_CELL = ("triggers", "sample", "tallies", "values", "endings")
+INDEX = ("triggers", "sample", "tallies", "histograms", "values")  # of each cell
 
 
 def kind_of(name: str) -> str:
@@ -22,6 +22,7 @@ def kind_of(name: str) -> str:
         ("arrays/trigger_", "triggers"),
         ("arrays/sample_", "sample"),
         ("arrays/sentence_", "sentences"),
+        ("arrays/histogram", "histograms"),
         ("arrays/", "tallies"),
     ):
         if name.startswith(start):
@@ -39,11 +40,11 @@ def main() -> None:
         sizes[kind_of(name)] += digest.bytes
     cells = store.cells.count
     print(f"{cells:,} cells, {store.manifest.counts['sentences']:,} sentences")
-    for kind in PER_CELL:
+    sizes["index"] = sum(sizes[kind] for kind in INDEX)
+    per_cell = (*INDEX, "index", "endings")
+    for kind in per_cell:
         print(f"{kind:10} {sizes[kind]:14,} bytes {sizes[kind] / cells:8.1f} per cell")
-    whole = sum(sizes[kind] for kind in PER_CELL)
-    print(f"{'together':10} {whole:14,} bytes {whole / cells:8.1f} per cell")
-    for kind in sorted(set(sizes) - set(PER_CELL)):
+    for kind in sorted(set(sizes) - set(per_cell)):
         print(f"{kind:10} {sizes[kind]:14,} bytes")
 
 

@@ -26,7 +26,14 @@ from ffmem.store.digests import Files, write_and_note
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.scan_writer import write_array, write_sentences, write_table, write_vocabulary
+from ffmem.store.scan_writer import (
+    write_array,
+    write_rows,
+    write_sentences,
+    write_slots,
+    write_table,
+    write_vocabulary,
+)
 from ffmem.store.weight_columns import NUMBERS, write_columns
 
 TOP, SAMPLE, ENDS = 50, 32, 20
@@ -114,21 +121,24 @@ def write_cells(folder: StudyFolder, cells: int, kept: KeptSentences) -> Files:
         strength = draw.gamma(2, 0.5, (cells, slots)).astype(np.float32)
         strength = -np.sort(-strength, axis=1) if kind == "trigger" else strength
         rows[~alive] = np.iinfo(np.uint32).max
-        files |= write_array(folder, f"{kind}_sentences", rows)
-        files |= write_array(folder, f"{kind}_positions", positions.astype(np.uint16))
-        strength = np.where(alive[:, None], strength, 0)
-        files |= write_array(folder, f"{kind}_coefficients", strength)
+        strength = np.where(alive[:, None], as_bfloat16(strength), 0)
+        files |= write_slots(folder, kind, strength, rows, positions.astype(np.uint16))
         if kind == "trigger":
             files |= write_array(folder, "largest", strength[:, 0])
     most = min(1_000_000, len(kept.tokens))
     fires = np.where(alive, draw.integers(TOP, most, cells), 0)
-    files |= write_array(folder, "fires", fires)
+    files |= write_array(folder, "fires", fires.astype(np.uint32))
     files |= write_array(folder, "totals", fires * draw.integers(1 << 20, 1 << 25, cells))
     shares = draw.dirichlet(np.ones(COLUMNS), cells)
     counts = (shares * fires[:, None]).astype(np.uint32)
-    files |= write_array(folder, "histogram", counts)
+    files |= write_rows(folder, "histogram", counts)
     firing = counts[:, COLUMNS // 2 :].sum(axis=1, dtype=np.uint32)
     return files | write_array(folder, "firing", firing)
+
+
+def as_bfloat16(coefficients: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Coefficients as a model in bfloat16 has them."""
+    return (coefficients.view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
 def write_results(store: ScanStore, words: int) -> None:
@@ -175,9 +185,9 @@ def write_values(folder: StudyFolder, layers: int, memories: int, words: int) ->
         "memory": np.tile(np.arange(memories, dtype=np.int32), layers),
     }
     for end, sign in (("promoted", -1), ("suppressed", 1)):
-        columns[end] = list(zipf(draw, words, (count, ENDS)))
+        columns[end] = zipf(draw, words, (count, ENDS))
         logits = sign * np.sort(sign * draw.gamma(2, 1, (count, ENDS)), axis=1)
-        columns[f"{end}_logits"] = list((-sign * logits).astype(np.float32))
+        columns[f"{end}_logits"] = (-sign * logits).astype(np.float32)
     columns["probability"] = draw.random(count, dtype=np.float32)
     columns["suppressed_probability"] = draw.random(count, dtype=np.float32)
     return write_table(folder, "values", columns, 8192)

@@ -125,14 +125,13 @@ class ValueRanking:
         for _ in self.advance():
             pass
         found, sizes = ValueEnds.join(self._parts), self._sizes
-        ends = {
-            name: getattr(found, name).numpy()
-            for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
-        }
         return {
             "layer": np.repeat(np.array(list(sizes), np.int32), list(sizes.values())),
             "memory": np.concatenate([np.arange(size, dtype=np.int32) for size in sizes.values()]),
-            **ends,
+            "promoted": found.promoted.int().numpy(),
+            "promoted_logits": found.promoted_logits.numpy(),
+            "suppressed": found.suppressed.int().numpy(),
+            "suppressed_logits": found.suppressed_logits.numpy(),
             "probability": found.probability.numpy(),
             "suppressed_probability": found.suppressed_probability.numpy(),
         }

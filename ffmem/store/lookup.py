@@ -255,7 +255,7 @@ class MemoryIndex:
             case "fires":
                 return store.fires.astype(np.int64)
             case "positive":
-                return np.asarray(store.array("fires"))
+                return store.array("fires").astype(np.int64)
             case "mean":
                 fires, totals = store.array("fires"), store.array("totals")
                 return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
 
-FORMAT = 3  # raised when an older reader would misread the files
-WITHOUT_EXPERTS = 2  # the format that all scans of dense models still have
+FORMAT = 4  # raised when an older reader would misread the files: 3 experts, 4 numbers in few bits
 WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
 
 
@@ -99,14 +98,13 @@ class Manifest:
     seconds: float
     versions: dict[str, str]
     files: Files = field(default_factory=dict)
-    format: int = field(default=WITHOUT_EXPERTS)
+    format: int = FORMAT
     mixtures: dict[int, Parts] = field(default_factory=dict)  # experts of layers that have any
 
     def write(self, folder: StudyFolder) -> None:
         """Put the manifest in place; from then on the folder is complete."""
         data = asdict(self)
         if self.mixtures:
-            data["format"] = FORMAT
             data["mixtures"] = {str(layer): parts for layer, parts in data["mixtures"].items()}
         else:
             del data["mixtures"]  # as it was written before there were any

@@ -92,7 +92,7 @@ def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     return {
         **slots,
         **optional_shapes(store),
-        "fires": ((cells,), "<i8"),
+        "fires": ((cells,), "<u4" if store.array("fires").itemsize == 4 else "<i8"),
         "totals": ((cells,), "<i8"),
         "largest": ((cells,), "<f4"),
         "sentence_numbers": ((sentences,), "<i8"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from ffmem.errors import AddressError, StoreError
 from ffmem.locations import fetch_folder, is_remote, location
 from ffmem.scan.histograms import Histogram, cell_histogram
 from ffmem.scan.settings import ALL, UNIT
+from ffmem.store.bit_rows import BitRows
 from ffmem.store.cells import Cells, sign_factor
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, read_manifest
@@ -93,14 +94,19 @@ class ScanStore:
         """One of the store's arrays, memory-mapped; rows are cells."""
         if name not in self._arrays:
             try:
-                mapped = np.load(self.folder.array(name), mmap_mode="r")
-                self._arrays[name] = mapped.view(np.ndarray)  # the same bytes, quicker to index
+                self._arrays[name] = self._open(name)
             except UNREADABLE as error:
                 raise StoreError(
                     f"{self.folder.array(name)} cannot be read ({first_line(error)}); "
                     f"{self.folder.remedy_for(error)}"
                 ) from None
         return self._arrays[name]
+
+    def _open(self, name: str) -> NDArray[Any]:
+        mapped = np.load(self.folder.array(name), mmap_mode="r").view(np.ndarray)  # quicker so
+        if mapped.dtype != np.uint8 or name == "sentence_text":
+            return mapped
+        return cast(NDArray[Any], BitRows(mapped))  # which is read like an array
 
     @cached_property
     def cells(self) -> Cells:

@@ -37,9 +37,17 @@ class Slots:
     def _array(self, name: str) -> NDArray[Any]:
         return np.asarray(self.store.array(f"{self.kind}_{name}")[self.rows, : self.top])
 
+    def _entries(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What an array has for the slots that hold something."""
+        return array.reshape(-1) if self._is_full else array[self.mask]
+
     @cached_property
     def _numbers(self) -> NDArray[np.uint32]:
         return self._array("sentences")
+
+    @cached_property
+    def _is_full(self) -> bool:
+        return bool(self.mask.all())
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
@@ -58,7 +66,7 @@ class Slots:
     @cached_property
     def number(self) -> NDArray[np.uint32]:
         """The number of the sentence in the corpus."""
-        return self._numbers[self.mask]
+        return self._entries(self._numbers)
 
     @cached_property
     def sentence(self) -> NDArray[np.int64]:
@@ -68,12 +76,12 @@ class Slots:
     @cached_property
     def position(self) -> NDArray[np.int64]:
         """Tokens of the sentence that were read."""
-        return self._array("positions")[self.mask].astype(np.int64)
+        return self._entries(self._array("positions")).astype(np.int64)
 
     @cached_property
     def coefficient(self) -> NDArray[np.float32]:
         """The cell's coefficient there."""
-        return self._array("coefficients")[self.mask]
+        return self._entries(self._array("coefficients"))
 
     def distinct_sentences(self) -> NDArray[np.int64]:
         """The rows of the sentences that are in any slot, each once, in order."""

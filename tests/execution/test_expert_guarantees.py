@@ -114,7 +114,7 @@ def test_odd_routers_are_scanned_as_a_plain_loop_scans(name: str, tmp_path: Path
     rows = store.cells.rows_of(3)
     both = torch.cat([m, -m], dim=1)
     # a coefficient at the edge of zero may fall on either side of it
-    found = torch.from_numpy(np.array(store.array("fires")[rows]))
+    found = torch.from_numpy(store.array("fires")[rows].astype(np.int64))
     assert ((both > 1e-6).sum(dim=0) <= found).all()
     assert (found <= (both > -1e-6).sum(dim=0)).all()
     largest = torch.from_numpy(np.array(store.array("largest")[rows]))

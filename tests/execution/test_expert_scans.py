@@ -22,6 +22,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.store.lookup import MemoryIndex
+from ffmem.store.manifest import FORMAT
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.estimates import memory, shortage
@@ -179,7 +180,7 @@ def test_batches_and_layers_do_not_change_the_answer(
 
 def test_the_store_knows_the_parts_without_the_model(store: ScanStore) -> None:
     again = ScanStore.open(store.folder.root)
-    assert again.manifest.format == 3
+    assert again.manifest.format == FORMAT
     assert {layer: parts.experts for layer, parts in again.manifest.mixtures.items()} == {
         2: 4,
         3: 4,

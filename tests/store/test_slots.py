@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ffmem.store.bit_rows import pack
 from ffmem.store.folder import StudyFolder
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import NO_SENTENCE
@@ -44,11 +45,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ScanStore:
     shutil.copytree(original.folder.root, tmp_path / "scan")
     folder = StudyFolder(tmp_path / "scan")
     for kind in ("trigger", "sample"):
-        sentences = np.load(folder.array(f"{kind}_sentences"))
+        sentences = np.array(original.array(f"{kind}_sentences"))
         sentences[3] = NO_SENTENCE
         sentences[5, 2:] = NO_SENTENCE
         sentences[7, 0] = NO_SENTENCE
-        np.save(folder.array(f"{kind}_sentences"), sentences)
+        np.save(folder.array(f"{kind}_sentences"), pack(sentences, NO_SENTENCE))
     replace(original.manifest, files={}).write(folder)
     return ScanStore.open(folder.root)
 

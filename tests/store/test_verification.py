@@ -20,6 +20,7 @@ from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import write_report
 from ffmem.store import digests
+from ffmem.store.bit_rows import BitRows, pack
 from ffmem.store.digests import write_and_note
 from ffmem.store.lookup import MemoryIndex
 from ffmem.store.range_checks import range_damage
@@ -257,9 +258,10 @@ def without_digests(root: Path) -> ScanStore:
 
 def changed(root: Path, name: str, value: float, place: tuple[int, ...] = (0, 0)) -> None:
     path = root / "arrays" / f"{name}.npy"
-    array = np.load(path)
+    stored = ScanStore.open(root).array(name)
+    array = np.array(stored, np.int64 if name == "fires" else None)  # as older scans have it
     array[place[: array.ndim]] = value
-    np.save(path, array)
+    np.save(path, pack(array) if isinstance(stored, BitRows) else array)
 
 
 @pytest.mark.parametrize(
