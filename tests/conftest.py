@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.shared_folders import folder_once, shared_root
 
@@ -53,6 +54,23 @@ LONG = (
     "cli/test_bad_input.py",
     "store/test_older_study.py",
 )
+
+
+# Files that run in one process with another one, whose Ray cluster they share.
+TOGETHER = {"tests/scaleout/test_executors.py": "tests/execution/test_distributed.py"}
+
+
+class FilesTogether(LoadFileScheduling):
+    """Each file on one process, and those of `TOGETHER` on the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return TOGETHER.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
