@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))]
 STUDIED = ("wiki", "smollm2")  # whose tallies the README has
 RUN_ELSEWHERE = {"add-a-family.md", "memories.md"}  # by tests/models
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_shards() -> Iterator[None]:
+    """For scans of the first few sentences: the shard that they are in is split and tokenised."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffmem.corpus.shards.SHARD_BYTES", 100_000)
+        yield
 
 
 def test_there_is_code_to_run() -> None:
@@ -82,6 +91,7 @@ def output_text(outputs: list[dict[str, Any]]) -> str:
     return "".join(line for part in parts for line in part)
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_the_notebook_gives_what_it_shows() -> None:
     path = ROOT / "docs" / "notebooks" / "tour.ipynb"
     shown = json.loads(path.read_text(encoding="utf-8"))
