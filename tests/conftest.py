@@ -192,10 +192,13 @@ def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that study a toy and look at one of its figures: the others are not drawn."""
     from ffmem.figures import refinement, values
 
-    for module, name in ((refinement, "refinement-winners"), (values, "values-agreement")):
-        every = module.charts
+    few = {
+        values: ("values-agreement", values.agreement_chart),
+        refinement: ("refinement-winners", refinement.winners_chart),
+    }
+    for module, (name, chart) in few.items():
         monkeypatch.setattr(
-            module, "charts", lambda result, every=every, name=name: {name: every(result)[name]}
+            module, "charts", lambda result, name=name, chart=chart: {name: chart(result)}
         )
 
 

@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ffmem import demo
 from ffmem.cli.main import ffmem
+from ffmem.corpus.sources import Source, documents
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.verdicts import tally
 from tools import (
@@ -48,8 +51,16 @@ def test_there_is_code_to_run() -> None:
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
 def test_code_in_the_documentation_runs(
-    page: Path, code: str, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """With the first lines of the text that it reads."""
+    first = islice(documents(Source(str(demo.VALID))), 300)
+    (tmp_path / "valid.txt").write_text("\n".join(first) + "\n", encoding="utf-8")
+    monkeypatch.setattr(demo, "VALID", tmp_path / "valid.txt")
     exec(compile(code, str(page), "exec"), {})
 
 
