@@ -49,18 +49,16 @@ def in_one_thread(corpus: Path, tokenizer: PreTrainedTokenizerFast) -> list[Toke
     return list(tokenise_corpus(reading(corpus), tokenizer))
 
 
-@pytest.mark.parametrize(
-    ("processes", "first", "here"), [(1, 1, 0), (2, 0, 1), (2, 0, 2), (1, 0, 9)]
-)
+@pytest.mark.parametrize("way", [(1, 1, 0), (2, 0, 1), (2, 0, 2), (1, 0, 9)])
 def test_the_same_shards_come_in_the_same_order(
-    processes: int,
-    first: int,
-    here: int,
+    way: tuple[int, int, int],
     corpus: Path,
     tokenizer: PreTrainedTokenizerFast,
     in_one_thread: list[TokenisedShard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By so many processes, from a first shard on, with some of them made here."""
+    processes, first, here = way
     monkeypatch.setattr(tokeniser_processes, "FIRST", here)
     assert len(in_one_thread) >= 3
     found = list(tokenise_in_processes(reading(corpus, first), tokenizer, processes))
