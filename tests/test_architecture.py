@@ -98,7 +98,7 @@ def tree_of(path: Path) -> ast.Module:
 @cache
 def imported_names(path: Path) -> set[str]:
     """Every module a file imports, in either form, wherever in the file; types-only left out."""
-    tree = tree_of(path)
+    tree = ast.parse(path.read_text())  # of its own: it is changed here
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = [ast.Pass()]
