@@ -144,7 +144,7 @@ def zero_agreement_chart(result: Composition) -> Any:
     rest = data.transform_filter(alt.datum.series != names[0])
     dashed = alt.condition(alt.datum.series == names[4], alt.value([2, 4]), alt.value([1, 0]))
     lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
-        x=x, y=y, color=colour, strokeDash=dashed
+        x=x, y=y, color=colour, strokeDash=alt.StrokeDashValue(**dashed)
     )
     caption = (
         "Share of prefixes where no memory's top token is the top token of the layer's output y "
