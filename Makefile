@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test test-machines lint browser bench clean
+.PHONY: demo test tests test-machines lint browser bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/ffmem study demo
 
-test: $(INSTALLED) lint browser
+# The checks of types, which need one core, run beside the tests.
+test: $(INSTALLED) browser
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
+
+tests: $(INSTALLED)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # The same tests with other rounding, under load, in other orders and as another user; an hour or two.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.shared_folders import folder_once, shared_root
 
@@ -39,20 +40,39 @@ LONG = (
     "execution/test_distributed.py",
     "report/test_in_a_browser.py",
     "test_documentation.py",
-    "scaleout/test_executors.py",
     "studies/test_study.py",
-    "studies/test_runner.py",
     "models/test_discovery.py",
-    "models/test_offloaded.py",
     "annotations/test_llm.py",
-    "scan/test_layer_scan.py",
     "explorer/test_api.py",
-    "explorer/test_page_queue.py",
-    "report/test_untrained_models.py",
+    "models/test_offloaded.py",
     "explorer/test_mixture_pages.py",
-    "cli/test_bad_input.py",
-    "store/test_older_study.py",
+    "explorer/test_page_queue.py",
+    "execution/test_expert_guarantees.py",
+    "report/test_untrained_models.py",
+    "scan/test_layer_scan.py",
+    "execution/test_single_process.py",
+    "cli/test_read_only.py",
+    "store/test_token_search.py",
+    "test_workflows.py",
+    "tools/test_machines.py",
 )
+
+
+# Files that run in one process with another one, whose Ray cluster they share.
+TOGETHER = {"tests/scaleout/test_executors.py": "tests/execution/test_distributed.py"}
+
+
+class FilesTogether(LoadFileScheduling):
+    """Each file on one process, and those of `TOGETHER` on the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return TOGETHER.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -174,10 +194,13 @@ def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that study a toy and look at one of its figures: the others are not drawn."""
     from ffmem.figures import refinement, values
 
-    for module, name in ((refinement, "refinement-winners"), (values, "values-agreement")):
-        every = module.charts
+    few = {
+        values: ("values-agreement", values.agreement_chart),
+        refinement: ("refinement-winners", refinement.winners_chart),
+    }
+    for module, (name, chart) in few.items():
         monkeypatch.setattr(
-            module, "charts", lambda result, every=every, name=name: {name: every(result)[name]}
+            module, "charts", lambda result, name=name, chart=chart: {name: chart(result)}
         )
 
 

@@ -91,9 +91,14 @@ DOORS = {
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported_names(path: Path) -> set[str]:
     """Every module a file imports, in either form, wherever in the file; types-only left out."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text())  # of its own: it is changed here
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = [ast.Pass()]
@@ -169,7 +174,7 @@ def test_only_the_front_door_imports_by_the_text_of_a_name() -> None:
         if by_text & imported_names(path) or "__import__(" in path.read_text()
     ]
     assert users == ["__init__.py"]
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    tree = tree_of(PACKAGE / "__init__.py")
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     typed = {alias.name: node.module for node in imports for alias in node.names}
@@ -223,7 +228,7 @@ FILES = {  # of a study
 
 def file_names(path: Path) -> set[str]:
     """The files of a study that code names: whole, or as a part of a path."""
-    tree = list(ast.walk(ast.parse(path.read_text())))
+    tree = list(ast.walk(tree_of(path)))
     parts = [(node.left, node.right) for node in tree if isinstance(node, ast.BinOp)]
     beside = {one.value for pair in parts for one in pair if isinstance(one, ast.Constant)}
     every = {node.value for node in tree if isinstance(node, ast.Constant)}
@@ -241,7 +246,7 @@ def test_one_module_alone_knows_the_files_of_a_study() -> None:
 def top_level_imports(path: Path) -> set[str]:
     """The modules of ffmem that a file imports when it is imported itself."""
     names = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ffmem"):
             names |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
     return names

@@ -4,12 +4,16 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ffmem import demo
 from ffmem.cli.main import ffmem
+from ffmem.corpus.sources import Source, documents
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.verdicts import tally
 from tools import (
@@ -29,6 +33,14 @@ STUDIED = ("wiki", "smollm2")  # whose tallies the README has
 RUN_ELSEWHERE = {"add-a-family.md", "memories.md"}  # by tests/models
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_shards() -> Iterator[None]:
+    """For scans of the first few sentences: the shard that they are in is split and tokenised."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffmem.corpus.shards.SHARD_BYTES", 100_000)
+        yield
+
+
 def test_there_is_code_to_run() -> None:
     assert {"README.md", "projection.md", "store.md"} <= {page.name for page, _ in CODE}
 
@@ -39,8 +51,16 @@ def test_there_is_code_to_run() -> None:
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
 def test_code_in_the_documentation_runs(
-    page: Path, code: str, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """With the first lines of the text that it reads."""
+    first = islice(documents(Source(str(demo.VALID))), 300)
+    (tmp_path / "valid.txt").write_text("\n".join(first) + "\n", encoding="utf-8")
+    monkeypatch.setattr(demo, "VALID", tmp_path / "valid.txt")
     exec(compile(code, str(page), "exec"), {})
 
 
@@ -82,6 +102,7 @@ def output_text(outputs: list[dict[str, Any]]) -> str:
     return "".join(line for part in parts for line in part)
 
 
+@pytest.mark.usefixtures("few_figures")
 def test_the_notebook_gives_what_it_shows() -> None:
     path = ROOT / "docs" / "notebooks" / "tour.ipynb"
     shown = json.loads(path.read_text(encoding="utf-8"))

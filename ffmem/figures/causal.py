@@ -98,7 +98,9 @@ def effect_chart(result: Causal, measure: str) -> Any:
     lines = data.mark_line(point=alt.OverlayMarkDef(size=20)).encode(
         x=x, y=alt.Y("change:Q", title=MEASURES[measure]), color=colour
     )
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     first = result.layers[0]
     caption = (
         f"{CAPTIONS[measure].format(tokens=result.tokens)} {first.memories} random memories per "

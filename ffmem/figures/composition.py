@@ -84,7 +84,7 @@ def active_chart(result: Composition) -> Any:
         .mark_line(point=alt.OverlayMarkDef(size=18), strokeDash=[4, 2])
         .encode(
             x=x,
-            y="share:Q",
+            y=alt.Y("share:Q"),
             color=style.series(
                 "series",
                 (
@@ -140,11 +140,11 @@ def zero_agreement_chart(result: Composition) -> Any:
     x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])
     main = data.transform_filter(alt.datum.series == names[0])
     bars = main.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour)
-    error = main.mark_rule(color=style.INK).encode(x=x, y="low:Q", y2="high:Q")
+    error = main.mark_rule(color=style.INK).encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
     rest = data.transform_filter(alt.datum.series != names[0])
     dashed = alt.condition(alt.datum.series == names[4], alt.value([2, 4]), alt.value([1, 0]))
     lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
-        x=x, y=y, color=colour, strokeDash=dashed
+        x=x, y=y, color=colour, strokeDash=alt.StrokeDashValue(**dashed)
     )
     caption = (
         "Share of prefixes where no memory's top token is the top token of the layer's output y "
@@ -190,7 +190,9 @@ def cases_chart(result: Composition) -> Any:
     offset = alt.YOffset("series:N", sort=list(names))
     x = alt.X("share:Q", title="share of the cases", axis=alt.Axis(format="~%", tickCount=5))
     bars = data.mark_bar().encode(y=y, yOffset=offset, x=x, color=colour)
-    error = data.mark_rule(color=style.INK).encode(y=y, yOffset=offset, x="low:Q", x2="high:Q")
+    error = data.mark_rule(color=style.INK).encode(
+        y=y, yOffset=offset, x=alt.X("low:Q"), x2=alt.X2("high:Q")
+    )
     caption = (
         "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
         "list of function words. Grey: the same shares over all cases, agreeing or not."
@@ -222,7 +224,9 @@ def suppression_charts(result: Suppression) -> dict[str, Any]:
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = style.percent("share", "prefixes with an overruled right memory")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     caption = (
         f"{result.prefixes:,} validation prefixes; bands: 95 % Wilson. Of the model's "
         f"{result.lost.n:,} wrong answers {100 * result.lost.estimate:.0f} % had a right memory in "

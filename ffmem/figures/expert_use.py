@@ -81,7 +81,7 @@ def load(result: Experts) -> Any:
             x=style.layer_axis(),
             y=style.percent("share", "prefixes it is chosen for"),
             color=style.series("series", ("an expert", "evenly"), (style.BLUE, style.GREY)),
-            tooltip=["expert:N", "share:Q", "weight:Q"],
+            tooltip=style.tooltip("expert:N", "share:Q", "weight:Q"),
         )
     )
     unused = sum(one.unused for one in result.layers)
@@ -168,6 +168,8 @@ def lines(rows: list[Row], names: tuple[str, ...], y: alt.Y, colours: tuple[str,
     data, x = style.base(rows), style.layer_axis()
     shown = tuple(name for name in names if any(row["series"] == name for row in rows))
     colour = style.series("series", shown, [colours[names.index(name)] for name in shown])
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     line = data.mark_line(point=True).encode(x=x, y=y, color=colour)
     return style.with_size(alt.layer(band, line))

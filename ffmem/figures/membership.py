@@ -46,7 +46,9 @@ def charts(result: Membership) -> dict[str, Any]:
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = style.percent("share", "scanned prefix scores higher", domain=[0, 1])
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     caption = (
         f"{result.pairs:,} prefixes of each text, of equal lengths. All layers together: "
         f"{_percent(result.auc)} against {other} text, {_percent(result.split)} against scanned "
@@ -75,7 +77,7 @@ def contrast_chart(result: Contrast) -> Any:
             x=style.layer_axis(),
             y=style.percent("share", "specific cells"),
             color=style.series("corpus", result.corpora),
-            tooltip=["layer:O", "corpus:N", "cells:Q", "share:Q"],
+            tooltip=style.tooltip("layer:O", "corpus:N", "cells:Q", "share:Q"),
         )
     )
     halves = ", ".join(

@@ -33,20 +33,20 @@ def memory_chart(page: MemoryPage, rows: int = 8) -> Any:
     place = alt.Y("row:O", axis=None)
     text = style.base(lines)
     before = text.mark_text(align="right", color=style.INK, fontSize=12).encode(
-        x=alt.value(LEFT), y=place, text="before:N"
+        x=alt.XValue(LEFT), y=place, text=alt.Text("before:N")
     )
     last = text.mark_text(align="left", color=style.BLUE, fontSize=12, fontWeight="bold").encode(
-        x=alt.value(LEFT + 6), y=place, text="last:N"
+        x=alt.XValue(LEFT + 6), y=place, text=alt.Text("last:N")
     )
     following = text.mark_text(align="left", color=style.GREEN, fontSize=12).encode(
-        x=alt.value(LEFT + MIDDLE - 70), y=place, text="next:N"
+        x=alt.XValue(LEFT + MIDDLE - 70), y=place, text=alt.Text("next:N")
     )
     key = _panel(alt.layer(before, last, following), LEFT + MIDDLE, rows, "the key fires after …")
     bars = style.base(pushes)
     size = alt.X("logit:Q", axis=None, scale=alt.Scale(zero=True))
     bar = bars.mark_bar(color=style.GREEN, opacity=0.35).encode(x=size, y=place)
     name = bars.mark_text(align="left", dx=4, color=style.INK, fontSize=12).encode(
-        x=alt.value(0), y=place, text="token:N"
+        x=alt.XValue(0), y=place, text=alt.Text("token:N")
     )
     value = _panel(alt.layer(bar, name), RIGHT, rows, "its value promotes")
     caption = (

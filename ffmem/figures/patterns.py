@@ -82,7 +82,7 @@ def patterns_chart(summary: Summary, controls: Sequence[ControlRate] = ()) -> An
             ),
             color=style.series("label", LABELS, colours),
             order=alt.Order("order:Q"),
-            tooltip=["layer:O", "label:N", "share:Q", "low:Q", "high:Q", "keys:Q"],
+            tooltip=style.tooltip("layer:O", "label:N", "share:Q", "low:Q", "high:Q", "keys:Q"),
         )
     )
     title = "Triggers by kind of shared pattern (Fig. 2)"
@@ -146,14 +146,14 @@ def removal_chart(result: Removal) -> Any:
     band = data.mark_area(opacity=0.18).encode(
         x=style.layer_axis(),
         y=alt.Y("low:Q", title="change of the coefficient", axis=axis),
-        y2="high:Q",
+        y2=alt.Y2("high:Q"),
         color=colour,
     )
     line = data.mark_line(point=True).encode(
         x=style.layer_axis(),
-        y="change:Q",
+        y=alt.Y("change:Q"),
         color=colour,
-        tooltip=["layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"],
+        tooltip=style.tooltip("layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"),
     )
     title = "Change of the coefficient when a token is removed (Fig. 3)"
     text = removal_caption(result) + style.few_cases_note(rows, "triggers", style.LEAST_MEAN)

@@ -93,7 +93,7 @@ def final_token_chart(result: Refinement) -> Any:
     own, other = (data.transform_filter(alt.datum.series == name) for name in names)
     chart = alt.layer(
         own.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour),
-        own.mark_rule(color=style.INK).encode(x=x, y="low:Q", y2="high:Q"),
+        own.mark_rule(color=style.INK).encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         other.mark_line(point=True).encode(x=x, y=y, color=colour),
     )
     groups = _conventions(result)
@@ -124,7 +124,7 @@ def probability_chart(result: Refinement) -> Any:
     data = style.base(rows, style.enough_cases())
     x = style.layer_axis()
     mean = data.mark_line(color=style.ORANGE, point=alt.OverlayMarkDef(size=18)).encode(
-        x=x, y="mean:Q"
+        x=x, y=alt.Y("mean:Q")
     )
     title = "probability of the final token"
     chart = alt.layer(style.box(data, x, title, domain=[0, 1]), mean)
@@ -166,7 +166,7 @@ def winners_chart(result: Refinement) -> Any:
             x=style.layer_axis(),
             y=style.percent("share", "prefixes", domain=[0, 1]),
             color=style.series("winner", names, colours),
-            order="order:Q",
+            order=alt.Order("order:Q"),
         )
     )
     groups = _conventions(result)
@@ -213,7 +213,9 @@ def veto_chart(result: Refinement) -> Any:
         return style.with_size(lines, width=style.panel_width(2))
 
     pushed = panel("share", "layer pushes it down (logit below 0)")
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     pushed = style.with_size(alt.layer(band, pushed), width=style.panel_width(2))
     chart = alt.hconcat(pushed, panel("median_rank", "median rank under y (100 % is the bottom)"))
     caption = (
@@ -239,9 +241,11 @@ def logit_chart(result: Refinement) -> Any:
     data = style.base(rows)
     x, colour = style.layer_axis(), style.series("series", names, COLOURS)
     y = alt.Y("q50:Q", title="change of the logit, o less r (median, quartiles)")
-    band = data.mark_area(opacity=0.15).encode(x=x, y="q25:Q", y2="q75:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("q25:Q"), y2=alt.Y2("q75:Q"), color=colour
+    )
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    zero = data.mark_rule(color=style.INK, aria=False).encode(y=alt.datum(0))
+    zero = data.mark_rule(color=style.INK, aria=False).encode(y=alt.YDatum(0))
     caption = (
         "Where a layer changes the top token: how much the logits of the old and of the new one "
         "move. A veto lowers the old token; a vote raises the new one. Grey: tokens that stay."

@@ -1,4 +1,8 @@
-"""The look of every figure: sizes, colours, axes, captions, boxes. For light and dark pages."""
+"""The look of every figure: sizes, colours, axes, captions, boxes. For light and dark pages.
+
+Charts name their fields by channels, `y=alt.Y("low:Q")`: for `y="low:Q"` Altair searches its whole
+schema, which takes longer than all else.
+"""
 
 from __future__ import annotations
 
@@ -112,6 +116,11 @@ def percent(field: str, title: str, **scale: Any) -> alt.Y:
     )
 
 
+def tooltip(*fields: str) -> list[alt.Tooltip]:
+    """What a mark says when it is pointed at."""
+    return [alt.Tooltip(field) for field in fields]
+
+
 def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -> alt.Color:
     """One colour per series, in the order given; the legend stands below, in rows that fit."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
@@ -131,9 +140,9 @@ def box(
 ) -> alt.LayerChart:
     """A box a place from the fields q05, q25, q50, q75, q95: whiskers hold 90 % of the cases."""
     y = {"title": title, "axis": axis or alt.Undefined, "scale": alt.Scale(**scale)}
-    whisker = chart.mark_rule(color=BLUE).encode(x=x, y=alt.Y("q05:Q", **y), y2="q95:Q")
+    whisker = chart.mark_rule(color=BLUE).encode(x=x, y=alt.Y("q05:Q", **y), y2=alt.Y2("q95:Q"))
     body = chart.mark_bar(color=BLUE, opacity=0.55, size=14).encode(
-        x=x, y=alt.Y("q25:Q", **y), y2="q75:Q"
+        x=x, y=alt.Y("q25:Q", **y), y2=alt.Y2("q75:Q")
     )
     middle = chart.mark_tick(color=BLUE, thickness=3, size=16).encode(x=x, y=alt.Y("q50:Q", **y))
     return alt.layer(whisker, body, middle)

@@ -124,7 +124,7 @@ def agreement_chart(result: Values) -> Any:
     error = (
         data.transform_filter(main)
         .mark_rule(color=style.INK)
-        .encode(x=style.layer_axis(), y="low:Q", y2="high:Q")
+        .encode(x=style.layer_axis(), y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
     )
     lines = (
         data.transform_filter(
@@ -167,8 +167,10 @@ def ranks_chart(result: Values) -> Any:
         data.transform_filter(alt.datum.series == "own trigger"), x, "rank of the next token"
     )
     chance = data.transform_filter(alt.datum.series == "keys shuffled")
-    band = chance.mark_area(color=style.CONTROL, opacity=0.2).encode(x=x, y="q25:Q", y2="q75:Q")
-    median = chance.mark_line(color=style.CONTROL, strokeDash=[4, 3]).encode(x=x, y="q50:Q")
+    band = chance.mark_area(color=style.CONTROL, opacity=0.2).encode(
+        x=x, y=alt.Y("q25:Q"), y2=alt.Y2("q75:Q")
+    )
+    median = chance.mark_line(color=style.CONTROL, strokeDash=[4, 3]).encode(x=x, y=alt.Y("q50:Q"))
     caption = (
         f"Rank of the strongest trigger's next token under the value, 0 the best of "
         f"{result.vocabulary:,} (figure 5): median, quartiles, 5 to 95 %. Grey: another key's next "
@@ -202,7 +204,9 @@ def mass_chart(result: Values) -> Any:
     colour = style.series("series", names, (style.BLUE, style.GREY))
     y = style.percent("share", "probability of the next tokens")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     more = [found.greater for found in result.mass if found.cells in ("", "both")]
     low, high = (choose(one.estimate for one in more) for choose in (min, max))
     caption = (
@@ -246,12 +250,18 @@ def probability_chart(result: Values) -> Any:
     edges = alt.X("from:Q", title="maximal probability", axis=axis, scale=alt.Scale(zero=False))
     y = style.percent("share", "agreement", domain=[0, 1])
     bars = wide.mark_bar(color=style.BLUE, opacity=0.75).encode(
-        x=edges, x2="to:Q", y=y, y2=alt.datum(0), tooltip=["from:Q", "to:Q", "share:Q", "n:Q"]
+        x=edges,
+        x2=alt.X2("to:Q"),
+        y=y,
+        y2=alt.Y2Datum(0),
+        tooltip=style.tooltip("from:Q", "to:Q", "share:Q", "n:Q"),
     )
     middle = wide.transform_calculate(middle="(datum.from + datum.to) / 2")
-    error = middle.mark_rule(color=style.INK).encode(x="middle:Q", y="low:Q", y2="high:Q")
+    error = middle.mark_rule(color=style.INK).encode(
+        x=alt.X("middle:Q"), y=alt.Y("low:Q"), y2=alt.Y2("high:Q")
+    )
     counts = middle.mark_text(dy=-8, color=style.INK, fontSize=10).encode(
-        x="middle:Q", y="high:Q", text=alt.Text("n:Q", format=",")
+        x=alt.X("middle:Q"), y=alt.Y("high:Q"), text=alt.Text("n:Q", format=",")
     )
     equal = style.with_size(alt.layer(bars, error, counts), width=style.panel_width(2))
     many = data.transform_filter(
@@ -262,8 +272,8 @@ def probability_chart(result: Values) -> Any:
     low = style.percent("share", "agreement")
     parts = (
         many.mark_bar(color=style.BLUE, opacity=0.75).encode(x=place, y=low),
-        many.mark_rule(color=style.INK).encode(x=place, y="low:Q", y2="high:Q"),
-        many.mark_tick(color=style.INK, thickness=4).encode(x=place, y="shuffled:Q"),
+        many.mark_rule(color=style.INK).encode(x=place, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
+        many.mark_tick(color=style.INK, thickness=4).encode(x=place, y=alt.Y("shuffled:Q")),
     )
     chart = alt.hconcat(equal, style.with_size(alt.layer(*parts), width=style.panel_width(2)))
     caption = (
@@ -332,7 +342,9 @@ def learned_chart(result: Lenses) -> Any:
     data, x = style.base(rows), style.layer_axis()
     y = style.percent("share", "places with the model's top token")
     lines = data.mark_line(point=True).encode(x=x, y=y, color=colour)
-    band = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    band = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     first = result.fits[0]
     caption = (
         f"Each layer's output at {first.learned.n:,} held-out places of the scanned text, read "
@@ -373,7 +385,9 @@ def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
     lines = data.mark_line(point=True).encode(x=x, y=style.percent(field, title), color=colour)
     if not band:
         return style.by_group(lines, "lens", lenses)
-    area = data.mark_area(opacity=0.15).encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    area = data.mark_area(opacity=0.15).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=colour
+    )
     return style.by_group(alt.layer(area, lines), "lens", lenses)
 
 

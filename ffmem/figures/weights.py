@@ -95,7 +95,7 @@ def classes_chart(result: Weights) -> Any:
             y=style.percent("share", "share of memories", domain=[0, 1]),
             color=colour,
             order=order,
-            tooltip=["layer:O", "class:N", "share:Q"],
+            tooltip=style.tooltip("layer:O", "class:N", "share:Q"),
         )
     )
     chart = style.by_group(bars, "pairs", ("own pairs", "mismatched pairs"))
@@ -122,7 +122,9 @@ def cosines_chart(result: Weights) -> Any:
         for pair, found in layer.cosines.items()
     ]
     data, x = style.base(rows), style.layer_axis()
-    band = data.mark_area(color=style.CONTROL, opacity=0.3).encode(x=x, y="low:Q", y2="high:Q")
+    band = data.mark_area(color=style.CONTROL, opacity=0.3).encode(
+        x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")
+    )
     boxes = style.box(data, x, "cosine")
     groups = list(dict.fromkeys(row["pair"] for row in rows))
     chart = style.by_group(alt.layer(band, boxes), "pair", groups)
@@ -171,7 +173,7 @@ def roles_chart(result: Weights) -> Any:
             x=style.layer_axis(),
             y=alt.Y("memories:Q", title="memories", axis=alt.Axis(tickMinStep=1, format=",d")),
             color=style.series("kind", names),
-            tooltip=["layer:O", "kind:N", "memories:Q"],
+            tooltip=style.tooltip("layer:O", "kind:N", "memories:Q"),
         )
     )
     caption = (

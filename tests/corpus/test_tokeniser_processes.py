@@ -44,7 +44,7 @@ def assert_same(found: list[TokenisedShard], expected: list[TokenisedShard]) -> 
         assert other.share is not None
 
 
-@pytest.mark.parametrize(("processes", "first"), [(1, 0), (3, 0), (2, 1)])
+@pytest.mark.parametrize(("processes", "first"), [(1, 1), (2, 0)])
 def test_the_same_shards_come_in_the_same_order(
     processes: int, first: int, corpus: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,10 @@ from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
 from ffmem.execution.distributed import Ledger
 from ffmem.execution.run import (
-    Cluster,
     ModelChoice,
     ScanPlan,
     run_scan,
     run_scan_by,
-    run_scan_on_ray,
 )
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
@@ -35,7 +32,6 @@ from tests.waiting import wait_until
 
 MODEL = ModelChoice("tiny:llama")
 MIXTURE = ModelChoice("tiny:deepseek_v3")  # whose first layer is dense
-ONE_THREAD = partial(Cluster, cpus_per_worker=1)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +74,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_local_work_agrees_to_the_byte(single_store: Path, plan: ScanPlan, tmp_path: Path) -> None:
-    """One and two workers are compared below: the start of each takes seconds."""
+    """Two workers are compared below: the start of each takes seconds."""
     shards: list[int] = []
     watch = lambda progress, _share: shards.append(progress.shards)  # noqa: E731
     run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "local", watch)
@@ -87,19 +83,22 @@ def test_local_work_agrees_to_the_byte(single_store: Path, plan: ScanPlan, tmp_p
     assert len(shards) > 6
 
 
-def test_a_killed_worker_and_one_out_of_memory_lose_nothing_and_count_nothing_twice(
+def test_devices_that_lose_a_worker_and_run_out_of_memory_make_the_store_of_one(
     ray_cluster: str, faulty: None, corpus: Path, tmp_path: Path
 ) -> None:
-    """Of a mixture of experts, which has all that a dense model has and more."""
-    model, expected, out = load(MIXTURE.name), tmp_path / "expected", tmp_path / "out"
-    plan = plan_for(model, corpus)
-    run_scan(model, plan, expected)
-    (out / "faults").mkdir(parents=True)
-    for fault in ("kill-3", "memory-6"):
-        (out / "faults" / fault).touch()
-    run_scan_on_ray(ONE_THREAD(workers=2), MIXTURE, plan, out)
-    (out / "faults").rmdir()  # both have struck
-    same_store(expected, out)
+    """Nothing is lost and nothing counted twice: through the command line, with the CPU as two
+    devices and jobs of several shards, of a mixture of experts, which has all that a dense model
+    has and more.
+    """
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = ["scan", MIXTURE.name, str(corpus), "--splitter", "line", "--budget", str(2 * 8192)]
+    assert cli.run([*words, "-o", str(one), "--devices", "cpu"]) == 0
+    (two / "faults").mkdir(parents=True)
+    for fault in ("kill-3", "memory-7"):
+        (two / "faults" / fault).touch()
+    assert cli.run([*words, "-o", str(two), "--devices", "cpu,cpu"]) == 0
+    (two / "faults").rmdir()  # both have struck
+    same_store(one, two)
 
 
 def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
@@ -128,7 +127,7 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     with pytest.raises(StoreError, match="not finished"):
         ScanStore.open(out)
     began: list[int] = []
-    run_scan_on_ray(ONE_THREAD(workers=1), MODEL, plan, out, lambda p, _: began.append(p.shards))
+    run_scan_by(LocalExecutor, MODEL, plan, out, lambda p, _: began.append(p.shards))
     assert began == list(range(3, began[-1] + 1))  # what was saved counts at once
     assert len(began) > 4
     same_store(single_store, out)
@@ -271,16 +270,6 @@ def test_batches_of_several_shards_are_those_of_one_process(
     assert asked == [1, 3]  # one shard, then two, then three at a time
     run_scan_by(LocalExecutor, MODEL, plan, tmp_path / "out")
     same_store(tmp_path / "expected", tmp_path / "out")
-
-
-def test_a_process_on_each_device_makes_the_store_of_one(
-    ray_cluster: str, corpus: Path, tmp_path: Path
-) -> None:
-    """With the CPU as two devices; through the command line."""
-    words = ["scan", "tiny:llama", str(corpus), "--splitter", "line", "--budget", str(2 * 8192)]
-    assert cli.run([*words, "-o", str(tmp_path / "one"), "--devices", "cpu"]) == 0
-    assert cli.run([*words, "-o", str(tmp_path / "two"), "--devices", "cpu,cpu"]) == 0
-    same_store(tmp_path / "one", tmp_path / "two")
 
 
 def test_each_worker_has_a_device_of_its_own() -> None:

@@ -114,7 +114,7 @@ def test_a_cap_on_sentences_survives_a_stop(
 
 def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(sentences(1500, seed=3)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(sentences(400, seed=3)) + "\n", encoding="utf-8")
     code = (
         "import os, signal, sys, torch; torch.set_num_threads(1); sys.argv[0] = 'ffmem'\n"
         "from ffmem.execution import single_process\n"
@@ -129,7 +129,7 @@ def test_a_killed_process_resumes_to_the_same_store(tmp_path: Path) -> None:
         "single_process.save_checkpoint = save_and_die\n"
         "main()\n"
     )
-    words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "3000"]
+    words = ["--splitter", "line", "--max-tokens", "60", "--top", "6", "--budget", "800"]
 
     def scan(out: str) -> list[str]:
         return ["scan", "tiny:gpt2", str(path), *words, "-o", str(tmp_path / out)]

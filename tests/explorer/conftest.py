@@ -16,20 +16,25 @@ from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.inputs import SMALL, StudyInputs
 from ffmem.studies.runner import run_analyses
-from ffmem.studies.study import open_study
+from ffmem.studies.study import open_study, save_charts
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
 from tests.shared_folders import folder_once
 
 HOSTILE = "<script>alert(1)</script> & 'quotes' \"too\""  # text of the corpus that is HTML
+DRAWN = ("values-agreement", "weights-classes")  # a figure of each analysis; each takes 0.3 s
 TEXTS = [*FEW_LINES, *lines(60, 1), HOSTILE, "the river and the stone and the river"]
 
 
 def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) -> ScanStore:
-    """A scan of a toy with the analysis of its values, as `ffmem scan` and `analyse` leave it."""
+    """A scan of a toy with the analysis of its values, as `ffmem scan` and `analyse` leave it.
+
+    Of its figures only some are drawn.
+    """
     model = load(name)
     store = scanned_lines(model, folder, texts, top=30, sample=8)
     run_analyses(StudyInputs(model, store, SMALL), ("values", "weights"), folder)
-    open_study(folder).draw()
+    study = open_study(folder)
+    save_charts(folder, {name: study.chart(name) for name in DRAWN})
     return store
 
 

@@ -117,7 +117,7 @@ def test_experts_in_a_browser(browser: Any, study: Study) -> None:
     """Living figures as wide as a phone, nothing to complain of, a whole expert silenced."""
     from axe_playwright_python.sync_playwright import Axe
 
-    study.draw()
+    study.draw(["experts"])
     context = browser.new_context(color_scheme="dark", viewport={"width": 390, "height": 900})
     page, complaints = page_of(context)
     with serving(open_context(study.store.folder.root, KIND)) as address:

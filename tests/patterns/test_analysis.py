@@ -10,7 +10,12 @@ from ffmem.errors import StoreError
 from ffmem.figures.patterns import patterns_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
-from ffmem.patterns.analysis import control_removals, near_misses, patterns_by_rule
+from ffmem.patterns.analysis import (
+    PatternResults,
+    control_removals,
+    near_misses,
+    patterns_by_rule,
+)
 from ffmem.patterns.embeddings import WordContexts, WordStates, content_words
 from ffmem.patterns.prefixes import (
     CONTROLS,
@@ -31,6 +36,11 @@ def store(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Scan
     draw = random.Random(0)
     lines = [" ".join(filler(draw))[:55] for _ in range(300)]
     return scanned_lines(relu, tmp_path_factory.mktemp("study") / "scan", lines, top=50, sample=32)
+
+
+@pytest.fixture(scope="module")
+def study(store: ScanStore) -> PatternResults:
+    return patterns_by_rule(store, lambda counted: WordContexts.of_scan(store, counted), keys=5)
 
 
 def test_triggers_come_back_as_the_store_shows_them(store: ScanStore) -> None:
@@ -67,14 +77,15 @@ def test_states_of_words_are_those_of_the_prefix_read_alone(
         assert torch.allclose(mean, expected, atol=1e-4)
 
 
-def test_a_study_counts_every_key_and_carries_its_controls(store: ScanStore) -> None:
-    study = patterns_by_rule(store, lambda counted: WordContexts.of_scan(store, counted), keys=4)
-    assert [layer.keys for layer in study.summary.layers] == [4, 4, 4]
+def test_a_study_counts_every_key_and_carries_its_controls(
+    store: ScanStore, study: PatternResults
+) -> None:
+    assert [layer.keys for layer in study.summary.layers] == [5, 5, 5]
     known = [Address.parse(name) for names in study.drawn.values() for name in names]
     seen = sum(min(25, len(store.triggers(key))) for key in known)
     assert study.summary.overall.triggers == seen
     counts = {control.kind: control.false_patterns.n for control in study.controls}
-    assert counts == dict.fromkeys(CONTROLS, 12)
+    assert counts == dict.fromkeys(CONTROLS, 15)
     assert study.semantic_keys is not None
     assert study.semantic_keys.n == sum(layer.keys for layer in study.summary.layers)
     assert all(control.false_patterns.estimate <= 0.25 for control in study.controls)
@@ -86,8 +97,7 @@ def test_a_study_counts_every_key_and_carries_its_controls(store: ScanStore) -> 
         assert sum(b["share"] for b in bars if b["layer"] == layer) == pytest.approx(1)
 
 
-def test_scores_by_key_add_up_to_those_of_all_keys(store: ScanStore) -> None:
-    study = patterns_by_rule(store, lambda counted: WordContexts.of_scan(store, counted), keys=6)
+def test_scores_by_key_add_up_to_those_of_all_keys(store: ScanStore, study: PatternResults) -> None:
     assert len(study.keys) == study.summary.overall.keys
     assert sum(key.shallow + key.semantic for key in study.keys) == len(study.records)
     for key in study.keys:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from altair.utils.schemapi import SchemaValidationError
+from altair.utils.schemapi import SchemaBase, SchemaValidationError
 
 import ffmem.report
 from ffmem.analyses.statistics import wilson
@@ -27,7 +27,7 @@ from ffmem.report.paper_claims import CLAIMS, judge
 from ffmem.report.rendering import render, script_source
 from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
 from ffmem.store.result_files import ResultFile, to_plain, write_result
-from ffmem.studies.study import Study, open_study
+from ffmem.studies.study import Study, charts_of, open_study
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +194,21 @@ def test_every_chart_is_as_the_schema_has_it(toy_study: Study, gated_study: Stud
     wrong.width = "wide"
     with pytest.raises(SchemaValidationError):
         wrong.to_dict(validate=True)
+
+
+def test_charts_are_made_without_a_search_of_the_schema(
+    gated_study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for `y="low:Q"` in place of a channel."""
+
+    def search(*_given: object, **_names: object) -> None:
+        raise AssertionError("a field is not named by a channel")
+
+    monkeypatch.setattr(SchemaBase, "from_dict", search)
+    for name in gated_study.names:
+        charts_of(name, gated_study.result(name))
+    with pytest.raises(AssertionError, match="not named by a channel"):
+        style.base([{"low": 1}]).mark_line().encode(y="low:Q")
 
 
 def test_figures_name_claims_that_there_are() -> None:

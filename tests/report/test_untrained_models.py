@@ -16,7 +16,7 @@ from ffmem.studies.inputs import Sizes, StudyInputs, untrained_inputs
 from ffmem.studies.registry import ANALYSES
 from tests.analyses.conftest import lines
 
-SIZES = Sizes(sample=120, pattern_keys=8, removal_keys=20, removal_triggers=4, causal_memories=4)
+SIZES = Sizes(sample=80, pattern_keys=8, removal_keys=12, removal_triggers=4, causal_memories=4)
 JUDGED = ("removal", "values", "composition", "refinement", "last-layer", "causal")
 
 

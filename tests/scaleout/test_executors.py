@@ -34,7 +34,16 @@ def make_executor(request: pytest.FixtureRequest) -> MakeExecutor:
     if request.param == "local":
         return LocalExecutor
     request.getfixturevalue("ray_cluster")
-    return on_ray()
+    return on_ray(1)
+
+
+@pytest.fixture(scope="class", params=["local", "ray"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    """One for several tests: the processes of its workers take long to start."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    with (on_ray() if request.param == "ray" else LocalExecutor)(hire) as found:
+        yield found
 
 
 def settled(executor: Executor, jobs: Iterator[Square]) -> list[tuple[int, int]]:
@@ -55,41 +64,57 @@ def squares(numbers: range) -> list[tuple[int, int]]:
     return [(number, number**2) for number in numbers]
 
 
-def test_every_job_is_settled_once_and_workers_stay_for_the_next_run(
-    make_executor: MakeExecutor,
-) -> None:
-    with make_executor(hire) as executor:
+class TestWorkersThatStay:
+    """What is asked of them one run after the other; no run ends their work."""
+
+    def test_every_job_is_settled_once(self, executor: Executor) -> None:
         for size in (10, 1, 0):
             expected = squares(range(size))
             assert settled(executor, map(Square, range(size))) == expected
 
+    def test_jobs_are_taken_as_there_is_room(self, executor: Executor) -> None:
+        taken = 0
 
-def test_jobs_are_taken_as_there_is_room(make_executor: MakeExecutor) -> None:
-    taken = 0
+        def jobs() -> Iterator[Square]:
+            nonlocal taken
+            for number in range(40):
+                taken += 1
+                yield Square(number)
 
-    def jobs() -> Iterator[Square]:
-        nonlocal taken
-        for number in range(40):
-            taken += 1
-            yield Square(number)
-
-    with make_executor(hire) as executor:
         for answered, _ in enumerate(executor.run(jobs())):
             assert taken <= answered + 1 + 2 * 2  # two workers with two jobs each
-    assert taken == 40
+        assert taken == 40
 
+    def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(
+        self, executor: Executor
+    ) -> None:
+        def jobs() -> Iterator[Square]:
+            yield from map(Square, range(4))
+            raise CorpusError("the file y.txt is broken")
 
-def test_an_error_among_the_jobs_is_raised_when_all_before_it_is_settled(
-    make_executor: MakeExecutor,
-) -> None:
-    def jobs() -> Iterator[Square]:
-        yield from map(Square, range(4))
-        raise CorpusError("the file y.txt is broken")
+        found: list[tuple[int, int]] = []
+        with pytest.raises(CorpusError, match=r"y\.txt"):
+            collect(executor.run(jobs()), found)
+        assert sorted(found) == squares(range(4))
 
-    found: list[tuple[int, int]] = []
-    with make_executor(hire) as executor, pytest.raises(CorpusError, match=r"y\.txt"):
-        collect(executor.run(jobs()), found)
-    assert sorted(found) == squares(range(4))
+    def test_after_a_stop_what_is_under_way_settles(self, executor: Executor) -> None:
+        """As after Ctrl-C: the jobs that were given out and no other."""
+        given = []
+
+        def jobs() -> Iterator[Square]:
+            for number in range(100):
+                given.append(number)
+                yield Square(number)
+
+        found: list[tuple[int, int]] = []
+        for done in executor.run(jobs()):
+            found += done.report
+            if len(given) > 10:
+                break
+        for done in executor.run((), patience=LONGEST):
+            found += done.report
+        assert sorted(found) == squares(range(len(given)))
+        assert len(given) < 20
 
 
 def test_what_a_user_can_fix_is_not_tried_again(make_executor: MakeExecutor) -> None:
@@ -99,27 +124,6 @@ def test_what_a_user_can_fix_is_not_tried_again(make_executor: MakeExecutor) -> 
         pytest.raises(CorpusError, match=r"x\.txt is broken; fix it"),
     ):
         list(executor.run(jobs))
-
-
-def test_after_a_stop_what_is_under_way_settles(make_executor: MakeExecutor) -> None:
-    """As after Ctrl-C: the jobs that were given out and no other."""
-    given = []
-
-    def jobs() -> Iterator[Square]:
-        for number in range(100):
-            given.append(number)
-            yield Square(number)
-
-    found: list[tuple[int, int]] = []
-    with make_executor(hire) as executor:
-        for done in executor.run(jobs()):
-            found += done.report
-            if len(given) > 10:
-                break
-        for done in executor.run((), patience=LONGEST):
-            found += done.report
-    assert sorted(found) == squares(range(len(given)))
-    assert len(given) < 20
 
 
 def test_lost_workers_lose_nothing(ray_cluster: str, tmp_path: Path) -> None:
@@ -144,7 +148,7 @@ def test_a_job_that_always_fails_is_named_and_the_rest_is_settled(
     found: list[tuple[int, int]] = []
     jobs = [Square(n, trouble if n == 3 else "") for n in range(8)]
     with (
-        on_ray()(hire) as executor,
+        on_ray(1)(hire) as executor,
         pytest.raises(ScanError, match=rf"^square 3 failed 3 times, .*{reason}"),
     ):
         collect(executor.run(jobs), found)

@@ -52,7 +52,7 @@ def seen(layer: LayerScan, batches: list[list[Reading]], bos: int, padding: int 
     return layer.state()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     chosen=scan_settings,
     seed=st.integers(0, 1000),

@@ -78,7 +78,7 @@ def scan(
     return layer.state()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     chosen=scan_settings,
     seed=st.integers(0, 1000),
