@@ -15,10 +15,12 @@ from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
 from ffmem.execution.distributed import Ledger
 from ffmem.execution.run import (
+    Cluster,
     ModelChoice,
     ScanPlan,
     run_scan,
     run_scan_by,
+    run_scan_on_ray,
 )
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
@@ -32,6 +34,7 @@ from tests.waiting import wait_until
 
 MODEL = ModelChoice("tiny:llama")
 MIXTURE = ModelChoice("tiny:deepseek_v3")  # whose first layer is dense
+ONE_THREAD = Cluster(workers=1, cpus_per_worker=1)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +130,7 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     with pytest.raises(StoreError, match="not finished"):
         ScanStore.open(out)
     began: list[int] = []
-    run_scan_by(LocalExecutor, MODEL, plan, out, lambda p, _: began.append(p.shards))
+    run_scan_on_ray(ONE_THREAD, MODEL, plan, out, lambda p, _: began.append(p.shards))
     assert began == list(range(3, began[-1] + 1))  # what was saved counts at once
     assert len(began) > 4
     same_store(single_store, out)
