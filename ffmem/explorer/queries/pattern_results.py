@@ -49,7 +49,7 @@ class PatternView:
     covered: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StudyPatterns:
     """Every pattern of a study, by address."""
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffmem.address import Address, Sign
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
+from ffmem.explorer.queries.pattern_results import PatternView, StudyPatterns, pattern_results
 from ffmem.explorer.queries.prompt import token_ids
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
@@ -27,6 +27,7 @@ from ffmem.store.search_index import words_in
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from ffmem.store.weight_columns import (
     NUMBERS,
+    AgreementTable,
     Condition,
     NumberColumn,
     agreement_table,
@@ -86,6 +87,12 @@ class Question:
         return self.by not in ("any", "dead") and not self.text
 
     @property
+    def is_plain(self) -> bool:
+        """Whether everything that fits is wanted, best first."""
+        best_first = self.sort == "score" and not self.reverse
+        return best_first and self.layer is None and not self.conditions
+
+    @property
     def filters(self) -> tuple[Condition, ...]:
         """The conditions of the single fields."""
         wanted = (
@@ -107,7 +114,7 @@ class Question:
         return (*parse_conditions(self.where), *self.filters)
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
 class Hit:
     """One memory in a table of them."""
 
@@ -138,6 +145,22 @@ class Answer:
     hits: tuple[Hit, ...]
 
 
+@dataclass(frozen=True)
+class Results:
+    """What analyses have left that a search reads; another one once they have run again."""
+
+    patterns: StudyPatterns
+    agreement: AgreementTable | None
+    has_weights: bool
+
+
+def results_of(explored: StudyContext) -> Results:
+    """The results as they are now."""
+    folder, cells = explored.store.folder, explored.store.cells.count
+    agreement = agreement_table(folder, cells)
+    return Results(pattern_results(folder), agreement, folder.weights.exists())
+
+
 def answer(
     explored: StudyContext,
     question: Question,
@@ -147,7 +170,11 @@ def answer(
 ) -> Answer:
     """One page of what is found; `firing` is what the model said of a meaning."""
     most = MOST if first + count <= MOST else MOST_SAVED
-    found = order_matches(explored, question, most, firing)
+    found = (
+        order_matches(explored, question, most, results_of(explored))
+        if firing is None
+        else in_order(explored, question, most, firing)
+    )
     shown = slice(first, first + count)
     rows, scores = found.rows[shown], found.scores[shown]
     return Answer(
@@ -162,13 +189,17 @@ def answer(
 
 @lru_cache(maxsize=256)
 def order_matches(
-    explored: StudyContext, question: Question, most: int, firing: Matches | None = None
+    explored: StudyContext, question: Question, most: int, _results: Results
 ) -> Matches:
     """The first memories, `most` of them, in the order asked for."""
     if question.by == "any":
         return any_memories(explored, question, most)
-    as_found = question.sort == "score" and question.layer is None and not question.reverse
-    found = firing or candidates(explored, question)
+    first = most if question.is_plain else None
+    return in_order(explored, question, most, candidates(explored, question, first))
+
+
+def in_order(explored: StudyContext, question: Question, most: int, found: Matches) -> Matches:
+    """The first of what was found, best first until now, in the order asked for."""
     rows, scores, total = found.rows, found.scores, found.total
     if conditions := question.conditions:
         here = explored.lookup.where(conditions)[rows]
@@ -179,7 +210,7 @@ def order_matches(
         here = (rows >= inside.start) & (rows < inside.stop)
         rows, scores = rows[here], scores[here]
         total = len(rows)
-    if not as_found:
+    if question.sort != "score" or question.reverse:
         first = first_places(explored, rows, question, most)
         rows, scores = rows[first], scores[first]
     return Matches(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
@@ -217,8 +248,11 @@ def first_places(
     return few[np.lexsort((rows[few], numbers[few]))]
 
 
-def candidates(explored: StudyContext, question: Question) -> Matches:
-    """The memories that fit, best first, before layer and order are looked at."""
+def candidates(explored: StudyContext, question: Question, first: int | None) -> Matches:
+    """The memories that fit, best first, before layer and order are looked at.
+
+    `first` is how many of them are wanted; None wants all.
+    """
     lookup = explored.lookup
     if question.is_empty:
         return Matches.nothing()
@@ -228,9 +262,9 @@ def candidates(explored: StudyContext, question: Question) -> Matches:
             tokens = lookup.token_ids(question.text)
             return join_matches([lookup.promoters(token, end) for token in tokens])
         case "words":
-            return lookup.with_words(question.text)
+            return lookup.with_words(question.text, first)
         case "meaning":
-            return with_meaning(explored, question.text)
+            return with_meaning(explored, question.text, first)
         case "pattern":
             return with_pattern(explored, question.text)
         case "dead":
@@ -274,7 +308,7 @@ def best_patterns(explored: StudyContext, score: Callable[[PatternView], float])
     return Matches.of(np.array(rows, dtype=np.int64), scores).by_score()
 
 
-def with_meaning(explored: StudyContext, phrase: str) -> Matches:
+def with_meaning(explored: StudyContext, phrase: str, first: int | None) -> Matches:
     """Memories whose triggers, or patterns, hold the words of a phrase or related ones."""
     weights, asked = explored.related.weights(phrase)
 
@@ -282,14 +316,14 @@ def with_meaning(explored: StudyContext, phrase: str) -> Matches:
         total = sum(weights.get(word, 0.0) for word in words_in(pattern.description))
         return pattern.covered * min(total / max(asked, 1), 1.0)
 
-    triggers = explored.lookup.with_weights(weights, max(asked, 1))
     patterns = best_patterns(explored, score)
     if not patterns.total:
-        return triggers
+        return explored.lookup.with_weights(weights, max(asked, 1), first)
+    triggers = explored.lookup.with_weights(weights, max(asked, 1))
     rows = np.concatenate([triggers.rows, patterns.rows])
     order = np.argsort(-np.concatenate([triggers.scores, patterns.scores]), kind="stable")
-    _, first = np.unique(rows[order], return_index=True)  # of each the better score
-    best = order[np.sort(first)]
+    _, places = np.unique(rows[order], return_index=True)  # of each the better score
+    best = order[np.sort(places)]
     scores = np.concatenate([triggers.scores, patterns.scores])[best]
     return Matches.of(rows[best], scores, triggers.looked_at)
 
