@@ -97,6 +97,7 @@ def test_a_model_that_is_not_there_is_named_beside_the_form(
         page = client.get("/compare/memories?weights=true")
         assert page.status_code == 200
         assert "models/gone" in page.text.partition('action="/compare/memories"')[0]
+        assert '<th scope="row"><a href="/memory/L' in page.text  # all but the keys is there
         assert 'name="weights"' in page.text
 
 

@@ -41,6 +41,9 @@ def test_a_promoted_token_is_among_those_of_every_hit(client: TestClient) -> Non
     hits = found(client, by="promotes", q=token, count=500)["hits"]
     mine = {hit["address"]: hit["score"] for hit in hits}
     assert mine[page["address"]] <= 3
+    text = client.get("/search", params={"by": "promotes", "q": token}).text
+    assert 'class="token asked"' in text
+    assert 'class="token asked"' not in client.get("/search?by=words&q=the").text
     for hit in hits[:5]:
         promoted = client.get(f"/api/memories/{hit['address']}").json()["promoted"]
         assert token in [one["text"] for one in promoted]

@@ -108,28 +108,35 @@ async def search_page(
 
 def search_json(app: FastAPI, _: str, question: Question, first: int, count: int) -> str:
     """The same answer as data."""
+    explored: StudyContext = app.state.explored
     text = _json_text if count <= PAGE else _json_text.__wrapped__
-    return text(app, question, first, count, results_of(app.state.explored))
+    return text(explored, question, first, count, results_of(explored))
 
 
 def search_text(
     app: FastAPI, path: str, question: Question, first: int, firing: Matches | None = None
 ) -> str:
     """The page's text; `firing` is what the model said of a phrase."""
+    explored: StudyContext = app.state.explored
     if firing is not None:  # large, so not kept
-        return _fill(app, path, question, answer(app.state.explored, question, first, PAGE, firing))
-    return _page_text(app, path, question, first, results_of(app.state.explored))
+        return _fill(app, path, question, answer(explored, question, first, PAGE, firing))
+    return _page_text((app, explored, path), question, first, results_of(explored))
 
 
 # People come back to the pages of a search; results that have changed make another text.
 @lru_cache(maxsize=TEXTS)
-def _json_text(app: FastAPI, question: Question, first: int, count: int, _: Results) -> str:
-    return ANSWER.dump_json(answer(app.state.explored, question, first, count)).decode()
+def _json_text(
+    explored: StudyContext, question: Question, first: int, count: int, _: Results
+) -> str:
+    return ANSWER.dump_json(answer(explored, question, first, count)).decode()
 
 
 @lru_cache(maxsize=TEXTS)
-def _page_text(app: FastAPI, path: str, question: Question, first: int, _: Results) -> str:
-    return _fill(app, path, question, answer(app.state.explored, question, first, PAGE))
+def _page_text(
+    where: tuple[FastAPI, StudyContext, str], question: Question, first: int, _: Results
+) -> str:
+    app, explored, path = where
+    return _fill(app, path, question, answer(explored, question, first, PAGE))
 
 
 def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:

@@ -130,6 +130,9 @@ class MemoryView:
     weights: dict[str, float | str]  # of its keys and values in numbers, where analysed
     threshold: float | None = None  # the coefficient above which it fires, where that is not 0
     positive: int | None = None  # how often its coefficient is above 0, where that is more often
+    part: str = ""  # its expert, as in an address
+    routed: int | None = None  # prefixes for which the router chose its expert
+    router_weight: float | None = None  # mean over them
 
 
 def cell_of(explored: StudyContext, address: str) -> Address:
@@ -173,6 +176,9 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         weights=page.weights,
         threshold=counts.threshold,
         positive=counts.positive,
+        part=cell.part,
+        routed=None if counts.expert is None else counts.expert.routed,
+        router_weight=None if counts.expert is None else counts.expert.mean_weight,
     )
 
 
