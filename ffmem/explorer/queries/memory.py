@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.pattern_results import (
+    QUESTIONS,
     FindingView,
     PatternView,
     answer_patterns,
@@ -130,6 +131,7 @@ class MemoryView:
     weights: dict[str, float | str]  # of its keys and values in numbers, where analysed
     threshold: float | None = None  # the coefficient above which it fires, where that is not 0
     positive: int | None = None  # how often its coefficient is above 0, where that is more often
+    questions: int = QUESTIONS  # that it is asked for an explanation, about
     part: str = ""  # its expert, as in an address
     routed: int | None = None  # prefixes for which the router chose its expert
     router_weight: float | None = None  # mean over them
