@@ -157,7 +157,7 @@ def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyCon
     assert (finding["questions"], finding["by_value"], finding["by_change"]) == (6, 0.5, 0.5)
     assert len(asked) == 1 + 2 * 6 == found["questions"]
     assert finding["usage"] == {"asked": 13, "read": 1300, "written": 13}
-    assert "It took 13 questions: 1,300 tokens read, 13 written." in page
+    assert ". It took 13 questions: 1,300 tokens read, 13 written." in page
     own = [push.text for push in context.lookup.value_tokens(context.store.cells.address(71))][:10]
     assert all(json.dumps(own, ensure_ascii=False) in one for one in asked[1:7])
 

@@ -222,8 +222,8 @@ def explanation_by_llm(explored: StudyContext, loop: asyncio.AbstractEventLoop) 
 
 def tell_question(asked: int, seconds: float) -> None:
     """Say which question a language model is at, for how long."""
-    share = min(asked / QUESTIONS, 0.95)  # a reply that breaks the rules is asked for again
-    tell(f"question {asked + 1} of about {QUESTIONS}, {seconds:.0f} s", share)
+    every = max(QUESTIONS, asked + 1)  # a reply that breaks the rules is asked for again
+    tell(f"question {asked + 1} of about {every}, {seconds:.0f} s", asked / every)
 
 
 def matched_memories(store: ScanStore, key: Address, count: int) -> list[Address]:
