@@ -22,6 +22,7 @@ from markupsafe import Markup
 from ffmem.errors import visible_token
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question, Sort
+from ffmem.report.rendering import whole_numbers
 from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.store.weight_columns import NUMBERS
@@ -311,7 +312,7 @@ def templates() -> Environment:
         weight_items,
     ):
         environment.globals[made.__name__] = made
-    environment.filters.update(token=visible_token, number=short_number)
+    environment.filters.update(token=visible_token, number=short_number, whole=whole_numbers)
     for name in environment.list_templates():
         environment.get_template(name)  # read now, so that no page waits for it
     return environment

@@ -48,7 +48,9 @@ def test_pages_of_experts_lead_to_their_neighbours(client: TestClient) -> None:
     assert "L2.E0.15" in page.text
     assert "0 of expert 1 of layer 2" in page.text
     share = 100 * found["routed"] / found["prefixes"]
-    assert f"chooses its expert for {share:.2f} % of the prefixes" in page.text
+    assert f"chooses its expert for {share:.2f} % of the prefixes" in page.text.replace(
+        "&nbsp;", " "
+    )
     assert "15 of shared expert of layer 2" in client.get("/memory/L2.S.15-").text
     assert "chooses its expert" not in client.get("/memory/L1.63+").text
     wrong = client.get("/api/memories/L2.5+")
