@@ -20,8 +20,8 @@ from ffmem.corpus.batches import Batch
 from ffmem.scan import triton_pass
 from ffmem.scan.batch_rows import Rows
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.triggers import Thresholds
-from ffmem.scan.triton_pass import TritonPass
+from ffmem.scan.triggers import Sample, Thresholds, Triggers
+from ffmem.scan.triton_pass import CellLists, TritonPass
 
 MEMORIES = 4096
 BLOCKS, WARPS, ROWS = (128, 256, 512), (1, 2, 4), (2, 4, 8)
@@ -48,14 +48,19 @@ def launch_of(m: Tensor) -> Callable[[], object]:
     lengths = torch.full((rows,), width - 1)
     batch = Batch(torch.zeros(rows, width, dtype=torch.int64), lengths, torch.arange(rows), 1)
     settings = ScanSettings(include_final=True)
-    kernel = TritonPass(memories, settings, m.device)
+    kernel = TritonPass(memories, settings, CellLists(memories, m.device))
     ready = Rows.of(batch, settings).to(m.device)
     high = torch.full((memories,), 1e9, device=m.device)
     thresholds = Thresholds(
         high, high.long(), torch.full((memories,), -1, dtype=torch.int32, device=m.device)
     )
     tallies = (torch.zeros_like(high, dtype=torch.int64), torch.zeros_like(high, dtype=torch.int64))
-    return lambda: kernel.launch(m, ready, thresholds, tallies, lambda _m, _rows: None)
+    state = (
+        Triggers.empty(memories, settings.top, device=m.device),
+        Sample.empty(memories, settings.sample, m.device),
+        thresholds,
+    )
+    return lambda: kernel.take_in(m, ready, state, tallies)
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -153,7 +153,7 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
         phases.method(single_process.ScanRun, "save", "checkpoints, keeping included")
         phases.function(run, "scan_key", "digests of weights and corpus")
         phases.function(run, "write_store", "the store, all of it")
-        phases.function(finish, "value_columns", "the store: projecting values")
+        phases.method(finish.ValueRanking, "columns", "the store: ranking values")
         for name in ("state", "sentences", "endings", "vocabulary", "table"):
             phases.function(finish, f"write_{name}", f"the store: writing {name}")
         began = time.perf_counter()

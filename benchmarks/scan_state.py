@@ -188,7 +188,7 @@ def report(options: argparse.Namespace, times: Times) -> None:
 
 def time_kernel(options: argparse.Namespace) -> None:
     """The kernel alone on coefficients like the model's, for several block sizes."""
-    from ffmem.scan import triton_pass as kernel_pass
+    from ffmem.scan import triton_pass
 
     batch = next(iter(random_batches(1, options.tokens, options.vocabulary)))
     chosen = ScanSettings(top=options.top, sample=options.sample)
@@ -198,12 +198,12 @@ def time_kernel(options: argparse.Namespace) -> None:
     filler = torch.randn(8192, 8192, device="cuda", dtype=dtype)
     size = inputs[0].numel() * inputs[0].element_size()
     print(f"{list(shape)} {options.dtype}: {size / 1e6:.0f} MB per pass")
-    print("block rows warps   ms   GB/s  candidates in the last 20 passes")
+    print("block rows warps   ms   GB/s")
     for block, rows, warps in (
         (512, 4, 4), (512, 2, 4), (512, 8, 4), (512, 16, 4), (256, 4, 2), (1024, 4, 8),
         (1024, 4, 4), (2048, 4, 8),
     ):  # fmt: skip
-        kernel_pass.BLOCK, kernel_pass.ROWS, kernel_pass.WARPS = block, rows, warps
+        triton_pass.BLOCK, triton_pass.ROWS, triton_pass.WARPS = block, rows, warps
         shared = LaunchQueue(chosen)
         layer = LayerScan(options.memories, chosen, "cuda", shared)
         numbered, laps = 0, []
@@ -223,12 +223,8 @@ def time_kernel(options: argparse.Namespace) -> None:
             torch.cuda.synchronize()
             laps.append(start.elapsed_time(stop))
         assert layer.uses_kernel
-        assert layer._kernel is not None
-        layer._kernel.settle()
         ms = statistics.median(laps[42:])
-        print(
-            f"{block:5} {rows:4} {warps:5} {ms:.3f} {size / ms / 1e6:6.0f}  {layer._kernel.found}"
-        )
+        print(f"{block:5} {rows:4} {warps:5} {ms:.3f} {size / ms / 1e6:6.0f}")
 
 
 def main() -> None:

@@ -258,8 +258,8 @@ def same_values(one: Path, other: Path) -> None:
 
 def test_the_cached_values_are_those_that_are_ranked(folder: Path) -> None:
     model = load(str(folder))
-    first = finish.value_columns(model, [1, 3])
-    for name, column in finish.value_columns(model, [1, 3]).items():
+    first = finish.ValueRanking(model, [1, 3]).columns()
+    for name, column in finish.ValueRanking(model, [1, 3]).columns().items():
         for one, other in zip(column, first[name], strict=True):
             assert (one == other).all()
 

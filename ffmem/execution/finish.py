@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -44,9 +44,18 @@ class FinishedScan:
     progress: Progress
 
 
-def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) -> None:
-    """Write the store; the manifest last, so that a folder which has one is complete."""
+def write_store(
+    model: LanguageModel,
+    found: FinishedScan,
+    folder: StudyFolder,
+    ranking: ValueRanking | None = None,
+) -> None:
+    """Write the store; the manifest last, so that a folder which has one is complete.
+
+    `ranking` may have been begun before; what it lacks is ranked here.
+    """
     state = found.state
+    ranking = ranking or ValueRanking(model, sorted(state))
     activations = {number: model.layer(number).activation for number in state}
     with ThreadPoolExecutor() as pool:  # values here, for they may need the model's device
         parts = [
@@ -56,7 +65,7 @@ def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) 
             pool.submit(write_endings, folder, state, found.kept),
             pool.submit(lambda: write_vocabulary(folder, model.token_texts)),
         ]
-        values = write_table(folder, "values", value_columns(model, sorted(state)), 8192)
+        values = write_table(folder, "values", ranking.columns(), 8192)
         files = {name: digest for part in parts for name, digest in part.result().items()}
     files |= values
     manifest = Manifest(
@@ -92,27 +101,41 @@ def scan_counts(found: FinishedScan) -> dict[str, int]:
     }
 
 
-def value_columns(model: LanguageModel, layers: Sequence[int]) -> dict[str, Any]:
-    """Both ends of every value's ranking, as columns of a table."""
-    sizes = {number: model.layer(number).memories for number in layers}
-    ranked = sized_steps(
-        rank_once(model, list(layers), ENDS),
-        sum(sizes.values()),
-        "ranking values",
-        lambda item: len(item[1].probability),
-    )
-    found = ValueEnds.join([ends for _, ends in ranked])
-    ends = {
-        name: getattr(found, name).numpy()
-        for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
-    }
-    return {
-        "layer": np.repeat(np.array(layers, np.int32), list(sizes.values())),
-        "memory": np.concatenate([np.arange(size, dtype=np.int32) for size in sizes.values()]),
-        **ends,
-        "probability": found.probability.numpy(),
-        "suppressed_probability": found.suppressed_probability.numpy(),
-    }
+class ValueRanking:
+    """Both ends of every value's ranking, which depend on the model alone: ranked bit by bit."""
+
+    def __init__(self, model: LanguageModel, layers: Sequence[int]) -> None:
+        self._sizes = {number: model.layer(number).memories for number in layers}
+        self._parts: list[ValueEnds] = []
+        self._ranked = sized_steps(
+            rank_once(model, list(layers), ENDS),
+            sum(self._sizes.values()),
+            "ranking values",
+            lambda item: len(item[1].probability),
+        )
+
+    def advance(self) -> Iterator[None]:
+        """Rank some values at each step, until all are."""
+        for _, ends in self._ranked:
+            self._parts.append(ends)
+            yield
+
+    def columns(self) -> dict[str, Any]:
+        """All of them as columns of a table."""
+        for _ in self.advance():
+            pass
+        found, sizes = ValueEnds.join(self._parts), self._sizes
+        ends = {
+            name: getattr(found, name).numpy()
+            for name in ("promoted", "promoted_logits", "suppressed", "suppressed_logits")
+        }
+        return {
+            "layer": np.repeat(np.array(list(sizes), np.int32), list(sizes.values())),
+            "memory": np.concatenate([np.arange(size, dtype=np.int32) for size in sizes.values()]),
+            **ends,
+            "probability": found.probability.numpy(),
+            "suppressed_probability": found.suppressed_probability.numpy(),
+        }
 
 
 def versions() -> dict[str, str]:

@@ -33,7 +33,7 @@ class ScanPlan:
 
 def token_budget(model: LanguageModel, plan: ScanPlan) -> int:
     """Tokens per batch: what was asked for, or what suits the device."""
-    return plan.budget or (65_536 if model.device.type == "cuda" else 4_096)
+    return plan.budget or (57_344 if model.device.type == "cuda" else 4_096)
 
 
 def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ffmem.errors import ScanError, StoreError
 from ffmem.execution.distributed import DistributedScan, ExecutorFactory
-from ffmem.execution.finish import write_store
+from ffmem.execution.finish import ValueRanking, write_store
 from ffmem.execution.plan import (
     ScanPlan,
     refuse_other_checkpoint,
@@ -70,12 +70,14 @@ def run_scan(
         refuse_other_checkpoint(out, start.digest, start.key, key)
     with Scanner(model, plan.settings, plan.layers) as scanner:
         run = ScanRun(scanner, folder, key, start or new_checkpoint(key, token_budget(model, plan)))
+        ranking = ValueRanking(model, scanner.layers)
         try:
-            run.read(background_shards(model, plan, run.progress), watch)
+            shards = background_shards(model, plan, run.progress, ranking.advance())
+            run.read(shards, watch)
         except KeyboardInterrupt:
             run.save()
             raise
-        write_store(model, run.finish(), folder)
+        write_store(model, run.finish(), folder, ranking)
     folder.checkpoint.unlink(missing_ok=True)
     return ScanStore.open(out)
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Full, Queue
 from typing import Any, TypeVar
@@ -42,6 +43,7 @@ class ReadyShards:
 
 def shard_batches(model: LanguageModel, sentences: Sentences, budget: int) -> list[Batch]:
     """All batches of some sentences: the same for the same budget, on any machine."""
+    model.check_tokenizer(int(sentences.tokens.max(initial=0)))
     return list(batches(sentences, model.bos, model.bos or 0, budget))
 
 
@@ -49,10 +51,18 @@ class ShardReader:
     """A scanner that reads shard after shard, and the sentences that its state points at."""
 
     def __init__(self, scanner: Scanner, state: ScanState, kept: KeptSentences) -> None:
-        self.scanner, self.kept = scanner, kept
+        self.scanner = scanner
         if state:
             scanner.resume(state)
         self._recent: list[Sentences] = []
+        self._pool = ThreadPoolExecutor(1, "ffmem-keep")
+        self._keeping: Future[KeptSentences] = Future()
+        self._keeping.set_result(kept)
+
+    @property
+    def kept_sentences(self) -> KeptSentences:
+        """The sentences that the latest snapshot points at."""
+        return self._keeping.result()
 
     def read(self, work: ReadyShards) -> Iterator[Batch]:
         """Read a shard; gives each batch when it has been read."""
@@ -70,21 +80,27 @@ class ShardReader:
         few times what the state can point at.
         """
         held = sum(len(sentences.tokens) for sentences in self._recent)
-        return len(self._recent) >= FEW and held >= len(self.kept.tokens)
+        return len(self._recent) >= FEW and held >= len(self.kept_sentences.tokens)
 
     def snapshot(self) -> ScanState:
-        """The state so far; `kept` is brought up to it.
+        """The state so far; `kept_sentences` are brought up to it, in the background.
 
         The latest shard stays at hand: the rest of it may still be read.
         """
         state = self.scanner.state()
-        wanted = sentence_numbers(state)
-        kept = self.kept.only(wanted)
-        new = np.setdiff1d(wanted, kept.numbers, assume_unique=True)
-        read = [KeptSentences.of(sentences).only(new) for sentences in self._recent]
-        self.kept = KeptSentences.join([kept, *read])
+        wanted, kept = sentence_numbers(state), self.kept_sentences
+        self._keeping = self._pool.submit(keep_sentences, wanted, kept, self._recent)
         self._recent = self._recent[-1:]
         return state
+
+
+def keep_sentences(
+    wanted: NDArray[np.int64], kept: KeptSentences, recent: Sequence[Sentences]
+) -> KeptSentences:
+    """The sentences of these numbers, from those kept before and those read since."""
+    kept = kept.only(wanted)
+    new = np.setdiff1d(wanted, kept.numbers, assume_unique=True)
+    return KeptSentences.join([kept, *(KeptSentences.of(one).only(new) for one in recent)])
 
 
 def sentence_numbers(state: ScanState) -> NDArray[np.int64]:
@@ -104,11 +120,13 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return ordered[np.diff(ordered, prepend=-1) > 0]
 
 
-def prefetch(iterator: Iterator[Item], depth: int = 2) -> Iterator[Item]:
+def prefetch(
+    iterator: Iterator[Item], depth: int = 2, meanwhile: Iterable[object] = ()
+) -> Iterator[Item]:
     """The same items in the same order, up to `depth` of them made ahead of the reader.
 
-    An exception reaches the reader at the item where it happened. When the reader stops early
-    the thread ends after the item it is making.
+    Until the first is there, steps of `meanwhile` are taken. An exception reaches the reader at the
+    item where it happened. When the reader stops early the thread ends after the item it is making.
     """
     queue: Queue[tuple[str, Any]] = Queue(depth)
     stopped = threading.Event()
@@ -117,6 +135,9 @@ def prefetch(iterator: Iterator[Item], depth: int = 2) -> Iterator[Item]:
     )
     thread.start()
     try:
+        for _ in meanwhile:
+            if not queue.empty():
+                break
         while True:
             kind, item = queue.get()
             if kind == "end":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -76,14 +76,14 @@ class ScanRun:
         began = time.monotonic()
         with delay_interrupts():
             state = self._reader.snapshot()
-            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept)
+            found = Checkpoint.of(self.key, self.progress, state, self._reader.kept_sentences)
             save_checkpoint(self.folder.checkpoint, found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
     def finish(self) -> FinishedScan:
         """What was found, once all is read."""
         state, settings = self._reader.snapshot(), self._reader.scanner.settings
-        return FinishedScan(self.key, settings, state, self._reader.kept, self.progress)
+        return FinishedScan(self.key, settings, state, self._reader.kept_sentences, self.progress)
 
 
 def pause_after(save_seconds: float) -> float:
@@ -102,10 +102,13 @@ def start_progress(budget: int) -> Progress:
 
 
 def background_shards(
-    model: LanguageModel, plan: ScanPlan, done: Progress
+    model: LanguageModel, plan: ScanPlan, done: Progress, meanwhile: Iterable[object] = ()
 ) -> Iterator[ReadyShards]:
-    """What is not done yet of the corpus, in order, made ready in the background."""
-    return prefetch(ready_shards(model, plan, done))
+    """What is not done yet of the corpus, in order, made ready in the background.
+
+    Until the first is ready, steps of `meanwhile` are taken.
+    """
+    return prefetch(ready_shards(model, plan, done), meanwhile=meanwhile)
 
 
 def remaining_shards(

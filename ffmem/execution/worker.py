@@ -282,7 +282,7 @@ class ScanWorker:
                 seconds=self._brief.seconds + began - self._began,
             ),
         )
-        found = Checkpoint.of(self.key, progress, state, self._reader.kept, self._shards)
+        found = Checkpoint.of(self.key, progress, state, self._reader.kept_sentences, self._shards)
         save_checkpoint(self._brief.folder.part(name), found)
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
         settled, self._unsaved = tuple(self._unsaved), []

@@ -25,6 +25,7 @@ from ffmem.models.unembedding import Embed, Head
 
 Kind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
+GPU_CHUNKS = 3  # so many times that on a GPU, which small pieces do not keep busy
 GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
 HOT_BYTES = 2 * 2**20  # logits that stay in a CPU's cache while they are summed
 LISTED = 5  # vectors whose top tokens are listed for a person
@@ -198,7 +199,8 @@ def in_chunks(
     model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER
 ) -> Iterator[tuple[slice, Tensor]]:
     """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
-    rows = max(1, CHUNK_BYTES // (4 * model.vocab_size))
+    held = CHUNK_BYTES * (GPU_CHUNKS if h.device.type == "cuda" else 1)
+    rows = max(1, held // (4 * model.vocab_size))
     model = model.at_hand(lens.embed)
     for start in range(0, len(h), rows):
         part = slice(start, min(start + rows, len(h)))

@@ -207,7 +207,16 @@ class LanguageModel:
                 f"the text has {len(ids):,} tokens and {self.name} reads at most "
                 f"{self.context_length - len(lead):,}; shorten it"
             )
+        self.check_tokenizer(max(lead + ids))
         return torch.tensor([lead + ids], device=self.device)
+
+    def check_tokenizer(self, token: int) -> None:
+        """Refuse a tokenizer that gives a token which the model has no embedding of."""
+        if token >= self.head.read:
+            raise ModelError(
+                f"the tokenizer gives token {token} and {self.name} reads tokens 0 to "
+                f"{self.head.read - 1}; give it the tokenizer that it was trained with"
+            )
 
     def check_tokens(self, ids: Tensor, known: int) -> None:
         """Refuse ids that are not among the `known` tokens: those read, or those predicted."""

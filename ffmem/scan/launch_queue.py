@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from ffmem.scan.batch_rows import Batch, Rows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.torch_pass import TorchPass
+
+if TYPE_CHECKING:
+    from ffmem.scan.triton_pass import CellLists
 
 HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
 HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory
@@ -39,6 +42,7 @@ class LaunchQueue:
         self._batch: Batch | None = None
         self._rows: dict[torch.device, Rows] = {}
         self._passes: dict[tuple[int, torch.device], TorchPass] = {}
+        self._lists: dict[tuple[int, torch.device], CellLists] = {}
         self._launches: deque[Launch] = deque()
 
     def rows(self, batch: Batch, device: torch.device) -> Rows:
@@ -56,6 +60,15 @@ class LaunchQueue:
         if key not in self._passes:
             self._passes[key] = TorchPass(memories, device)
         return self._passes[key]
+
+    def lists(self, cells: int, device: torch.device) -> CellLists:
+        """What waits to be folded in, for layers of so many cells."""
+        from ffmem.scan.triton_pass import CellLists  # slow to import, and only on a GPU
+
+        key = (cells, device)
+        if key not in self._lists:
+            self._lists[key] = CellLists(cells, device)
+        return self._lists[key]
 
     def enqueue(self, launch: Launch) -> None:
         """Settle this launch when some more have followed it.

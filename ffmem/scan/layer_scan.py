@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,12 +26,12 @@ from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.selection import PassResult, candidates
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.tallies import UNIT, Tallies, steps_of
+from ffmem.scan.tallies import UNIT, Tallies, not_finite, steps_of
 from ffmem.scan.torch_pass import CompiledPass
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_pass import Redo, TritonPass
+    from ffmem.scan.triton_pass import ExpertPass, Redo, TritonPass
 
 
 LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
@@ -76,9 +77,9 @@ class LayerState:
 class LayerScan:
     """Takes in the coefficients of one layer batch by batch and keeps its state.
 
-    Layers of one scan should be given one `LaunchQueue`. On a GPU coefficients must stay unchanged
-    after they were seen: the work on them is looked at later. `expert_size` is how many memories
-    an expert has, in a mixture.
+    Layers of one scan should be given one `LaunchQueue`. On a GPU coefficients of experts must stay
+    unchanged after they were seen: the work on them is looked at later. `expert_size` is how many
+    memories an expert has, in a mixture.
     """
 
     _triggers: Triggers
@@ -98,19 +99,19 @@ class LayerScan:
         self.settings = settings
         self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         self._shared = shared if shared is not None else LaunchQueue(settings)
-        self._kernel: TritonPass | None = None
-        self._folding: CompiledPass | None = None
-        if use_kernel and (not expert_size or expert_size >= SMALLEST):
-            self._kernel = triton_pass_for(memories, settings, self.device, expert_size > 0)
-        if use_kernel and self._kernel is None and not expert_size:
-            self._folding = compiled_pass_for(memories, settings, self.device, self._shared)
+        self._folding: TritonPass | CompiledPass | None = None
+        self._kernel: ExpertPass | None = None
+        if use_kernel and not expert_size:
+            self._folding = folding_pass_for(memories, settings, self.device, self._shared)
+        elif use_kernel and expert_size >= SMALLEST:
+            self._kernel = expert_pass_for(memories, settings, self.device)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
     @property
     def uses_kernel(self) -> bool:
-        """Whether batches after the first are read by the GPU kernel."""
-        return self._kernel is not None
+        """Whether batches are read by the GPU's kernels."""
+        return self._folding is not None or self._kernel is not None
 
     def resume(self, state: LayerState) -> None:
         """Go on from a state as if its sentences, and no others, had been read here."""
@@ -133,10 +134,8 @@ class LayerScan:
         if not rows.prefixes:
             return
         m = rows.select(m.detach().view(len(rows), -1, self.memories))
-        if self._kernel is not None and self._sentences and rows.lines is None:
-            self._scan_by_kernel(self._kernel, m, rows)
-        elif self._folding is not None and rows.lines is None and self._folding.reads(m):
-            self._scan_by_compiled_loop(self._folding, m, rows)
+        if self._folding is not None and rows.lines is None and self._folding.reads(m):
+            self._scan_by_folding(self._folding, m, rows)
         else:
             self._scan_by_torch(m, rows, (0, self.memories, self.memories))
         self._prefixes += rows.prefixes
@@ -161,6 +160,8 @@ class LayerScan:
     def state(self) -> LayerState:
         """The state after all that was seen; seeing more leaves it as it is."""
         self._fold()
+        if self._folding is not None and not self._folding.is_finite():
+            raise not_finite()
         triggers, sample = self._own(self._triggers, self._sample)
         largest = triggers.coefficients[:, 0]
         tallies = Tallies(
@@ -207,7 +208,7 @@ class LayerScan:
 
     def _scan_experts_by_kernel(
         self,
-        kernel: TritonPass,
+        kernel: ExpertPass,
         routed: RoutedCoefficients,
         beside: Sequence[Tensor],
         rows: Rows,
@@ -230,7 +231,7 @@ class LayerScan:
             first += size
 
     def _launch_lines(
-        self, kernel: TritonPass, m: Tensor, table: LineTable, first_cell: int, redo: Redo
+        self, kernel: ExpertPass, m: Tensor, table: LineTable, first_cell: int, redo: Redo
     ) -> None:
         self._make_room(kernel)
         tallies = self._fires, self._totals
@@ -287,27 +288,19 @@ class LayerScan:
         first = span[0] if sign > 0 else self.memories + span[0]
         return slice(first, first + span[1])
 
-    def _scan_by_kernel(self, kernel: TritonPass, m: Tensor, rows: Rows) -> None:
-        self._make_room(kernel)
-        redo = partial(self._redo, span=(0, self.memories, self.memories))
-        launch = kernel.launch(m, rows, self._thresholds, (self._fires, self._totals), redo)
-        if self._histogram is not None:
-            kernel.count_bins(m, rows, self._histogram)
-        self._shared.enqueue(launch)
-
-    def _scan_by_compiled_loop(self, folding: CompiledPass, m: Tensor, rows: Rows) -> None:
+    def _scan_by_folding(self, folding: TritonPass | CompiledPass, m: Tensor, rows: Rows) -> None:
         state = self._triggers, self._sample, self._thresholds
         folding.take_in(m, rows, state, (self._fires, self._totals))
         if self._histogram is not None:
             folding.count_bins(m, rows, self._histogram)
 
     def _own(self, triggers: Triggers, sample: Sample) -> tuple[Triggers, Sample]:
-        """The same as values of their own where the compiled loop writes into them."""
+        """The same as values of their own where a kernel writes into them."""
         if self._folding is None:
             return triggers, sample
         return triggers.clone(), sample.clone()
 
-    def _make_room(self, kernel: TritonPass) -> None:
+    def _make_room(self, kernel: ExpertPass) -> None:
         """Look at the kernel's latest launch, and fold where there is enough to."""
         kernel.settle()
         if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
@@ -337,26 +330,32 @@ class LayerScan:
         self._thresholds = Thresholds.of(self._triggers, self._sample)
 
 
-def triton_pass_for(
-    memories: int, settings: ScanSettings, device: torch.device, of_experts: bool = False
-) -> TritonPass | None:
-    """The one-read pass for a GPU, or None where plain torch must do."""
+def expert_pass_for(
+    memories: int, settings: ScanSettings, device: torch.device
+) -> ExpertPass | None:
+    """The one-read pass over experts for a GPU, or None where plain torch must do."""
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan.triton_pass import TritonPass, runs_on
+        from ffmem.scan.triton_pass import ExpertPass, runs_on
     except ImportError:
         return None
-    return TritonPass(memories, settings, device, of_experts) if runs_on(device) else None
+    return ExpertPass(memories, settings, device) if runs_on(device) else None
 
 
-def compiled_pass_for(
+def folding_pass_for(
     memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
-) -> CompiledPass | None:
-    """The loops of a CPU, which put candidates in at once; None where plain torch must do."""
-    if settings.per_sentence == "all" or settings.dedupe != "none":
+) -> TritonPass | CompiledPass | None:
+    """The kernels of a GPU, or the loops of a CPU; None where plain torch must do."""
+    if settings.per_sentence == "all" or max(settings.top, settings.sample) > LARGEST:
         return None
-    if max(settings.top, settings.sample) > LARGEST:
-        return None
+    with suppress(ImportError):
+        from ffmem.scan.triton_pass import TritonPass, runs_on
+
+        if runs_on(device):
+            lists = shared.lists(settings.cells(memories), device)
+            return TritonPass(memories, settings, lists)
     torch_pass = shared.torch_pass(memories, device)
-    return CompiledPass(memories, settings, torch_pass) if torch_pass.has_loop else None
+    if settings.dedupe == "none" and torch_pass.has_loop:
+        return CompiledPass(memories, settings, torch_pass)
+    return None

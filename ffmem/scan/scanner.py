@@ -39,6 +39,7 @@ class Scanner:
         self.model = model
         self.settings = settings
         chosen = range(1, len(model.layers) + 1) if layers is None else sorted(set(layers))
+        self.layers = list(chosen)
         self._layers = [model.layer(number) for number in chosen]
         self._shared = LaunchQueue(settings)
         self._scans = {

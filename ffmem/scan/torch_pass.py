@@ -271,6 +271,10 @@ class CompiledPass:
         for sign, cells in self._signs():
             self._torch_pass.count_bins(m, rows, sign, histogram[cells])
 
+    def is_finite(self) -> bool:
+        """Whether all coefficients so far were numbers: others are refused at once."""
+        return True
+
     def _signs(self) -> list[tuple[int, slice]]:
         size = self._memories
         minus = [(-1, slice(size, 2 * size))] if self._settings.signed else []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,23 +143,26 @@ def write_vocabulary(folder: StudyFolder, words: Sequence[str]) -> Files:
 
 def write_endings(folder: StudyFolder, state: ScanState, kept: KeptSentences) -> Files:
     """For every cell the tokens that two or more of its triggers end in, most frequent first."""
-    columns: dict[str, list[NDArray[Any]]] = {"layer": [], "cell": [], "token": [], "count": []}
-    for number in sorted(state):
-        places = state[number].triggers.places.cpu().numpy()
-        cells, slots = np.nonzero(places != EMPTY)
-        sentences, positions = sentence_and_position(places[cells, slots])
-        read = positions > 0
-        rows = kept.rows(sentences[read])
-        last = kept.tokens[kept.starts[rows] + positions[read] - 1]
-        pairs = cells[read].astype(np.int64) << 32 | last
-        pairs.sort()
-        first = np.flatnonzero(np.diff(pairs, prepend=-1))
-        found, counts = pairs[first], np.diff(first, append=len(pairs))
-        found, counts = found[counts > 1], counts[counts > 1]
-        order = np.lexsort((-counts, found >> 32))
-        columns["layer"].append(np.full(len(found), number, np.int32))
-        columns["cell"].append((found[order] >> 32).astype(np.int32))
-        columns["token"].append((found[order] & 0xFFFFFFFF).astype(np.int32))
-        columns["count"].append(counts[order].astype(np.int32))
-    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-    return write_table(folder, "endings", whole, 65536)
+    with ThreadPoolExecutor() as pool:
+        layers = list(pool.map(partial(_endings, state, kept), sorted(state)))
+    names = ("layer", "cell", "token", "count")
+    columns = {name: np.concatenate(parts) for name, *parts in zip(names, *layers, strict=True)}
+    return write_table(folder, "endings", columns, 65536)
+
+
+def _endings(state: ScanState, kept: KeptSentences, number: int) -> list[NDArray[np.int32]]:
+    """Those of one layer: its number, cell, token and how many triggers end in it."""
+    places = state[number].triggers.places.cpu().numpy()
+    cells, slots = np.nonzero(places != EMPTY)
+    sentences, positions = sentence_and_position(places[cells, slots])
+    read = positions > 0
+    rows = kept.rows(sentences[read])
+    last = kept.tokens[kept.starts[rows] + positions[read] - 1]
+    pairs = cells[read].astype(np.int64) << 32 | last
+    pairs.sort()
+    first = np.flatnonzero(np.diff(pairs, prepend=-1))
+    found, counts = pairs[first], np.diff(first, append=len(pairs))
+    found, counts = found[counts > 1], counts[counts > 1]
+    order = np.lexsort((-counts, found >> 32))
+    columns = (np.full(len(found), number), found[order] >> 32, found[order] & 0xFFFFFFFF)
+    return [column.astype(np.int32) for column in (*columns, counts[order])]

@@ -16,11 +16,11 @@ from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import documents
 from ffmem.execution.plan import ScanPlan, scan_key, sentence_settings, token_budget
 from ffmem.locations import location
-from ffmem.memories.projection import CHUNK_BYTES, logits
+from ffmem.memories.projection import CHUNK_BYTES, GPU_CHUNKS, logits
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
-from ffmem.scan.settings import BINS, CANDIDATE_BYTES, ROOM, ROOM_OF_EXPERTS
+from ffmem.scan.settings import BINS, CANDIDATE_BYTES, LISTED, LISTED_BYTES, ROOM_OF_EXPERTS
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
@@ -216,11 +216,16 @@ def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
     state = cells * (12 * slots + 32 + 8 * BINS)
     widest = max(layer.memories_per_place for layer in layers)
     batch = 4 * token_budget(model, plan) * widest * model.dtype.itemsize
-    if model.device.type == "cuda":  # whose kernels have a buffer of candidates for every layer
-        for layer in layers:
-            room = ROOM if layer.mixture is None else ROOM_OF_EXPERTS
-            batch += room * settings.cells(layer.memories) * slots * CANDIDATE_BYTES
-    return copies * weight_bytes(model) + 3 * state + batch + 6 * CHUNK_BYTES
+    if model.device.type == "cuda":  # where candidates wait; those of a mixture for every layer
+        experts = [layer.memories for layer in layers if layer.mixture is not None]
+        room = ROOM_OF_EXPERTS * slots * CANDIDATE_BYTES
+        batch += LISTED * LISTED_BYTES + room * sum(settings.cells(size) for size in experts)
+    return (
+        copies * weight_bytes(model)
+        + 3 * state
+        + batch
+        + 6 * CHUNK_BYTES * (GPU_CHUNKS if model.device.type == "cuda" else 1)
+    )
 
 
 def weight_bytes(model: LanguageModel) -> int:

@@ -24,6 +24,7 @@ from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
 from ffmem.memories.edits import read_set
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
 from ffmem.store.folder import write_whole
@@ -394,6 +395,22 @@ def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> Non
         ):
             with pytest.raises(FfmemError, match="not a token"):
                 call()
+
+
+def test_a_tokenizer_of_another_model_is_one_sentence(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model("opt")
+    tokenizer.add_tokens([f"word{n}" for n in range(model.config.vocab_size)])
+    model.save_pretrained("model")
+    tokenizer.save_pretrained("model")
+    Path("more.txt").write_text("word0 word260\n")
+    for words in (["scan", "model", "more.txt", "-o", "out"], ["prompt", "model", "word260"]):
+        code, _, err = run(capsys, *words)
+        assert code == 2, err
+        assert "the tokenizer gives token" in only_message(err)
+    assert not Path("out").exists()
 
 
 def test_half_a_character_in_a_prompt_is_refused(relu: LanguageModel) -> None:

@@ -62,3 +62,36 @@ def test_the_thread_ends_and_closes_the_source_when_the_reader_stops() -> None:
     reader.close()
     assert closed.wait(LONGEST)
     wait_until(lambda: not running(), "the end of the thread")
+
+
+def test_until_the_first_item_is_there_steps_of_other_work_are_taken() -> None:
+    asked, steps = threading.Event(), []
+
+    def source() -> Iterator[int]:
+        assert asked.wait(LONGEST)
+        yield 1
+        yield 2
+
+    def work() -> Iterator[None]:
+        while True:
+            steps.append(1)
+            if len(steps) == 3:
+                asked.set()
+            yield
+
+    assert list(prefetch(source(), meanwhile=work())) == [1, 2]
+    assert len(steps) >= 3
+
+
+def test_other_work_that_ends_before_the_first_item_is_waited_for_no_longer() -> None:
+    done = threading.Event()
+
+    def source() -> Iterator[int]:
+        assert done.wait(LONGEST)
+        yield 1
+
+    def work() -> Iterator[None]:
+        yield
+        done.set()
+
+    assert list(prefetch(source(), meanwhile=work())) == [1]

@@ -26,7 +26,8 @@ from tests.scan.brute_force import (
     readings,
 )
 
-triton = pytest.importorskip("triton", reason="triton is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+triton_pass = pytest.importorskip("ffmem.scan.triton_pass")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not INTERPRETED and not torch.cuda.is_available():
     pytest.skip("needs a CUDA device or TRITON_INTERPRET=1", allow_module_level=True)
@@ -79,18 +80,34 @@ def test_the_kernel_reads_half_precision(dtype: torch.dtype) -> None:
     assert_same(found, brute_force(sentences, chosen, 1))
 
 
-def test_a_batch_too_large_for_the_buffer_loses_nothing() -> None:
-    chosen = ScanSettings(top=1, sample=1)  # room for 8 candidates a cell
-    rising = [Reading(n, [1, 2], torch.full((3, 3), float(n + 1))) for n in range(60)]
+@pytest.mark.parametrize("chosen", [CHOICES[0], CHOICES[4]])
+def test_a_batch_of_more_rows_than_the_lists_have_slots_is_read_in_parts(
+    chosen: ScanSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_pass, "LISTED", 3 * 7)
+    rising = [Reading(n, [1, 2], torch.full((3, 3), float(n + 1))) for n in range(40)]
     layer = LayerScan(3, chosen, DEVICE)
     assert_same(scanned(layer, rising, 20), brute_force(rising, chosen, 1))
 
 
 def test_layers_wider_than_a_block_of_the_kernel_are_read_whole() -> None:
-    chosen = ScanSettings(top=2, sample=1)
-    sentences = readings(torch.Generator().manual_seed(3), 6, 1030, longest=3)
-    found = scanned(LayerScan(1030, chosen, DEVICE), sentences, 2)
+    chosen, wide = ScanSettings(top=2, sample=1), triton_pass.BLOCK + 5
+    sentences = readings(torch.Generator().manual_seed(3), 6, wide, longest=3)
+    found = scanned(LayerScan(wide, chosen, DEVICE), sentences, 3)
     assert_same(found, brute_force(sentences, chosen, 1))
+
+
+def test_a_state_taken_before_stays_as_it_was_and_a_scan_goes_on_from_it() -> None:
+    chosen = ScanSettings(top=4, sample=3)
+    sentences = readings(torch.Generator().manual_seed(6), 40, MEMORIES)
+    layer = LayerScan(MEMORIES, chosen, DEVICE)
+    before = scanned(layer, sentences[:20], 10)
+    other = LayerScan(MEMORIES, chosen, DEVICE)
+    other.resume(before)
+    for resumed in (layer, other):
+        whole = scanned(resumed, sentences[20:], 10)
+        assert_same(whole, brute_force(sentences, chosen, 1))
+    assert_same(before, brute_force(sentences[:20], chosen, 1))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -1,7 +1,8 @@
 """fairseq's `transformer_lm` for transformers, with adaptive input and adaptive softmax.
 
-The body is XGLM's, which was made for fairseq's models and has their names. Ours are the ends: an
-embedding whose rows are narrower for rarer words (`AdaptiveInput`), a softmax of the same kind
+The body is XGLM's, which was made for fairseq's models and has their names, with the attention of
+OPT, which has the same names too and can use torch's fast kernels. Ours are the ends: an embedding
+whose rows are narrower for rarer words (`AdaptiveInput`), a softmax of the same kind
 (`AdaptiveHead`), learned positions, and a final norm that can be missing.
 """
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, XGLMConfig, XGLMForCausalLM, XGLMModel
 from transformers import initialization as init
-from transformers.models.xglm.modeling_xglm import XGLMPreTrainedModel
+from transformers.models.opt.modeling_opt import OPTAttention
+from transformers.models.xglm.modeling_xglm import XGLMDecoderLayer, XGLMPreTrainedModel
 
 from ffmem.models.fairseq import KIND
 
@@ -37,6 +39,7 @@ class FairseqConfig(XGLMConfig):
     tie_projections: bool = True
     final_norm: bool = True
     learned_positions: bool = False
+    enable_bias: bool = True  # of attention, as OPT calls it
 
 
 class TokenBands(nn.Module):
@@ -117,6 +120,7 @@ class FairseqPreTrained(XGLMPreTrainedModel):
     """What body and model share: fairseq's own start for untrained weights."""
 
     config: FairseqConfig
+    _supports_sdpa = True
     _no_split_modules = ["XGLMDecoderLayer", "AdaptiveInput", "AdaptiveHead"]  # noqa: RUF012
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -132,7 +136,9 @@ class FairseqPreTrained(XGLMPreTrainedModel):
 
 
 class FairseqModel(FairseqPreTrained, XGLMModel):
-    """The decoder: XGLM's, with fairseq's ends."""
+    """The decoder: XGLM's, with OPT's attention and fairseq's ends."""
+
+    _can_record_outputs = {"hidden_states": XGLMDecoderLayer, "attentions": OPTAttention}  # noqa: RUF012
 
     def __init__(self, config: FairseqConfig) -> None:
         narrow = copy.copy(config)
@@ -140,6 +146,8 @@ class FairseqModel(FairseqPreTrained, XGLMModel):
             narrow.vocab_size = (config.pad_token_id or 0) + 1
         XGLMModel.__init__(self, narrow)
         self.config = config
+        for number, layer in enumerate(self.layers):
+            layer.self_attn = OPTAttention(config, layer_idx=number)
         width = config.d_model
         if config.input_bands:
             scale = math.sqrt(width) if config.scale_embedding else 1.0
