@@ -37,7 +37,7 @@ LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
 SOON = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
-TEXTS = 256  # pages of hits that are kept, about 20 kB each
+TEXTS = 512  # pages of hits that are kept, about 20 kB each
 ANSWER = TypeAdapter(Answer)
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
