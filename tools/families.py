@@ -167,7 +167,9 @@ feed-forward memories that ffmem reads, and `ffmem` says so instead of guessing.
 small*: nothing was learnt about the type.
 
 A toy passing means that the architecture's code is understood, not that every checkpoint is: a
-checkpoint is measured again when it is loaded, and refused if an equation fails.
+checkpoint is measured again when it is loaded, and refused if an equation fails. In what form
+its weights are stored is another question: see
+[adapters and quantised weights](../how-to/wrap-a-model.md).
 
 | why refused | types |
 |---|---|

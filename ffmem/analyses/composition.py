@@ -285,9 +285,9 @@ def suppression(
     other = foreign_gold(gold)
     known = (gold >= 0) & (other >= 0)
     right, chance = (tokens[known] >= 0 for tokens in (counts.right_memory, counts.foreign_memory))
-    said = reading.predictions[0].feedforward[known]
-    overruled = right & (said != gold[known, None])
-    by_chance = chance & (said != other[known, None])
+    predictions = reading.predictions[0].feedforward[known]
+    overruled = right & (predictions != gold[known, None])
+    by_chance = chance & (predictions != other[known, None])
     wrong = reading.output[known] != gold[known]
     return Suppression(
         layers=tuple(
@@ -310,9 +310,9 @@ def suppression(
 
 
 def _examples(model: LanguageModel, reading: SampleRecord) -> list[SuppressionCase]:
-    sample, said = reading.sample, reading.predictions[0].feedforward
+    sample, predictions = reading.sample, reading.predictions[0].feedforward
     right = reading.coefficients.right_memory
-    overruled = (right >= 0) & (said != sample.gold[:, None]) & (sample.gold[:, None] >= 0)
+    overruled = (right >= 0) & (predictions != sample.gold[:, None]) & (sample.gold[:, None] >= 0)
     lost = overruled.any(dim=1) & (reading.output != sample.gold)
     found = []
     for row in lost.nonzero().flatten().tolist()[:EXAMPLES]:
@@ -324,7 +324,7 @@ def _examples(model: LanguageModel, reading: SampleRecord) -> list[SuppressionCa
                 ),
                 prefix=sample.prefix(row),
                 right=model.token_text(int(sample.gold[row])),
-                layer_said=model.token_text(int(said[row, place])),
+                layer_said=model.token_text(int(predictions[row, place])),
                 model_said=model.token_text(int(reading.output[row])),
             )
         )

@@ -17,7 +17,8 @@ from ffmem.errors import CorpusError, EditError
 from ffmem.locations import file_text
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record_forward
-from ffmem.models.language_model import LanguageModel, continuation, evaluation_mode
+from ffmem.models.language_model import LanguageModel, continuation
+from ffmem.models.trace import evaluation_mode
 
 LOGIT_BYTES = 128 << 20  # logits of a batch in float32; about four such tensors live at once
 NEIGHBOURS = 20  # memories of nearly the same rate among which a control is drawn

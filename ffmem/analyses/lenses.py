@@ -86,8 +86,8 @@ def lenses_of(model: LanguageModel) -> dict[str, Lens]:
         found["norm-folded"] = Lens()
     if model.head.classes is not None:
         found["linear"] = additive(Lens())
-    read, said = model.head.vectors("input"), model.head.vectors()
-    if not said.equals(read) and said.width == read.width:
+    inputs, outputs = model.head.vectors("input"), model.head.vectors()
+    if not outputs.equals(inputs) and outputs.width == inputs.width:
         found["input embedding"] = Lens(embed="input")
     return found
 

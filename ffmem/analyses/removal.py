@@ -200,8 +200,8 @@ def _questions(
     for row in rows:
         key, position = triggers.keys[triggers.key[row]], int(triggers.position[row])
         sentence = int(triggers.sentence[row])
-        for gone in (0, 1, position, int(removed[row])):
-            text = ShortenedSentence(sentence, sentences[sentence], gone)
+        for missing in (0, 1, position, int(removed[row])):
+            text = ShortenedSentence(sentence, sentences[sentence], missing)
             asked.append(CoefficientQuery(key, text, position))
     return asked
 
@@ -281,8 +281,8 @@ def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Salie
     model.layer_of(key)
     ids = np.asarray(prefix, dtype=np.int32)
     asked = [
-        CoefficientQuery(key, ShortenedSentence(0, ids, gone), len(ids))
-        for gone in range(len(ids) + 1)
+        CoefficientQuery(key, ShortenedSentence(0, ids, missing), len(ids))
+        for missing in range(len(ids) + 1)
     ]
     found = shortened_coefficients(model, asked, BUDGET["cuda"]).values.clamp(min=0).tolist()
     before = found[0]
@@ -292,16 +292,16 @@ def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Salie
 
 @dataclass(frozen=True)
 class ShortenedSentence:
-    """A sentence without its token `gone` (from 1); 0 is the sentence as it is."""
+    """A sentence without its token `missing` (from 1); 0 is the sentence as it is."""
 
     sentence: int  # any number that tells sentences apart
     tokens: NDArray[np.int32] = field(repr=False)
-    gone: int
+    missing: int
 
     def until(self, position: int) -> NDArray[np.int32]:
         """The tokens that are left of its first `position` ones."""
         kept = self.tokens[:position]
-        return np.delete(kept, self.gone - 1) if 1 <= self.gone <= position else kept
+        return np.delete(kept, self.missing - 1) if 1 <= self.missing <= position else kept
 
 
 @dataclass(frozen=True)
@@ -355,17 +355,17 @@ def shortened_coefficients(
 def _rows_by_sentence(questions: Sequence[CoefficientQuery]) -> list[list[_Row]]:
     by_text: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, question in enumerate(questions):
-        gone = question.text.gone if question.text.gone < question.position else 0
-        by_text[question.text.sentence, gone].append(number)
+        missing = question.text.missing if question.text.missing < question.position else 0
+        by_text[question.text.sentence, missing].append(number)
     found: dict[int, list[_Row]] = defaultdict(list)
-    for (sentence, gone), numbers in by_text.items():
+    for (sentence, missing), numbers in by_text.items():
         asked = []
         for number in numbers:
             question = questions[number]
-            left = question.position - (question.text.gone in range(1, question.position + 1))
+            left = question.position - (question.text.missing in range(1, question.position + 1))
             asked.append((number, left, question.key))
-        farthest = max(left for _, left, _ in asked) + (1 if gone else 0)
-        text = ShortenedSentence(sentence, questions[numbers[0]].text.tokens, gone)
+        farthest = max(left for _, left, _ in asked) + (1 if missing else 0)
+        text = ShortenedSentence(sentence, questions[numbers[0]].text.tokens, missing)
         found[sentence].append(_Row(text.until(farthest), asked))
     return list(found.values())
 

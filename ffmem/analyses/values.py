@@ -20,6 +20,7 @@ from ffmem.analyses.inputs.claim_effects import (
 from ffmem.analyses.inputs.value_rankings import Group, LayerValueRankings
 from ffmem.analyses.predictive_values import Predictive, predictive_values
 from ffmem.analyses.statistics import Interval, bootstrap, quantiles, wilson
+from ffmem.models.effective_weights import packed_numbers
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -175,11 +176,9 @@ def cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
 def feed_forward_share(model: LanguageModel) -> float:
     """Numbers in feed-forward layers over those in all matrices of their blocks."""
     inside = sum(part.shape.numel() for layer in model.layers for part in layer.maps)
-    blocks = {id(layer.block): layer.block for layer in model.layers}
-    matrices = [
-        one.numel() for block in blocks.values() for one in block.parameters() if one.dim() > 1
-    ]
-    return inside / sum(matrices)
+    blocks = {id(layer.block): layer.block for layer in model.layers}.values()
+    matrices = [one.numel() for block in blocks for one in block.parameters() if one.dim() > 1]
+    return inside / (sum(matrices) + sum(map(packed_numbers, blocks)))
 
 
 def next_token_mass(part: LayerValueRankings, generator: torch.Generator) -> list[LayerMass]:

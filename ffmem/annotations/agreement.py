@@ -114,7 +114,7 @@ def _pair(
 
 def _false_patterns(person: str, answers: Iterable[SheetAnswer]) -> Interval:
     controls = [s for s in answers if s.annotator == person and s.sheet.control is not None]
-    return wilson(sum(bool(answer.said) for answer in controls), len(controls))
+    return wilson(sum(bool(answer.answers) for answer in controls), len(controls))
 
 
 def cohen_kappa(one: Sequence[str], other: Sequence[str]) -> float:
@@ -181,7 +181,7 @@ def case_agreement(case_answers: Sequence[CaseAnswer]) -> CaseAgreement:
     """Compare everybody's newest judgements."""
     judged = judgements_by_case(case_answers)
     people = sorted({case_answer.annotator for case_answer in case_answers})
-    cases = {case: said for case, said in judged.items() if not case.control}
+    cases = {case: judgements for case, judgements in judged.items() if not case.control}
     found = [_case_pair(one, other, cases.values()) for one, other in combinations(people, 2)]
     return CaseAgreement(
         shares=tuple(
@@ -189,9 +189,11 @@ def case_agreement(case_answers: Sequence[CaseAnswer]) -> CaseAgreement:
             for who in people
         ),
         pairs=tuple(pair for pair in found if pair.cases),
-        alpha=krippendorff_alpha([list(said.values()) for said in cases.values()]),
+        alpha=krippendorff_alpha([list(judgements.values()) for judgements in cases.values()]),
         disagreements=tuple(
-            (case, said) for case, said in cases.items() if len(set(said.values())) > 1
+            (case, judgements)
+            for case, judgements in cases.items()
+            if len(set(judgements.values())) > 1
         ),
     )
 
@@ -199,12 +201,20 @@ def case_agreement(case_answers: Sequence[CaseAnswer]) -> CaseAgreement:
 def _related_share(
     who: str, judged: dict[CaseLine, dict[str, Judgement]], control: bool
 ) -> Interval:
-    mine = [said[who] for case, said in judged.items() if case.control == control and who in said]
+    mine = [
+        judgements[who]
+        for case, judgements in judged.items()
+        if case.control == control and who in judgements
+    ]
     return wilson(mine.count("related"), len(mine))
 
 
 def _case_pair(one: str, other: str, cases: Iterable[dict[str, Judgement]]) -> CasePair:
-    both = [(said[one], said[other]) for said in cases if one in said and other in said]
+    both = [
+        (judgements[one], judgements[other])
+        for judgements in cases
+        if one in judgements and other in judgements
+    ]
     return CasePair(
         one=one,
         other=other,
@@ -304,7 +314,7 @@ def patterns_by_annotator(
         those = [answer for answer in mine if answer.sheet.control == kind]
         labels = [label for answer in those for label in answer.labels]
         if those:
-            false = wilson(sum(bool(answer.said) for answer in those), len(those))
+            false = wilson(sum(bool(answer.answers) for answer in those), len(those))
             covered = sum(label != "not covered" for label in labels) / len(labels)
             controls.append(ControlRate(kind, false, covered))
     records = tuple(pattern for key in keys for pattern in key.patterns)

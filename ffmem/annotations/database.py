@@ -92,9 +92,9 @@ class Annotations:
         """Which sheets of a scan each annotator has answered."""
         return self._answers.sheets_by_annotator(scan)
 
-    def answer(self, sheet: Sheet, annotator: str, said: Sequence[PatternAnswer]) -> bool:
+    def answer(self, sheet: Sheet, annotator: str, answers: Sequence[PatternAnswer]) -> bool:
         """Save an answer as the annotator's newest; False where it is the one already there."""
-        text = json.dumps([asdict(each) for each in said], ensure_ascii=False)
+        text = json.dumps([asdict(each) for each in answers], ensure_ascii=False)
         return self._answers.save(sheet.name, annotator, text)
 
     def answers(self, scan: str | None = None, key: str | None = None) -> list[SheetAnswer]:
@@ -120,7 +120,7 @@ class Annotations:
         return [_case_sheet(row) for row in self._judgements.sheets()]
 
     def judge(self, sheet: CaseSheet, annotator: str, judged: Sequence[Judgement]) -> bool:
-        """Save a judgement a case as the annotator's newest; False where that is there already."""
+        """Save a judgement per case as the annotator's newest; False where it is there already."""
         return self._judgements.save(sheet.name, annotator, json.dumps(list(judged)))
 
     def case_answers(self, scan: str | None = None) -> list[CaseAnswer]:

@@ -123,12 +123,12 @@ class MemoryLabels:
     def _add(self, table: Table, rows: Sequence[dict[str, Any]], names: tuple[str, ...]) -> None:
         """Add rows as the newest revisions of what their columns `names` name."""
         for _ in range(TRIES if rows else 0):
-            newest, made = self._newest(table), datetime.now(UTC)
+            newest, now = self._newest(table), datetime.now(UTC)
             new = []
             for row in rows:
                 latest = newest.get(tuple(row[name] for name in names))
                 revision = 1 if latest is None else int(latest["revision"]) + 1
-                new.append({"scan": self._scan, "made": made, "revision": revision, **row})
+                new.append({"scan": self._scan, "made": now, "revision": revision, **row})
             try:
                 with writing(self._engine) as connection:
                     connection.execute(insert(table), new)

@@ -20,7 +20,7 @@ from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.patterns.record import MIN_TRIGGERS, Kind
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back
-CHARACTERS = 4  # of English a token, about
+CHARACTERS = 4  # of English per token, about
 LOOK_EVERY = 0.5  # seconds between two looks whether a reply is still wanted
 
 
@@ -31,7 +31,7 @@ class ParsedReply:
     `readable` is False where the reply as a whole is not an answer: no JSON, or none of our form.
     """
 
-    said: tuple[PatternAnswer, ...]
+    answers: tuple[PatternAnswer, ...]
     faults: tuple[str, ...]
     readable: bool = True
 
@@ -88,12 +88,12 @@ def _pattern(each: Any) -> PatternAnswer | str:
 class LlmAnswer:
     """What became of one sheet.
 
-    `said` is None where no reply was of the right form: the sheet stays unanswered. Where single
+    `answers` is None where no reply was of the right form: the sheet stays unanswered. Where single
     patterns break the rules to the last, the others count and `dropped` says what was wrong.
     """
 
     sheet: Sheet
-    said: tuple[PatternAnswer, ...] | None
+    answers: tuple[PatternAnswer, ...] | None
     dropped: tuple[str, ...]
     replies: int
 
@@ -162,9 +162,9 @@ def ask_about_sheet(chat: Chat, sheet: Sheet) -> LlmAnswer:
         reply = chat(messages)
         found = parse_reply(reply.text, sheet)
         if not found.faults:
-            return LlmAnswer(sheet, found.said, (), turn)
+            return LlmAnswer(sheet, found.answers, (), turn)
         if found.readable or best[0] is None:
-            best = (found.said if found.readable else None, found.faults)
+            best = (found.answers if found.readable else None, found.faults)
         messages = [*messages, *complaint(reply.text, found.faults)]
     return LlmAnswer(sheet, *best, REPAIRS + 1)
 
@@ -280,6 +280,6 @@ def share_right(
     right = 0.0
     for other in others:
         for letter, pair in (("A", (own, other)), ("B", (other, own))):
-            said = chosen_list(chat(output_question(descriptions, *pair)).text)
-            right += 0.5 if said is None else float(said == letter)
+            choice = chosen_list(chat(output_question(descriptions, *pair)).text)
+            right += 0.5 if choice is None else float(choice == letter)
     return right / (2 * len(others)) if others else float("nan")

@@ -77,13 +77,13 @@ def parse_sheet(
     start, end = headings["prefixes"], headings["patterns"]
     _check_prefixes(place, start, end, sheet)
     none, blocks = _blocks(place, end)
-    begun = [block for block in blocks if _has_content(block)]
-    said = [_pattern(block, len(sheet.prefixes), place) for block in begun]
-    _check_tick(none, said, place)
-    for fault in check(said, sheet):
-        field = begun[fault.pattern - 1][fault.field.capitalize()]
+    own_blocks = [block for block in blocks if _has_content(block)]
+    answers = [_pattern(block, len(sheet.prefixes), place) for block in own_blocks]
+    _check_tick(none, answers, place)
+    for fault in check(answers, sheet):
+        field = own_blocks[fault.pattern - 1][fault.field.capitalize()]
         raise place.wrong(field.line, fault.message)
-    return sheet, [normalise(each) for each in said]
+    return sheet, [normalise(each) for each in answers]
 
 
 def is_blank_sheet(text: str) -> bool:
@@ -166,11 +166,11 @@ def _ranks(field: _Field, prefixes: int, place: SheetFile) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _check_tick(none: tuple[bool, int], said: list[PatternAnswer], place: SheetFile) -> None:
+def _check_tick(none: tuple[bool, int], answers: list[PatternAnswer], place: SheetFile) -> None:
     ticked, line = none
-    if ticked and said:
+    if ticked and answers:
         raise place.wrong(line, "no pattern is ticked, yet patterns follow; clear one or the other")
-    if not ticked and not said:
+    if not ticked and not answers:
         raise place.wrong(line, "nothing is filled in; describe a pattern, or tick that none is")
 
 
@@ -251,7 +251,7 @@ def is_blank_case_sheet(text: str) -> bool:
 def parse_case_sheet(
     text: str, file: str, sheets: Mapping[str, CaseSheet]
 ) -> tuple[CaseSheet, list[Judgement]]:
-    """The sheet that a file is, and a judgement a case; refuses what is half said."""
+    """The sheet that a file is, and a judgement per case; refuses what is half said."""
     place = SheetFile.of(text, file)
     sheet = _case_sheet_of(place, sheets)
     starts = [
@@ -283,20 +283,20 @@ def _case_sheet_of(place: SheetFile, sheets: Mapping[str, CaseSheet]) -> CaseShe
 
 def _judgement(place: SheetFile, start: int, end: int, case: CaseLine) -> Judgement:
     """What is said of the case on the lines behind `start`."""
-    said = list[tuple[int, str]]()
+    judgements = list[tuple[int, str]]()
     shown = list[tuple[int, str]]()
     for number in range(start + 1, end + 1):
         line = place.lines[number - 1]
         if found := _JUDGEMENT.match(line):
-            said.append((number, found[1].strip(" \t`*_.").lower()))
+            judgements.append((number, found[1].strip(" \t`*_.").lower()))
         else:
             shown.append((number, letters(re.sub(r"^\s*[-*+]\s", "", line))))
     _check_case_text(place, start, shown, case)
-    if not said:
+    if not judgements:
         raise place.wrong(start, "this case has no line ‘Judgement:’; add it")
-    if len(said) > 1:
-        raise place.wrong(said[1][0], "this case is judged twice; keep one judgement")
-    line_number, judgement = said[0]
+    if len(judgements) > 1:
+        raise place.wrong(judgements[1][0], "this case is judged twice; keep one judgement")
+    line_number, judgement = judgements[0]
     if not judgement:
         raise place.wrong(line_number, "the judgement is empty; write related or distant")
     if judgement not in ("related", "distant"):

@@ -111,11 +111,11 @@ class Revisions:
 
     def latest(self, sheet: str, annotator: str) -> tuple[int, str] | None:
         """The newest revision and its digest."""
-        said = self._answers.c
+        columns = self._answers.c
         question = (
-            select(said.revision, said.digest)
-            .where(said.sheet == sheet, said.annotator == annotator)
-            .order_by(said.revision.desc())
+            select(columns.revision, columns.digest)
+            .where(columns.sheet == sheet, columns.annotator == annotator)
+            .order_by(columns.revision.desc())
             .limit(1)
         )
         with self._engine.connect() as connection:
@@ -127,22 +127,22 @@ class Revisions:
 
         `only` names columns of the sheets and what they must be; None is anything.
         """
-        said = self._answers.c
+        columns = self._answers.c
         newest = (
-            select(said.sheet, said.annotator, func.max(said.revision).label("last"))
-            .group_by(said.sheet, said.annotator)
+            select(columns.sheet, columns.annotator, func.max(columns.revision).label("last"))
+            .group_by(columns.sheet, columns.annotator)
             .subquery()
         )
         question = (
-            select(self._sheets, said.annotator, said.said)
-            .join(self._answers, said.sheet == self._sheets.c.name)
+            select(self._sheets, columns.annotator, columns.said)
+            .join(self._answers, columns.sheet == self._sheets.c.name)
             .join(
                 newest,
-                (newest.c.sheet == said.sheet)
-                & (newest.c.annotator == said.annotator)
-                & (newest.c.last == said.revision),
+                (newest.c.sheet == columns.sheet)
+                & (newest.c.annotator == columns.annotator)
+                & (newest.c.last == columns.revision),
             )
-            .order_by(self._sheets.c.name, said.annotator)
+            .order_by(self._sheets.c.name, columns.annotator)
         )
         for column, wanted in only.items():
             if wanted is not None:
@@ -152,10 +152,10 @@ class Revisions:
 
     def sheets_by_annotator(self, scan: str) -> dict[str, set[str]]:
         """Which sheets of a scan each annotator has answered."""
-        said = self._answers.c
+        columns = self._answers.c
         question = (
-            select(said.annotator, said.sheet)
-            .join(self._sheets, said.sheet == self._sheets.c.name)
+            select(columns.annotator, columns.sheet)
+            .join(self._sheets, columns.sheet == self._sheets.c.name)
             .where(self._sheets.c.scan == scan)
             .distinct()
         )
@@ -168,11 +168,11 @@ class Revisions:
 
     def history(self, sheet: str, annotator: str) -> list[str]:
         """Everything an annotator ever said of a sheet, oldest first."""
-        said = self._answers.c
+        columns = self._answers.c
         question = (
-            select(said.said)
-            .where(said.sheet == sheet, said.annotator == annotator)
-            .order_by(said.revision)
+            select(columns.said)
+            .where(columns.sheet == sheet, columns.annotator == annotator)
+            .order_by(columns.revision)
         )
         with self._engine.connect() as connection:
             return [str(row[0]) for row in connection.execute(question).all()]

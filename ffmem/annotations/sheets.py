@@ -81,7 +81,7 @@ class SheetAnswer:
 
     sheet: Sheet
     annotator: str
-    said: tuple[PatternAnswer, ...]
+    answers: tuple[PatternAnswer, ...]
 
     @property
     def labels(self) -> list[Label]:
@@ -99,8 +99,8 @@ class SheetAnswer:
         """What was said, as patterns of the sheet's key."""
         key = self.sheet.address
         return [
-            Pattern(key, said.description, said.kind, said.ranks, self.annotator)
-            for said in self.said
+            Pattern(key, one.description, one.kind, one.ranks, self.annotator)
+            for one in self.answers
         ]
 
 

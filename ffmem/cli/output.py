@@ -197,8 +197,8 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
 
 def paper_text(verdict: Verdict) -> str:
     """What the paper found; where the claim is not the paper's, whose it is."""
-    said = verdict.source == "paper" or verdict.source in verdict.paper
-    return verdict.paper if said else f"{verdict.paper} ({verdict.source})"
+    names_source = verdict.source == "paper" or verdict.source in verdict.paper
+    return verdict.paper if names_source else f"{verdict.paper} ({verdict.source})"
 
 
 def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:

@@ -50,9 +50,9 @@ def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
     plain = not console.is_terminal
     columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<14}"))
     with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console, disable=plain) as lines:
-        told = _EventLines(lines, estimate, plain)
-        with listen(told.end_of_scan):
-            yield Watches(told.batch, told.analysis)
+        events = _EventLines(lines, estimate, plain)
+        with listen(events.end_of_scan):
+            yield Watches(events.batch, events.analysis)
 
 
 class _EventLines:

@@ -341,7 +341,7 @@ def _ends_by_bytes(texts: list[str], sizes: Whole64, widths: Whole64) -> tuple[W
     """The rows whose bytes do not add up, and the ends, right for all other rows."""
     data = np.frombuffer("".join(texts).encode(), dtype=np.uint8)
     begins = np.append((data & 0xC0) != 0x80, True)  # [byte], whether it begins a character
-    begun = _running(begins)  # [byte], characters begun before it
+    before = _running(begins)  # [byte], characters that begin before it
     characters = _running(np.array([len(text) for text in texts], dtype=np.int64))
     texts_at = np.flatnonzero(begins)[characters]  # [text], its first byte
 
@@ -351,7 +351,7 @@ def _ends_by_bytes(texts: list[str], sizes: Whole64, widths: Whole64) -> tuple[W
 
     shift = texts_at[:-1] - read[tokens_at[:-1]]  # not 0 after a row that does not add up
     at = np.clip(read[1:] + np.repeat(shift, sizes), 0, len(data))  # [token], where it ends
-    ends = begun[at] - ~begins[at]  # a character cut in two is not there yet
+    ends = before[at] - ~begins[at]  # a character cut in two is not there yet
     return np.flatnonzero(wrong), (ends - np.repeat(characters[:-1], sizes)).astype(np.int32)
 
 

@@ -15,8 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from itertools import islice
 from typing import IO, Any
 
 from ffmem.corpus.sentences import (
@@ -34,7 +32,6 @@ from ffmem.errors import CorpusError
 
 MOST = 4  # processes; all of them read the whole text, so more soon gain nothing
 CORES = 4  # for each of them: the tokenizer has threads of its own
-FIRST = 3  # shards that are made in this process while those start: enough for a second of reading
 BUFFER = 1 << 20
 
 
@@ -108,19 +105,13 @@ def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
 def tokenise_in_processes(
     request: CorpusRequest, tokenizer: Any, processes: int | None = None
 ) -> Iterator[TokenisedShard]:
-    """What `tokenise_corpus` gives, in the same order, from other processes.
-
-    The first shards are made here: the processes take a while to start, and until then nobody has
-    anything to read.
-    """
+    """What `tokenise_corpus` gives, in the same order, from other processes."""
     count = processes or max(1, min(MOST, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
-    rest = replace(request, first=request.first + FIRST)
     with ExitStack() as stack:
         children = [stack.enter_context(ChildProcess(serve_shards)) for _ in range(count)]
         for turn, child in enumerate(children):
-            child.send((rest, text, turn, count))
-        yield from islice(tokenise_corpus(request, tokenizer), FIRST)
+            child.send((request, text, turn, count))
         turn = 0
         while (found := children[turn].receive()) is not None:
             yield found

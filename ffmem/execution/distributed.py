@@ -173,8 +173,8 @@ class DistributedScan:
 
 def only_answer(executor: Executor, job: Job) -> Any:
     """What a worker says to a single job."""
-    said = [done.report for done in executor.run([job]) if job.number in done.settled]
-    return said[0]
+    reports = [done.report for done in executor.run([job]) if job.number in done.settled]
+    return reports[0]
 
 
 @dataclass

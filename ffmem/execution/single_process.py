@@ -169,16 +169,16 @@ def delay_interrupts() -> Iterator[None]:
     if not here or handler is not signal.default_int_handler:
         yield  # Ctrl-C goes elsewhere, or is somebody else's affair
         return
-    pressed = False
+    interrupt = False
 
     def note(_number: int, _frame: object) -> None:
-        nonlocal pressed
-        pressed = True
+        nonlocal interrupt
+        interrupt = True
 
     signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-    if pressed:
+    if interrupt:
         raise KeyboardInterrupt

@@ -87,14 +87,14 @@ def body_fields(what: dict[str, Any], schemas: dict[str, Any]) -> list[dict[str,
     ]
 
 
-def navigation(explored: StudyContext) -> list[Link]:
+def navigation(context: StudyContext) -> list[Link]:
     """The pages that every page leads to; only a mixture has experts."""
-    experts = [overview.EXPERTS_LINK] if has_experts(explored) else []
+    experts = [overview.EXPERTS_LINK] if has_experts(context) else []
     links = [overview.LINK, search.LINK, prompt.LINK, *experts]
     return [*links, annotate.LINK, labels.LINK, compare.LINK, API_LINK]
 
 
-def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
+def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
     """The whole explorer for one study. With a `token`, whoever does not bring it sees nothing."""
     app = FastAPI(
         title="ffmem explorer",
@@ -105,10 +105,10 @@ def create_app(explored: StudyContext, token: str | None = None) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=DOCUMENTED,
     )
-    app.state.explored = explored
+    app.state.context = context
     app.state.page_queue = PageQueue()
     templates()  # compiled now, so that no page waits for them
-    app.state.navigation = navigation(explored)
+    app.state.navigation = navigation(context)
     for part in PAGES:
         app.include_router(part.router)
     app.include_router(api_router)

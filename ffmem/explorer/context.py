@@ -95,7 +95,7 @@ def open_context(
 
 async def study_context(request: Request) -> StudyContext:
     """The study that the running app shows."""
-    found: StudyContext = request.app.state.explored
+    found: StudyContext = request.app.state.context
     return found
 
 

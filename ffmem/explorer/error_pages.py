@@ -86,7 +86,7 @@ def brief(text: str) -> str:
 
 async def perhaps_damage(request: Request, error: Exception) -> Response:
     """Name the damaged file behind an error; without one it is a bug."""
-    found = await run_in_threadpool(first_damage, request.app.state.explored.folder)
+    found = await run_in_threadpool(first_damage, request.app.state.context.folder)
     if found is None:
         raise error
     return error_response(request, 400, found)

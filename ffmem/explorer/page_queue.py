@@ -44,13 +44,13 @@ async def render_page(
     `within` is how many seconds a reader should wait at most: what is due first is made first.
     """
     app, path = request.app, request.scope["path"]
-    explored: StudyContext = app.state.explored
+    context: StudyContext = app.state.context
     pages: PageQueue = app.state.page_queue
-    if pages.has_helpers and explored.database is None:  # another machine's would hold them up
+    if pages.has_helpers and context.database is None:  # another machine's would hold them up
         page = await pages.ask(within, making, path, about)
         if page:
             return kind(page)
-    if explored.has_annotations:
+    if context.has_annotations:
         return kind(await run_in_threadpool(making, app, path, *about))
     return kind(making(app, path, *about))
 

@@ -141,11 +141,11 @@ def limit_body(receive: Receive) -> Receive:
 def with_headers(send: Send) -> Send:
     """Send an answer with the headers that bind the browser, but for those that it has itself."""
 
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = {name.lower() for name, _ in message["headers"]}
             more = [header for header in HEADERS if header[0] not in own]
             message["headers"] = [*message["headers"], *more]
         await send(message)
 
-    return sent
+    return send_with_headers

@@ -239,12 +239,12 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
     if threshold in found.edges:
         at = LEFT + found.edges.index(threshold) * step
         lines += f'<line class="threshold" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{HIGH}"/>'
-    said = "; ".join(
+    bars_text = "; ".join(
         f"up to {high}: {count:,}" for high, count in zip(names[1:], found.counts, strict=False)
     )
     return Markup(  # numbers only, so that nothing needs escaping
         f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
-        f'role="img" aria-label="Prefixes by coefficient: {said}">{lines}{boxes}{labels}'
+        f'role="img" aria-label="Prefixes by coefficient: {bars_text}">{lines}{boxes}{labels}'
         f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
         "</svg>"
     )
@@ -298,7 +298,7 @@ def templates() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN)
-    for made in (
+    for function in (
         bars,
         evidence_text,
         heading,
@@ -311,7 +311,7 @@ def templates() -> Environment:
         trigger_items,
         weight_items,
     ):
-        environment.globals[made.__name__] = made
+        environment.globals[function.__name__] = function
     environment.filters.update(token=visible_token, number=short_number, whole=whole_numbers)
     for name in environment.list_templates():
         environment.get_template(name)  # read now, so that no page waits for it
@@ -327,5 +327,5 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
 
 def fill_template(app: FastAPI, path: str, template: str, **values: Any) -> str:
     """A template, filled; `path` is the page's own."""
-    values |= {"path": path, "study": app.state.explored.name, "navigation": app.state.navigation}
+    values |= {"path": path, "study": app.state.context.name, "navigation": app.state.navigation}
     return templates().get_template(template).render(values)

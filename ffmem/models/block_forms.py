@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from ffmem.errors import ModelError
 from ffmem.models.device_placement import tensor_of
+from ffmem.models.effective_weights import has_plain_weight
 from ffmem.models.families import Family
-from ffmem.models.feedforward import FeedForward, Form, LinearPart
+from ffmem.models.feedforward import EffectivePart, FeedForward, Form, Half, LinearPart
 from ffmem.models.trace import Trace, relative_error, rounding, sum_error
 
 if TYPE_CHECKING:
@@ -45,18 +46,22 @@ class LayerFit:
     memory_error: float  # coefficients x values + bias = what the value map gives
 
 
-def part_at(block: nn.Module, path: str) -> LinearPart:
-    """The linear map at `path`, or the half of it that the path names in brackets."""
+HALVES: dict[str, Half] = {"": "", ":half]": ":half", "half:]": "half:"}
+
+
+def part_at(block: nn.Module, path: str, run: Trace, name: str) -> LinearPart:
+    """The linear map at `path`, or the half of it that the path names in brackets.
+
+    `name` is the block's in the model.
+    """
     path, _, half = path.partition("[")
+    if half not in HALVES:
+        raise ValueError(f"{path}[{half} names no part; write [:half] or [half:]")
     module = block.get_submodule(path)
-    match half:
-        case "":
-            return LinearPart(module)
-        case ":half]":
-            return LinearPart(module, ":half")
-        case "half:]":
-            return LinearPart(module, "half:")
-    raise ValueError(f"{path}[{half} names no part; write [:half] or [half:]")
+    if has_plain_weight(module):
+        return LinearPart(module, HALVES[half])
+    entry, result = run.inputs[f"{name}.{path}"], run.outputs[f"{name}.{path}"]
+    return EffectivePart(module, HALVES[half], entry.shape[-1], result.shape[-1], entry.dtype)
 
 
 def module_at(block: nn.Module, path: str | None) -> nn.Module | None:
@@ -126,14 +131,16 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
     for path in filter(None, (family.gate, family.after)):
         if f"{name}.{path.partition('[')[0]}" not in run.outputs:
             raise ModelError(f"{name} has no {path}, which the family's row names; fix the row")
-    keys, values = part_at(block, family.keys), part_at(block, family.values)
-    gate = None if family.gate is None else part_at(block, family.gate)
+    keys, values = (part_at(block, path, run, name) for path in (family.keys, family.values))
+    gate = None if family.gate is None else part_at(block, family.gate, run, name)
     form, form_error = block_form(name, family, run, place)
     a = pre_activation(name, family.gate or family.keys, run, gate or keys)
     beside = None if gate is None else pre_activation(name, family.keys, run, keys)
     m = run.inputs[f"{name}.{family.values}"]
     numbers = list(own_numbers(owner_of(block, family.values)).values())
     activation, activation_error = activation_name(m, a, beside, run, name, numbers)
+    key_maps = {family.keys: keys} if gate is None else {family.keys: keys, family.gate: gate}
+    key_errors = (score_error(part, f"{name}.{path}", run) for path, part in key_maps.items())
     layer = FeedForward(
         number=place.number,
         block_index=place.block_index,
@@ -152,15 +159,24 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
         entry=family.entry,
     )
     y = run.outputs[f"{name}.{family.values}"]
-    return LayerFit(layer, form_error, activation_error, memory_error(layer, m, y))
+    return LayerFit(layer, form_error, max(activation_error, *key_errors), map_error(values, m, y))
 
 
-def memory_error(layer: FeedForward, m: Tensor, y: Tensor) -> float:
-    """How far coefficients x values + bias lies from what the value map gave."""
-    total = m.to(layer.device).float() @ layer.values.float()
-    if layer.value_bias is not None:
-        total = total + layer.value_bias.float()
-    return relative_error(total, y)
+def map_error(part: LinearPart, entry: Tensor, result: Tensor) -> float:
+    """How far weight x entry + bias lies from what the map gave: coefficients x values, or keys."""
+    columns = part.weight.T
+    total = entry.to(columns.device).float() @ columns.float()
+    if (bias := part.bias) is not None:
+        total = total + bias.float()
+    return relative_error(total, result)
+
+
+def score_error(part: LinearPart, name: str, run: Trace) -> float:
+    """How far x times the keys lies from the scores, where keys are read through the layer."""
+    if not isinstance(part, EffectivePart):
+        return 0.0
+    name = name.partition("[")[0]
+    return map_error(part, run.inputs[name], part.of(run.outputs[name], dim=-1))
 
 
 def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tensor:

@@ -8,6 +8,7 @@ time of its own forward pass; outside of it the module holds shapes only, on the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,14 +20,16 @@ ROOM = 4 * 2**30  # bytes of a GPU that stay for what is computed
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device on which a module with weights of its own runs."""
-    for hook in _hooks(module):
-        if (device := getattr(hook, "execution_device", None)) is not None:
-            return torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-    device = next(module.parameters(recurse=False)).device
-    if device.type == "meta":
-        raise _lost()
-    return device
+    """The device on which a module with weights of its own, or of the parts in it, runs."""
+    for part in module.modules():
+        for hook in _hooks(part):
+            if (device := getattr(hook, "execution_device", None)) is not None:
+                return torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        for tensor in chain(part.parameters(recurse=False), part.buffers(recurse=False)):
+            if tensor.device.type == "meta":
+                raise _meta_error()
+            return tensor.device
+    return torch.device("cpu")  # torch's own quantised layers, which show no tensors
 
 
 def tensor_of(module: nn.Module, path: str) -> Tensor | None:
@@ -43,7 +46,7 @@ def tensor_of(module: nn.Module, path: str) -> Tensor | None:
     for hook in _hooks(module):
         if getattr(hook, "offload", False):
             return hook.weights_map[name].to(device=device_of(module), dtype=tensor.dtype)
-    raise _lost()
+    raise _meta_error()
 
 
 def shape_of(module: nn.Module, name: str = "weight") -> torch.Size:
@@ -124,7 +127,7 @@ def _hooks(module: nn.Module) -> Iterator[Any]:
         yield from getattr(hook, "hooks", (hook,))
 
 
-def _lost() -> ModelError:
+def _meta_error() -> ModelError:
     return ModelError(
         "the model's weights are on the meta device, which holds their shapes only; "
         "load them onto cpu or cuda, or let accelerate place them"

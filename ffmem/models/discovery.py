@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -25,8 +26,10 @@ from ffmem.models.block_forms import (
     own_numbers,
     owner_of,
     part_at,
+    score_error,
 )
 from ffmem.models.device_placement import tensor_of
+from ffmem.models.effective_weights import is_linear
 from ffmem.models.experts import coefficient_source, known_experts
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
@@ -164,7 +167,7 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed, y)
     for maps in candidate_maps(model, run, name) if family.beside else ():
         if maps.values == family.beside:
-            shared.append(shared_expert(place.block, maps, None))
+            shared.append(shared_expert(model, run, name, maps, None))
     order = [path.removeprefix(f"{name}.") for path in run.outputs]  # as they finished
     paths = sorted(filter(None, (family.values, family.beside)), key=order.index)
     modules = [place.block.get_submodule(path) for path in paths]
@@ -209,16 +212,19 @@ def shared_experts(
             total = sum((s * one for one in sums), factor * routed)
             if relative_error(total, y) < rounding(y.dtype):
                 by = None if weigher is None else module.get_submodule(weigher)
-                return [shared_expert(module, one, by) for one in maps], factor
+                return [shared_expert(model, run, mixture, one, by) for one in maps], factor
     raise ModelError(
         f"what {mixture} adds is not the sum of its experts and its shared experts; {DENSE}"
     )
 
 
-def shared_expert(module: nn.Module, maps: _Maps, weigher: nn.Module | None) -> SharedExpert:
-    """A shared expert by the paths of its maps."""
-    gate = None if maps.gate is None else part_at(module, maps.gate)
-    return SharedExpert(part_at(module, maps.keys), part_at(module, maps.values), gate, weigher)
+def shared_expert(
+    model: nn.Module, run: Trace, name: str, maps: _Maps, weigher: nn.Module | None
+) -> SharedExpert:
+    """A shared expert by the paths of its maps, which begin at the module of this name."""
+    part = partial(part_at, model.get_submodule(name), run=run, name=name)
+    gate = None if maps.gate is None else part(maps.gate)
+    return SharedExpert(part(maps.keys), part(maps.values), gate, weigher)
 
 
 def read_mixtures(
@@ -238,7 +244,9 @@ def read_mixtures(
         errors = relative_error(reading.sum_by_expert(), y), relative_error(reading.y, y)
         lines, places = len(reading.routed.places), len(reading.x)
         reading.mixture.per_place = max(1, -(-lines // places))
-        readings[reading.mixture] = max(errors), expert_activation(reading, run)
+        activation, error = expert_activation(reading, run)
+        shared = (score_error(one, names[one.module], run) for one in reading.mixture.shared_maps)
+        readings[reading.mixture] = max(errors), (activation, max(error, *shared, 0.0))
         return y.to(reading.y)
 
     mixtures = [fit.layer.mixture for fit in seen if fit.layer.mixture is not None]
@@ -322,12 +330,7 @@ def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
 def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
     """Maps of a block that fit together as keys, values and gate."""
     inside = tensors_inside(run, block)
-    linear = {
-        path: pair
-        for path, pair in inside.items()
-        if getattr(model.get_submodule(f"{block}.{path}"), "weight", None) is not None
-        and model.get_submodule(f"{block}.{path}").weight.ndim == 2
-    }
+    linear = {path: inside[path] for path in linear_paths(model.get_submodule(block), inside)}
     for values, (m, _) in linear.items():
         for keys, gate in maps_before(linear, values, m):
             a = part(linear[(gate or keys).partition("[")[0]][1], gate or keys)
@@ -335,6 +338,16 @@ def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
             numbers = list(own_numbers(owner_of(model.get_submodule(block), values)).values())
             if activation_name(m, a, beside, run, block, numbers)[1] < rounding(m.dtype):
                 yield _Maps(keys, values, gate)
+
+
+def linear_paths(block: nn.Module, paths: Iterable[str]) -> list[str]:
+    """Those of some paths that lead to matrices; what an adapter consists of does not count."""
+    adapters = [f"{path}." for path, part in block.named_modules() if hasattr(part, "base_layer")]
+    return [
+        path
+        for path in paths
+        if is_linear(block.get_submodule(path)) and not path.startswith(tuple(adapters))
+    ]
 
 
 def largest(

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from ffmem.address import Parts
 from ffmem.models.device_placement import device_of, tensor_of
+from ffmem.models.effective_weights import packed_numbers, read_bias, read_rows
 
 if TYPE_CHECKING:
     from ffmem.models.mixtures import Mixture, MixtureMap
 
+Half = Literal["", ":half", "half:"]  # of a fused map
 Form = Literal["sequential", "parallel", "post-norm", "normed-residual"]
 
 FORM_SENTENCES: dict[Form, str] = {
@@ -29,10 +31,11 @@ class LinearPart:
     """A linear map of the model, or the named half of a fused one.
 
     Weights are views of the model's own; those that are offloaded are copies, made when asked for.
+    Those of a quantised map, or of one with an adapter, an `EffectivePart` reads.
     """
 
     module: nn.Module
-    half: Literal["", ":half", "half:"] = ""
+    half: Half = ""
 
     @property
     def weight(self) -> Tensor:
@@ -47,10 +50,24 @@ class LinearPart:
         return self._orient(self.module.weight).shape  # type: ignore[arg-type]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The precision in which it is computed."""
+        return self.module.weight.dtype  # type: ignore[return-value]
+
+    @property
     def bias(self) -> Tensor | None:
         """[out], or None where the map has none."""
         bias = tensor_of(self.module, "bias")
         return None if bias is None else self.of(bias)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in weight and bias."""
+        return self.shape.numel() + (0 if (bias := self.bias) is None else bias.numel())
+
+    def columns(self, indices: slice | list[int] | Tensor) -> Tensor:
+        """[some inputs, out]: columns of the weight."""
+        return self.weight.T[indices]
 
     def of(self, rows: Tensor, dim: int = 0) -> Tensor:
         """This part's share of something that has one entry per output along `dim`."""
@@ -64,6 +81,38 @@ class LinearPart:
         from transformers.pytorch_utils import Conv1D  # here: who has no model need not wait
 
         return self.of(weight.T if isinstance(self.module, Conv1D) else weight)
+
+
+@dataclass(frozen=True)
+class EffectivePart(LinearPart):
+    """A linear map, or half of one, whose weights are read through the layer; they are copies."""
+
+    inputs: int = 0
+    outputs: int = 0
+    dtype: torch.dtype = torch.float32  # of what enters it
+
+    @property
+    def weight(self) -> Tensor:
+        """[out, in]."""
+        return self.of(read_rows(self.module, self.inputs, self.dtype).T)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The weight's shape, without its numbers."""
+        return self.of(torch.empty(self.outputs, self.inputs, device="meta")).shape
+
+    @property
+    def bias(self) -> Tensor | None:
+        """[out], what it gives for nothing; None where that is 0."""
+        bias = read_bias(self.module, self.inputs, self.dtype)
+        return None if bias is None else self.of(bias)
+
+    def columns(self, indices: slice | list[int] | Tensor) -> Tensor:
+        """[some inputs, out]: columns of the weight; no others are read for a list."""
+        if isinstance(indices, slice):
+            return self.weight.T[indices]
+        indices = torch.as_tensor(indices)
+        return self.of(read_rows(self.module, self.inputs, self.dtype, indices), dim=-1)
 
 
 @dataclass(frozen=True)
@@ -94,7 +143,7 @@ class FeedForward:
 
     @property
     def keys(self) -> Tensor:
-        """[memory, width]: what the normed residual is compared with. A view of the weights."""
+        """[memory, width]: what the normed residual is compared with; a view where it can be."""
         return self.key_map.weight
 
     @property
@@ -104,14 +153,12 @@ class FeedForward:
 
     @property
     def values(self) -> Tensor:
-        """[memory, width]: what each memory adds, before any norm after it. A view."""
+        """[memory, width]: what each memory adds, before any norm after it; a view or a copy."""
         return self.value_map.weight.T
 
     def values_at(self, indices: slice | list[int]) -> Tensor:
         """[some memories, width]: rows of `values`."""
-        if self.mixture is None or isinstance(indices, slice):
-            return self.values[indices]
-        return self.mixture.values_at(torch.tensor(indices))
+        return self.value_map.columns(indices)
 
     @property
     def value_bias(self) -> Tensor | None:
@@ -150,9 +197,7 @@ class FeedForward:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the weights."""
-        if self.mixture is not None:
-            return self.mixture.dtype
-        return self.value_map.module.weight.dtype  # type: ignore[return-value]
+        return self.value_map.dtype
 
     @property
     def device(self) -> torch.device:
@@ -170,18 +215,21 @@ class FeedForward:
         return [self.key_map, self.value_map] + ([self.gate_map] if self.gate_map else [])
 
     @property
+    def effective_parts(self) -> list[EffectivePart]:
+        """The maps, those of shared experts too, whose weights are read through the layer."""
+        maps = self.maps if self.mixture is None else self.mixture.shared_maps
+        return [part for part in maps if isinstance(part, EffectivePart)]
+
+    @property
     def parameters(self) -> int:
         """Numbers stored in this layer's keys, values and biases."""
         if self.mixture is not None:
             return self.mixture.parameters
-        biases = [part.bias for part in self.maps]
-        return sum(part.shape.numel() for part in self.maps) + sum(
-            bias.numel() for bias in biases if bias is not None
-        )
+        return sum(part.parameters for part in self.maps if isinstance(part, LinearPart))
 
     @property
     def block_parameters(self) -> int:
         """Numbers in all linear maps of the layer's block: its own and the attention's."""
         owners = [list(module.parameters(recurse=False)) for module in self.block.modules()]
         maps = [held for held in owners if any(one.ndim > 1 for one in held)]
-        return sum(one.numel() for held in maps for one in held)
+        return sum(one.numel() for held in maps for one in held) + packed_numbers(self.block)

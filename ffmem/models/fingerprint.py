@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ffmem.disk_cache import address_of, digest_once, file_identity
 from ffmem.models.device_placement import own_parameters, tensor_of
+from ffmem.models.effective_weights import quantised_modules, storage_facts, stored_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -29,18 +30,32 @@ def weights_digest(model: nn.Module, dtype: torch.dtype | None = None) -> str:
 
     With `dtype` as if the model had been loaded in that precision. Evenly spaced numbers are
     enough to tell trained models apart, and reading them takes milliseconds where hashing every
-    byte of a large model would take minutes.
+    byte of a large model would take minutes. What quantised layers store beside parameters counts
+    too, how they compute, and which adapters are on.
     """
     found = hashlib.sha256()
-    for name, parameter in sorted(own_parameters(model)):
+    for name in sorted(plain_parameters(model)):
         tensor = tensor_of(model, name)
         assert tensor is not None
-        flat = tensor.detach().reshape(-1)
-        kind = dtype or parameter.dtype
-        some = flat[:: max(1, len(flat) // LOOKED_AT)].to(kind).float().cpu().numpy()
-        found.update(f"{name} {tuple(parameter.shape)} {kind}".encode())
-        found.update(some.tobytes())
+        _add_some(found, name, tensor, dtype or tensor.dtype)
+    for name, tensor in stored_tensors(model):
+        _add_some(found, name, tensor, tensor.dtype)
+    for fact in storage_facts(model):
+        found.update(fact.encode())
     return found.hexdigest()[:12]
+
+
+def plain_parameters(model: nn.Module) -> list[str]:
+    """The names of all parameters but those of quantised layers."""
+    packed = tuple(f"{name}." for name in quantised_modules(model))
+    return [name for name, _ in own_parameters(model) if not name.startswith(packed)]
+
+
+def _add_some(found: hashlib._Hash, name: str, tensor: Tensor, kind: torch.dtype) -> None:
+    flat = tensor.detach().reshape(-1)
+    some = flat[:: max(1, len(flat) // LOOKED_AT)].to(kind).float().cpu().numpy()
+    found.update(f"{name} {tuple(tensor.shape)} {kind}".encode())
+    found.update(some.tobytes())
 
 
 @dataclass(frozen=True)
@@ -101,17 +116,22 @@ def _content_digest(model: PreTrainedModel) -> str:
         for name, value in model.config.to_dict().items()
         if name not in ("_name_or_path", "_commit_hash", "transformers_version")
     }
-    names = [name for name, _ in own_parameters(model)]
     with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock to others
-        weights = list(pool.map(partial(_tensor_digest, model), names))
+        weights = list(pool.map(partial(_parameter_digest, model), plain_parameters(model)))
+    weights += [_tensor_digest(name, tensor) for name, tensor in stored_tensors(model)]
     described = json.dumps(config, sort_keys=True, default=str)
-    return address_of(described, sorted(weights), version("transformers"))
+    facts = [*storage_facts(model), version("transformers")]
+    return address_of(described, sorted(weights), *facts)
+
+
+def _parameter_digest(model: nn.Module, name: str) -> tuple[str, str]:
+    tensor = tensor_of(model, name)
+    assert tensor is not None
+    return _tensor_digest(name, tensor)
 
 
 @torch.no_grad()
-def _tensor_digest(model: nn.Module, name: str) -> tuple[str, str]:
-    tensor = tensor_of(model, name)
-    assert tensor is not None
+def _tensor_digest(name: str, tensor: Tensor) -> tuple[str, str]:
     numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     facts = f"{tuple(tensor.shape)} {tensor.dtype} {hashlib.sha256(numbers.data).hexdigest()}"
     return name, facts

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +17,7 @@ from ffmem.models.device_placement import device_of
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import WeightFiles, content_digest
 from ffmem.models.mixtures import with_experts
+from ffmem.models.trace import evaluation_mode
 from ffmem.models.unembedding import Head
 
 if TYPE_CHECKING:
@@ -237,19 +237,6 @@ class LanguageModel:
     def token_text(self, index: int) -> str:
         """A token as the text it stands for."""
         return f"<{index}>" if self.tokenizer is None else self.tokenizer.decode([index])
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """No dropout inside the `with`; a model that is being trained goes back to where it was."""
-    modes = [(module, module.training) for module in model.modules()] if model.training else []
-    if modes:
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 @torch.no_grad()

@@ -195,12 +195,14 @@ class Mixture:
     @property
     def parameters(self) -> int:
         """Numbers in keys, values and biases; the router's are not among them."""
-        modules = [part.module for one in self.shared for part in one_maps(one)]
-        return sum(
-            parameter.numel()
-            for module in {self.experts, *modules}
-            for parameter in module.parameters(recurse=False)
-        )
+        own = sum(parameter.numel() for parameter in self.experts.parameters(recurse=False))
+        return own + sum(part.parameters for part in self.shared_maps)
+
+    @property
+    def shared_maps(self) -> list[LinearPart]:
+        """The maps of all shared experts."""
+        maps = [(one.key_map, one.value_map, one.gate_map) for one in self.shared]
+        return [part for three in maps for part in three if part is not None]
 
     def half(self, scores: Tensor, role: Role) -> Tensor:
         """The gate's or the keys' part of what the experts' first map gives: the last axis."""
@@ -236,7 +238,7 @@ class Mixture:
         start = parts.experts * parts.size
         for one in self.shared:
             here = (indices >= start) & (indices < start + one.memories)
-            found[here] = one.value_map.weight.T[indices[here] - start].to(found)
+            found[here] = one.value_map.columns(indices[here] - start).to(found)
             start += one.memories
         return found
 
@@ -398,11 +400,6 @@ def with_experts(layer: FeedForward, numbers: Sequence[int]) -> FeedForward:
     )
 
 
-def one_maps(one: SharedExpert) -> list[LinearPart]:
-    """The maps of a shared expert."""
-    return [one.key_map, one.value_map] + ([one.gate_map] if one.gate_map else [])
-
-
 class StandIn(nn.Module):
     """Stands for a map that a mixture spreads over its experts; not a part of the model."""
 
@@ -467,9 +464,20 @@ class MixtureMap:
         return torch.Size((width, memories) if self.role == "values" else (memories, width))
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the experts' weights."""
+        return self.mixture.dtype
+
+    @property
     def bias(self) -> None:
         """None: what the parts add depends on the router; `Mixture.biases` has it."""
         return
+
+    def columns(self, indices: slice | list[int] | Tensor) -> Tensor:
+        """[some memories, width] of the values, without a copy of all for a list."""
+        if isinstance(indices, slice):
+            return self.weight.T[indices]
+        return self.mixture.values_at(torch.as_tensor(indices))
 
     def of(self, rows: Tensor, dim: int = 0) -> Tensor:
         """All of it: no part of a mixture is fused with another."""

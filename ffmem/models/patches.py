@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ffmem.errors import ModelError, refusals
 from ffmem.locations import location
+from ffmem.models.feedforward import EffectivePart, FeedForward
 from ffmem.models.fingerprint import weights_digest
 from ffmem.version import VERSION
 
 if TYPE_CHECKING:
-    from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
 
 FILE = "patch.safetensors"
@@ -72,7 +72,7 @@ def write_patch(
 
 def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
     """Old and new values of the memories that change, and of the layer's bias where it does."""
-    refuse_offloaded_values(layer)
+    refuse_fixed_values(layer)
     name = f"layer.{layer.number}"
     memories = sorted({*change.factors, *change.held})
     factors = torch.tensor([change.factors.get(one, 0.0) for one in memories])
@@ -135,7 +135,7 @@ def put_values(model: LanguageModel, tensors: Mapping[str, Tensor], which: str) 
         if kind != "memories":
             continue
         layer = model.layer(int(head.split(".")[1]))
-        refuse_offloaded_values(layer)
+        refuse_fixed_values(layer)
         values = layer.values
         values[memories.to(values.device)] = tensors[f"{head}.{which}"].to(values)
         if f"{head}.bias_{which}" in tensors and layer.value_bias is not None:
@@ -159,8 +159,13 @@ def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
         ) from None
 
 
-def refuse_offloaded_values(layer: FeedForward) -> None:
-    """Weights that are on no device cannot be changed in place."""
+def refuse_fixed_values(layer: FeedForward) -> None:
+    """Values that are copies of what the layer stores cannot be changed in place."""
+    if isinstance(layer.value_map, EffectivePart):
+        raise ModelError(
+            f"the values of layer {layer.number} are quantised or have an adapter, so they cannot "
+            "be patched; call dequantize() or merge_and_unload() on the model first"
+        )
     if layer.value_map.module.weight.device.type == "meta":
         raise ModelError(
             f"the values of layer {layer.number} are offloaded, so they cannot be patched; load "

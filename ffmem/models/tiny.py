@@ -59,7 +59,7 @@ SMALL: dict[str, Any] = {
 }
 # What a type needs beyond small sizes; a nested dict goes into the config of that name.
 LATENT = {"num_key_value_heads": 4}  # low-rank attention has no fewer key heads than heads
-ROPES = {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}
+ROPES = {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
 SPECIAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32"), LATENT),
     **dict.fromkeys(("glm4_moe_lite", "glm_moe_dsa", "longcat_flash", "minicpm3", "youtu"), LATENT),
@@ -174,7 +174,7 @@ def randomise(model: nn.Module) -> None:
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerBase:
-    """One token a byte, with `</s>` as BOS and EOS: reads any text without loss."""
+    """One token per byte, with `</s>` as BOS and EOS: reads any text without loss."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,19 @@ def _in_one_place(run: Trace) -> Trace:
     inputs = {name: tensor.to(where) for name, tensor in run.inputs.items()}
     outputs = {name: tensor.to(where) for name, tensor in run.outputs.items()}
     return Trace(run.logits, inputs, outputs, run.calls)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """No dropout inside the `with`; a model that is being trained goes back to where it was."""
+    training = [module for module in model.modules() if module.training]  # an adapter may be alone
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> Tensor:

@@ -13,6 +13,13 @@ from torch import Tensor, nn
 from ffmem.errors import ModelError
 from ffmem.models.block_forms import NAMES, stock_activation
 from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_of
+from ffmem.models.effective_weights import (
+    has_plain_weight,
+    has_quantised_weight,
+    is_linear,
+    plain_input,
+    plain_output,
+)
 from ffmem.models.trace import Trace, relative_error, rounding
 
 if TYPE_CHECKING:
@@ -174,7 +181,8 @@ def token_vectors(module: nn.Module) -> TokenVectors:
 def token_count(module: nn.Module) -> int:
     """How many tokens a module has vectors for; needs no numbers."""
     rows = [p for name, p in module.named_parameters(recurse=False) if name.startswith("rows_")]
-    return sum(len(each) for each in rows) or shape_of(module)[0]
+    own = getattr(module, "num_embeddings", 0) if has_quantised_weight(module) else 0
+    return sum(len(each) for each in rows) or own or shape_of(module)[0]
 
 
 @dataclass(frozen=True)
@@ -317,12 +325,18 @@ def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) 
             "use a model whose blocks pass on one state for each token"
         )
     chain, before = found
+    if any(is_linear(module) and not has_plain_weight(module) for module in chain):
+        raise ModelError(
+            f"{name}: a map between the last block and the output embedding is quantised or has an "
+            "adapter, so it cannot be read; leave it as it was when you quantise or adapt the model"
+        )
+    read = model.get_input_embeddings()
     scale, softcap = last_steps(model.config.get_text_config(), run.outputs[path], run.logits)
     return Head(
         chain=chain,
         norm=linear_norm(chain[0], last_output.to(device_of(embedding))) if chain else None,
-        output=embedding,
-        input=model.get_input_embeddings(),
+        output=plain_output(embedding, run.inputs[path]),
+        input=plain_input(read, token_count(read)),
         before=before,
         scale=scale,
         softcap=softcap,

@@ -19,16 +19,18 @@ from ffmem.models.discovery import (
     fit_mixture,
     read_mixtures,
 )
+from ffmem.models.effective_weights import quantised_modules, refuse_adapted_experts
 from ffmem.models.experts import experts_function, experts_in, known_experts
 from ffmem.models.families import FAMILIES, Family
-from ffmem.models.language_model import LanguageModel, evaluation_mode
-from ffmem.models.trace import Trace, probe_tokens, relative_error, trace
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
 from ffmem.models.unembedding import Head, head_of, token_count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 EXACT, ROUNDED = 1e-4, 3e-2  # largest relative error allowed in float32, and in 16 bits
+QUANTISED = 5e-2  # and in layers that round what enters them to 8 bits
 
 
 @torch.no_grad()
@@ -40,12 +42,14 @@ def wrap(
 ) -> LanguageModel:
     """Use a model that you have already, with its tokenizer: any causal LM of transformers.
 
-    Nothing is copied, and the model stays as it is, also in training mode: what ffmem runs is run
-    without dropout. An unknown architecture is tried by its structure; one that fails an identity
-    is refused with a ModelError. Of a PEFT model whose adapters are all in attention, the model
-    inside is used; with other adapters, call `merge_and_unload()` first. Of a compiled model the
-    original is used; a quantised one (int8, 4-bit, torchao) is refused. `name` is how messages
-    and results call the model.
+    The model stays as it is, also in training mode: what ffmem runs is run without dropout. An
+    unknown architecture is tried by its structure; one that fails an identity is refused with a
+    ModelError. Of a PEFT model the model inside is used, with its adapters; of a compiled model
+    the original. Keys and values of layers that are quantised (bitsandbytes, torchao, GPTQ ...) or
+    have adapters are read through the layer, so that they are those of the model that runs; a
+    layer whose quantised arithmetic is too far from linear is refused. Only an output or input
+    embedding of that kind is copied, as it is now. `name` is how messages and results call the
+    model.
     """
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
@@ -53,7 +57,7 @@ def wrap(
             "its name with ffmem.load"
         )
     model = without_peft(without_compilation(model))
-    refuse_quantisation(model)
+    refuse_adapted_experts(model, [one for one in model.modules() if known_experts(one)])
     with evaluation_mode(model):
         return wrap_in_evaluation(model, tokenizer, name, revision)
 
@@ -61,8 +65,8 @@ def wrap(
 def float32_copy(model: LanguageModel) -> LanguageModel:
     """The same weights and device with 32 bits per number, where the biggest logit must be exact.
 
-    A model of 32 bits is given as it is, and so is one that is spread over devices or whose copy
-    would not fit beside it on its GPU.
+    A model of 32 bits is given as it is, and so is one that is quantised, spread over devices or
+    too large for a copy beside it on its GPU.
     """
     if model.dtype not in (torch.bfloat16, torch.float16) or not _has_room_for_copy(model):
         return model
@@ -72,7 +76,9 @@ def float32_copy(model: LanguageModel) -> LanguageModel:
 
 
 def _has_room_for_copy(model: LanguageModel) -> bool:
-    """Whether weights of twice the size fit beside the model, by the size of its device."""
+    """Whether the model can be copied, and weights of twice the size fit beside it."""
+    if quantised_modules(model.model):
+        return False
     if len(model.devices) > 1 or len(set(getattr(model.model, "hf_device_map", {}).values())) > 1:
         return False
     if model.device.type != "cuda":
@@ -94,7 +100,8 @@ def wrap_in_evaluation(
     tokens = probe_tokens(token_count(embedding), device_of(embedding))
     with experts_function(experts_in(model), "eager"):
         run = run_on_text(model, tokens, name)
-    refuse_non_causal(run, name)
+    quantised = bool(quantised_modules(model))
+    refuse_non_causal(run, name, quantised)
     families, known_by = families_for(model, kind, run, name)
     try:
         seen = [
@@ -109,13 +116,13 @@ def wrap_in_evaluation(
     blocks = families[seen[0].layer.block_index].blocks
     head = head_of(model, name, run, last_state(run, blocks))
     identity = measure_identity(run, seen, blocks, head)
-    identity.check(name, seen[0].layer.dtype)
+    identity.check(name, seen[0].layer.dtype, quantised)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
 
 
 def without_peft(model: PreTrainedModel) -> PreTrainedModel:
-    """The model that an adapter of PEFT was put on; refuses one whose weights it would hide."""
+    """The model that adapters of PEFT are in; refuses a learned prompt, which is not in it."""
     if hasattr(model, "get_base_model"):
         if getattr(model.active_peft_config, "is_prompt_learning", False):
             raise ModelError(
@@ -123,12 +130,6 @@ def without_peft(model: PreTrainedModel) -> PreTrainedModel:
                 "pass its get_base_model()"
             )
         model = model.get_base_model()
-    for name, module in model.named_modules():
-        if hasattr(module, "base_layer") and "att" not in name.lower():
-            raise ModelError(
-                f"a PEFT adapter at {name} hides weights that must be read; "
-                "call merge_and_unload() on the model and pass the result"
-            )
     return model
 
 
@@ -144,32 +145,6 @@ def without_compilation(model: PreTrainedModel) -> PreTrainedModel:
                 "was before compilation"
             )
     return whole
-
-
-def refuse_quantisation(model: PreTrainedModel) -> None:
-    """Refuse a model that keeps weights in a form that cannot be read as numbers."""
-    for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if weight is None or (
-            isinstance(weight, Tensor)
-            and weight.is_floating_point()
-            and type(weight.data) is Tensor
-        ):
-            continue
-        kind = f"{type(module).__module__}.{type(module).__name__}"
-        raise ModelError(
-            f"the weights of {name} are quantised ({kind}){experts_left_out(model)}, so keys and "
-            "values cannot be read; pass a model loaded without quantisation, or one that "
-            "dequantize() was called on"
-        )
-
-
-def experts_left_out(model: PreTrainedModel) -> str:
-    """That a quantiser skipped the experts, as most do; empty where there are none to skip."""
-    for experts in experts_in(model):
-        dtype = str(experts.down_proj.dtype).removeprefix("torch.")
-        return f", its experts are not and stay in {dtype}"
-    return ""
 
 
 def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
@@ -197,7 +172,11 @@ def families_for(
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from None
     if not found:
-        raise ModelError(f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}")
+        copies = any(hasattr(module, "modules_to_save") for module in model.modules())
+        raise ModelError(
+            f"{name}: no feed-forward layer found at {family.blocks}.*.{family.keys}"
+            + ("; call merge_and_unload() on the model and pass the result" if copies else "")
+        )
     blocks = (f"{family.blocks}.{index}" for index in found)
     if not known and not all(norm_belongs(block, family, run) for block in blocks):
         return families_by_block(model, run, name), "structure"
@@ -214,13 +193,11 @@ class Identity:
     head: float  # the last o through the head = the model's own logits
     causal: float  # a later token changes nothing at an earlier position
 
-    def check(self, name: str, dtype: torch.dtype) -> None:
+    def check(self, name: str, dtype: torch.dtype, quantised: bool = False) -> None:
         """Refuse a model for which one of the equations does not hold."""
         worst, error = max(asdict(self).items(), key=lambda pair: pair[1])
-        if not error <= largest_error(dtype):
-            raise ModelError(
-                f"{name}: {EQUATION_FAULTS[worst]} (relative error {error:.1e}); {ADVICE}"
-            )
+        if not error <= largest_error(dtype, quantised):
+            raise ModelError(fault(name, worst, error, quantised))
 
 
 EQUATION_FAULTS = {
@@ -233,18 +210,32 @@ EQUATION_FAULTS = {
 ADVICE = "use a causal language model, or add a row as docs/how-to/add-a-family.md says"
 
 
-def largest_error(dtype: torch.dtype) -> float:
-    """The relative error up to which an equation counts as holding in this precision."""
+def largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
+    """The relative error up to which an equation counts as holding in this precision.
+
+    A quantised layer may round what enters it to fewer bits.
+    """
+    if quantised:
+        return QUANTISED
     return EXACT if dtype in (torch.float32, torch.float64) else ROUNDED
 
 
-def refuse_non_causal(run: Trace, name: str) -> None:
+def fault(name: str, equation: str, error: float, quantised: bool) -> str:
+    """One sentence for an equation that does not hold."""
+    sentence = f"{name}: {EQUATION_FAULTS[equation]} (relative error {error:.1e})"
+    if not quantised:
+        return f"{sentence}; {ADVICE}"
+    return (
+        f"{sentence}, perhaps because its quantised layers round what enters them too coarsely; "
+        "pass a model loaded without quantisation, or one that dequantize() was called on"
+    )
+
+
+def refuse_non_causal(run: Trace, name: str, quantised: bool) -> None:
     """Refuse an encoder before anything else, since nothing later can explain it better."""
     error = causal_error(run)
-    if not error <= largest_error(run.logits.dtype):
-        raise ModelError(
-            f"{name}: {EQUATION_FAULTS['causal']} (relative error {error:.1e}); {ADVICE}"
-        )
+    if not error <= largest_error(run.logits.dtype, quantised):
+        raise ModelError(fault(name, "causal", error, quantised))
 
 
 def causal_error(run: Trace) -> float:

@@ -95,8 +95,8 @@ def rule_annotator(
         triggers = _triggers(store, key)[:TRIGGERS_SHOWN]
         removed = surface.shared_words(triggers)
         for control in pseudo.of_each_kind(key.layer, triggers, store):
-            gone = control_removals(control.shown, surface, triggers, removed)
-            controls.setdefault(control.kind, []).append((control.shown, gone))
+            removals = control_removals(control.shown, surface, triggers, removed)
+            controls.setdefault(control.kind, []).append((control.shown, removals))
     meanings = ClusterFinder.calibrate(embed(background), background, pool, controls)
     return RuleAnnotator(background, meanings), pseudo
 
@@ -121,9 +121,9 @@ def control_removals(
     found = []
     for turn, (prefix, own) in enumerate(zip(shown, surface.shared_words(shown), strict=True)):
         like = triggers[turn % len(triggers)] if triggers else prefix
-        gone = removed[turn % len(triggers)] if triggers else frozenset[int]()
+        places = removed[turn % len(triggers)] if triggers else frozenset[int]()
         shift = len(prefix.words) - len(like.words)
-        found.append(own | {at + shift for at in gone if at + shift >= 0})
+        found.append(own | {at + shift for at in places if at + shift >= 0})
     return found
 
 
@@ -238,12 +238,12 @@ def control_rate(
         covered += sum(label != "not covered" for label in labels)
         meant += sum("semantic" in label for label in labels)
         total += len(labels)
-    said = [[rule.pattern for rule in found] for _, found in mine]  # type: ignore[attr-defined]
+    all_patterns = [[rule.pattern for rule in found] for _, found in mine]  # type: ignore[attr-defined]
     return ControlRate(
         kind,
         wilson(sum(bool(found) for _, found in mine), len(mine)),
         covered / total,
-        _with_semantic(said),
+        _with_semantic(all_patterns),
         meant / total,
     )
 

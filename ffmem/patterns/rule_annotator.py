@@ -82,11 +82,11 @@ class RuleAnnotator:
         self, prefixes: Sequence[Prefix], shared: Sequence[Feature]
     ) -> list[frozenset[int]]:
         """The words of every prefix that make one of the shared features."""
-        gone = []
+        words = []
         for prefix in prefixes:
             found = features(prefix)
-            gone.append(frozenset[int]().union(*(found.get(f, frozenset()) for f in shared)))
-        return gone
+            words.append(frozenset[int]().union(*(found.get(f, frozenset()) for f in shared)))
+        return words
 
 
 def rules_from_examples(
@@ -107,8 +107,8 @@ def rules_from_examples(
         _feature(pattern, shown, annotator.background) if pattern.kind == "shallow" else None
         for pattern in patterns
     ]
-    gone = [feature for feature in surface if feature is not None]
-    clusters = _Clusters(annotator, gone, shown, others)
+    shared_features = [feature for feature in surface if feature is not None]
+    clusters = _Clusters(annotator, shared_features, shown, others)
     return [
         Rule(pattern, feature, clusters.of(pattern) if feature is None else None)
         for pattern, feature in zip(patterns, surface, strict=True)
@@ -142,11 +142,11 @@ class _Clusters:
     def __init__(
         self,
         annotator: RuleAnnotator,
-        gone: Sequence[Feature],
+        shared_features: Sequence[Feature],
         shown: Sequence[Prefix],
         others: Sequence[Prefix],
     ) -> None:
-        self._annotator, self._gone = annotator, gone
+        self._annotator, self._shared_features = annotator, shared_features
         self._shown, self._others = shown, others
         self._vectors: tuple[Tensor, Tensor] | None = None
 
@@ -169,7 +169,9 @@ class _Clusters:
     def _compute(self, prefixes: Sequence[Prefix]) -> Tensor:
         meanings = self._annotator.meanings
         assert meanings is not None
-        return meanings.vectors(prefixes, self._annotator.feature_words(prefixes, self._gone))
+        return meanings.vectors(
+            prefixes, self._annotator.feature_words(prefixes, self._shared_features)
+        )
 
 
 def _parting(yes: Tensor, no: Tensor) -> float:

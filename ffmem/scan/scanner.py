@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from traceback import clear_frames
 from types import TracebackType
 
 import torch
@@ -114,8 +115,10 @@ class Scanner:
         # Before the pass, which may wait for the one before: a GPU is busy until then.
         self._shared.rows(batch, self.model.device)
         tokens = send_to_device(batch.tokens, self.model.device)
-        with suppress(_LastKeyRead):
+        try:
             self.model.run_blocks(tokens)
+        except _LastKeyRead as end:
+            clear_frames(end.__traceback__)  # or activations stay until garbage is collected
 
     def _hook(self, layer: FeedForward) -> Callable[..., None]:
         scan, number, last = self._scans[layer.number], layer.number, layer is self._layers[-1]

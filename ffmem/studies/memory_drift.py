@@ -322,8 +322,8 @@ def last_words(store: ScanStore, rows: Ints, end: NDArray[np.int32]) -> Ints:
     letters = starts_of((text & 0xC0) != 0x80)
     begin = letters[starts] - letters[boundaries[owner]]
     step = int(np.asarray(kept.token_ends).max(initial=0)) + 2
-    begun = np.searchsorted(owner * step + begin, rows * step + end)
-    return np.asarray(begun - np.searchsorted(owner, rows))
+    words = np.searchsorted(owner * step + begin, rows * step + end)
+    return np.asarray(words - np.searchsorted(owner, rows))
 
 
 def match_memories(one: ScanStore, other: ScanStore, seed: int = 0) -> Matching:

@@ -143,9 +143,9 @@ def make_result(subject: StudyInputs, name: str, folder: Path) -> tuple[Any, Pat
     began = time.monotonic()
     result = ANALYSES[name].run(subject)
     seconds = round(time.monotonic() - began, 2)
-    made = result_key(name, subject)
-    earlier = move_to_other_settings(folder, name, made, ANALYSES[name].arrays)
-    write_result(StudyFolder(folder).result(name), ResultFile(name, made, seconds, result))
+    key = result_key(name, subject)
+    earlier = move_to_other_settings(folder, name, key, ANALYSES[name].arrays)
+    write_result(StudyFolder(folder).result(name), ResultFile(name, key, seconds, result))
     return result, earlier
 
 
@@ -159,11 +159,11 @@ def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: 
         file: arrays for event in events for file, arrays in ANALYSES[event.analysis].arrays.items()
     }
     for file, arrays in files.items():
-        made = [
+        results = [
             one for one in events if one.state == "made" and file in ANALYSES[one.analysis].arrays
         ]
-        beside = [event.beside for event in made if event.beside is not None]
-        if made:
+        beside = [event.beside for event in results if event.beside is not None]
+        if results:
             path = StudyFolder(beside[0] if beside else folder).numbers(file)
             write = write_columns if path.suffix == ".parquet" else write_npz
             write(path, arrays(subject))

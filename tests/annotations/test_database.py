@@ -86,7 +86,7 @@ def test_importing_twice_changes_nothing_and_a_change_keeps_the_old_answer(
     again = Annotations.open(url)
     assert again.history(sheet.name, "mara") == [tuple(ANSWER), tuple(ANSWER[:1]), tuple(ANSWER)]
     [answer] = [each for each in again.answers() if each.sheet == sheet]
-    assert (answer.annotator, answer.said) == ("mara", tuple(ANSWER))
+    assert (answer.annotator, answer.answers) == ("mara", tuple(ANSWER))
     again.close()
 
 
@@ -135,7 +135,7 @@ def test_two_people_at_once_lose_nothing(
     assert annotations.history(sheet.name, "ana") == [tuple(each) for each in said]
     both = annotations.history(sheet.name, "bo")
     assert {each[0].description for each in both} == {f"pattern {n}" for n in range(5)}
-    last = {s.annotator: s.said for s in annotations.answers() if s.sheet == sheet}
+    last = {s.annotator: s.answers for s in annotations.answers() if s.sheet == sheet}
     assert last["ana"] == tuple(said[-1])
 
 

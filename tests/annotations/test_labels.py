@@ -60,7 +60,7 @@ def test_a_database_from_before_there_were_labels_keeps_all_and_gets_them(tmp_pa
     assert {SHEETS.name, ANSWERS.name} <= names
     assert not names & {"labels", "list_members"}
     again = Annotations.open(str(path))
-    assert again.answers()[0].said == tuple(ANSWER)
+    assert again.answers()[0].answers == tuple(ANSWER)
     again.labels("one").set_label("L1.0", Label("rivers"))
     assert again.labels("one").label("L1.0") == Label("rivers")
     assert {"labels", "list_members"} <= set(TABLES.tables)

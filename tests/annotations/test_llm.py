@@ -128,13 +128,13 @@ def test_a_server_and_the_model_itself_give_the_same_answers(url: str, folder: P
     far = list(answers_by_llm(Endpoint(url, str(folder), MOST), sheets, at_once=2))
     assert near == far
     good, repaired, rubbish, mixed, nothing = far
-    assert (good.said, good.replies) == (SAID_TWO, 1)
-    assert (repaired.said, repaired.replies) == (SAID_TWO, 2)
-    assert (rubbish.said, rubbish.replies) == (None, 3)
+    assert (good.answers, good.replies) == (SAID_TWO, 1)
+    assert (repaired.answers, repaired.replies) == (SAID_TWO, 2)
+    assert (rubbish.answers, rubbish.replies) == (None, 3)
     assert "no JSON" in rubbish.dropped[0]
-    assert (mixed.said, mixed.replies) == ((PatternAnswer("water", "semantic", (2, 6, 8)),), 3)
+    assert (mixed.answers, mixed.replies) == ((PatternAnswer("water", "semantic", (2, 6, 8)),), 3)
     assert mixed.dropped == ("pattern 2: 30 is not among the prefixes 1 to 8; change it",)
-    assert (nothing.said, nothing.dropped, nothing.replies) == ((), (), 1)
+    assert (nothing.answers, nothing.dropped, nothing.replies) == ((), (), 1)
 
 
 def test_a_question_is_paid_for_once_and_its_cost_known_before(
@@ -168,7 +168,7 @@ def test_a_busy_service_is_asked_again_and_the_key_goes_nowhere_else(
     gateway.refusals = [429, 503, 429]
     endpoint = Endpoint(at(gateway), str(folder), MOST, key="secret-key")
     chat = CachedChat(endpoint, tmp_path, "model", MOST)
-    assert ask_about_sheet(chat, sheet("good")).said == SAID_TWO
+    assert ask_about_sheet(chat, sheet("good")).answers == SAID_TWO
     assert gateway.keys == ["Bearer secret-key"] * 4
     assert chat.usage.asked == 1
     assert not any("secret" in path.read_text() for path in tmp_path.iterdir())
@@ -255,7 +255,7 @@ def test_a_reply_that_breaks_the_rules_is_told_so(text: str, fault: str) -> None
 def test_what_is_wrong_with_a_pattern_is_one_sentence_under_its_own_number() -> None:
     text = reply(("a", "shallow", [1, 2, 3]), ("b", "both", [1, 2]), ("c", "semantic", [4, 5, 6]))
     found = parse_reply(text.replace("[{", '["no pattern", {', 1), SHEET)
-    assert [each.description for each in found.said] == ["a", "c"]
+    assert [each.description for each in found.answers] == ["a", "c"]
     first, second = found.faults
     assert first == "pattern 1: it is not an object"
     assert second.startswith("pattern 3: the class is 'both'")
@@ -264,7 +264,7 @@ def test_what_is_wrong_with_a_pattern_is_one_sentence_under_its_own_number() -> 
 
 def test_a_reply_is_found_among_other_words() -> None:
     assert (
-        parse_reply(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', SHEET).said
+        parse_reply(f'Sure! {{"a": 1}} <think>{{</think>\n{TWO} hope that helps {{', SHEET).answers
         == SAID_TWO
     )
 

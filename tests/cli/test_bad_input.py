@@ -178,7 +178,7 @@ def command(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
 CLOSED = """
 import os, sys
 sys.argv = ["ffmem", "models"]
-from ffmem.cli.start import main
+from ffmem.__main__ import main
 try:
     main()
 finally:
@@ -343,7 +343,7 @@ class Pressed(importlib.abc.MetaPathFinder):
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Pressed())
-from ffmem.cli.start import main
+from ffmem.__main__ import main
 main()
 """
 

@@ -83,10 +83,10 @@ def client(app: FastAPI) -> Iterator[TestClient]:
 @contextmanager
 def client_for(app: FastAPI, context: StudyContext) -> Iterator[TestClient]:
     """A client of the app while it shows another context of the same study."""
-    before = app.state.explored
-    app.state.explored = context
+    before = app.state.context
+    app.state.context = context
     try:
         with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
             yield asking
     finally:
-        app.state.explored = before
+        app.state.context = before

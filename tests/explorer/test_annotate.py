@@ -97,7 +97,7 @@ def test_an_answer_is_the_same_record_as_a_sheets(
     (saying,) = elsewhere.answers()
     elsewhere.close()
     assert saying.annotator == "mara"
-    assert [(s.description, s.kind, s.ranks) for s in saying.said] == [
+    assert [(s.description, s.kind, s.ranks) for s in saying.answers] == [
         ("ends with a river", "shallow", (1, 2, 4))
     ]
     said = client.get(f"/api/sheets/{name}/answer", params={"annotator": "mara"}).json()["said"]

@@ -120,7 +120,7 @@ def test_a_persons_whole_path(browser: Any, address: str, opened: StudyContext) 
     ticks.nth(2).check()
     page.locator("#said.good").wait_for()
     (saying,) = opened.annotations.answers(key=memory)
-    assert (saying.annotator, saying.said[0].ranks) == ("mara", (1, 2, 3))
+    assert (saying.annotator, saying.answers[0].ranks) == ("mara", (1, 2, 3))
     page.reload()
     assert page.get_by_label("Description").input_value() == "ends with a letter"
     page.get_by_role("link", name=f"Back to {memory}").click()

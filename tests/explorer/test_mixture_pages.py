@@ -110,7 +110,7 @@ def test_an_expert_that_is_never_chosen_has_a_row_too(
     found = study.result("experts")
     first = replace(found.experts[0], specialisation=math.nan, agreement=wilson(0, 0))
     changed = replace(found, experts=(first, *found.experts[1:]))
-    explored = client.app.state.explored  # type: ignore[attr-defined]
+    explored = client.app.state.context  # type: ignore[attr-defined]
     monkeypatch.setitem(explored.study._results, "experts", changed)
     answer = client.get("/api/experts")
     assert answer.status_code == 200

@@ -105,7 +105,7 @@ def test_what_was_annotated_is_on_the_page_at_once_and_survives_the_server_and_i
         server.communicate()
     wait_until(lambda: all(map(is_dead, helpers)), "the end of the helpers")
     with closing(Annotations.open(str(tmp_path / "study" / "annotations.sqlite"))) as opened:
-        answers = {one.sheet.name: one.said[0].description for one in opened.answers()}
+        answers = {one.sheet.name: one.answers[0].description for one in opened.answers()}
     assert {name: answers.get(name) for name in sheets} == {
         name: f"text {number}" for number, name in enumerate(sheets)
     }

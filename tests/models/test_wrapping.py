@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import nn
 
 from ffmem.errors import ModelError
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
@@ -65,15 +62,6 @@ def test_adapters_in_attention_are_seen_through() -> None:
     torch.testing.assert_close(model.model(model.encode(TEXT)).logits, expected)
 
 
-def test_other_adapters_are_to_be_merged_first() -> None:
-    peft = pytest.importorskip("peft", reason="peft is not installed; `pip install peft`")
-    config = peft.LoraConfig(r=2, target_modules=["down_proj"], init_lora_weights=False)
-    adapted = peft.get_peft_model(tiny_model("llama"), config)
-    with pytest.raises(ModelError, match=r"down_proj hides weights .* call merge_and_unload\(\)"):
-        wrap(adapted)
-    assert wrap(adapted.merge_and_unload()).identity.memories < 1e-4
-
-
 def test_a_learned_prompt_is_refused() -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed; `pip install peft`")
     config = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
@@ -108,43 +96,4 @@ def test_a_model_compiled_in_place_is_refused() -> None:
     model = tiny_model("opt")
     model.compile()
     with pytest.raises(ModelError, match="the model is compiled, so .*before compilation"):
-        wrap(model)
-
-
-class Rows(torch.Tensor):
-    """A tensor of a class of its own, as quantised weights of torchao are."""
-
-
-def packed_whole_numbers(linear: nn.Linear) -> None:
-    """As bitsandbytes keeps them."""
-    linear.weight = nn.Parameter(linear.weight.data.to(torch.int8), requires_grad=False)
-
-
-def own_class(linear: nn.Linear) -> None:
-    """As torchao keeps them."""
-    linear.weight = nn.Parameter(linear.weight.data.as_subclass(Rows), requires_grad=False)
-
-
-@pytest.mark.parametrize("pack", [packed_whole_numbers, own_class])
-def test_quantised_weights_are_refused_in_one_sentence(pack: Callable[[nn.Linear], None]) -> None:
-    model = tiny_model("llama")
-    pack(model.model.layers[1].mlp.up_proj)
-    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj are quantised"):
-        wrap(model)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_a_dynamically_quantised_model_is_refused_in_one_sentence() -> None:
-    model = torch.ao.quantization.quantize_dynamic(tiny_model("llama"), {nn.Linear}, torch.qint8)
-    with pytest.raises(ModelError, match="are quantised .*without quantisation"):
-        wrap(model)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_a_quantised_mixture_says_that_its_experts_are_not() -> None:
-    """Quantisers look for linear maps and pass over the experts' stacks."""
-    model = torch.ao.quantization.quantize_dynamic(tiny_model("mixtral"), {nn.Linear}, torch.qint8)
-    with pytest.raises(
-        ModelError, match="are quantised .*, its experts are not and stay in float32"
-    ):
         wrap(model)

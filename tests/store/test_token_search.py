@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffmem.address import Address
-from ffmem.cli.commands.search import enders
+from ffmem.cli.commands.search import ending_cells
 from ffmem.errors import StoreError
 from ffmem.store.digests import file_digest
 from ffmem.store.folder import StudyFolder
@@ -129,7 +129,7 @@ def test_a_key_found_by_the_end_of_its_triggers_shows_the_strongest_that_ends_so
     table = pq.read_table(store.folder.table("endings"))
     for token in set(table["token"].to_pylist()):
         rows = lookup.ending_in(token).rows
-        hits = enders(lookup, lookup.ending_in(token), token, len(rows))
+        hits = ending_cells(lookup, lookup.ending_in(token), token, len(rows))
         for cell, hit in zip(store.cells.addresses(rows), hits, strict=True):
             triggers = store.triggers(cell)
             last = [kept.token_ids(kept.row(one.sentence))[one.position - 1] for one in triggers]

@@ -114,8 +114,8 @@ def import_sheets(
         for path, text in texts.items()
         if path not in of_cases and not (skip_empty and is_blank_sheet(text))
     ]
-    new = sum(annotations.answer(sheet, annotator, said) for sheet, said in filled)
-    new += sum(annotations.judge(sheet, annotator, said) for sheet, said in judged)
+    new = sum(annotations.answer(sheet, annotator, answers) for sheet, answers in filled)
+    new += sum(annotations.judge(sheet, annotator, cases) for sheet, cases in judged)
     count = len(filled) + len(judged)
     say(f"{count} sheets by {annotator}: {new} new answers, the rest known")
 
@@ -148,7 +148,7 @@ def rules(
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
     answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
-    new = sum(annotations.answer(sheet, "rules", said) for sheet, said in answers)
+    new = sum(annotations.answer(sheet, "rules", patterns) for sheet, patterns in answers)
     say(f"{new} new answers by rules")
 
 
@@ -288,8 +288,8 @@ def print_cases(result: CaseAgreement, count: int) -> None:
         )
     if not result.pairs:
         say("no case has been judged by two; give the same sheets to a second person")
-    for case, said in result.disagreements[:count]:
-        labels = ", ".join(f"{who}: {judgement}" for who, judgement in said.items())
+    for case, judgements in result.disagreements[:count]:
+        labels = ", ".join(f"{who}: {judgement}" for who, judgement in judgements.items())
         say(f"  {case.old.strip()!r} -> {case.new.strip()!r}: {labels}")
     if len(result.disagreements) > count:
         say(f"  ... and {len(result.disagreements) - count} more")

@@ -112,8 +112,8 @@ def llm(  # noqa: PLR0913 - one parameter per option
     answers = []
     for answer in answers_by_llm(chat, sheets, at_once if endpoint else 1):
         answers.append(answer)
-        if answer.said is not None:
-            annotations.answer(answer.sheet, f"llm:{name}", answer.said)
+        if answer.answers is not None:
+            annotations.answer(answer.sheet, f"llm:{name}", answer.answers)
     print_usage(folder, f"llm:{name}", answers, chat, price)
 
 
@@ -139,9 +139,9 @@ def print_usage(
         f"{usage.asked} requests, {usage.known} replies known before; {usage.read:,} tokens read, "
         f"{usage.written:,} written{money}"
     )
-    refused = [answer for answer in answers if answer.said is None]
-    repaired = sum(answer.replies > 1 and answer.said is not None for answer in answers)
-    dropped = sum(len(answer.dropped) for answer in answers if answer.said is not None)
+    refused = [answer for answer in answers if answer.answers is None]
+    repaired = sum(answer.replies > 1 and answer.answers is not None for answer in answers)
+    dropped = sum(len(answer.dropped) for answer in answers if answer.answers is not None)
     say(
         f"{len(answers) - len(refused)} of {len(answers)} sheets answered, {repaired} after "
         f"repair and less {dropped} patterns that broke the rules; {len(refused)} refused"

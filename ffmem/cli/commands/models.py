@@ -137,11 +137,13 @@ MEANING = {
 def describe(model: LanguageModel) -> dict[str, Any]:
     """Everything `inspect` shows, by name."""
     from ffmem.models.device_placement import own_parameters
+    from ffmem.models.effective_weights import packed_numbers
     from ffmem.models.feedforward import FORM_SENTENCES
 
     layers = model.layers
     sizes = sorted({layer.memories for layer in layers})
-    whole = sum(parameter.numel() for _, parameter in own_parameters(model.model))
+    stored = sum(parameter.numel() for _, parameter in own_parameters(model.model))
+    whole = stored + packed_numbers(model.model)
     inside = sum(layer.parameters for layer in layers)
     blocks = sum(layer.block_parameters for layer in layers)
     forms = sorted({layer.form for layer in layers})
@@ -164,6 +166,7 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "vocabulary": f"{model.vocab_size:,} tokens",
         "parameters": f"{whole:,}, {100 * inside / whole:.0f} % in feed-forward layers",
         "of the blocks alone": f"{100 * inside / blocks:.0f} % feed-forward, the rest attention",
+        **read_through(model),
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),
     }
@@ -171,6 +174,8 @@ def describe(model: LanguageModel) -> dict[str, Any]:
 
 def experts_of(model: LanguageModel) -> dict[str, str]:
     """The mixtures of experts among the layers, or nothing for a dense model."""
+    from ffmem.models.effective_weights import quantised_modules
+
     mixtures = [layer.mixture for layer in model.layers if layer.mixture is not None]
     if not mixtures:
         return {}
@@ -180,17 +185,33 @@ def experts_of(model: LanguageModel) -> dict[str, str]:
         + "".join(f", and a shared one of {size:,}" for size in parts.beside)
         for parts in sizes
     ]
-    packed = any(not weight.is_floating_point() for weight in model.model.parameters())
-    dtype = mixtures[0].dtype
-    name = str(dtype).removeprefix("torch.")
+    name = str(mixtures[0].dtype).removeprefix("torch.")
     note = (
         f"; they are not quantised, as other weights are, but in {name}"
-        if packed and dtype.is_floating_point
+        if quantised_modules(model.model)
         else ""
     )
     return {
         "experts": f"in {len(mixtures)} of {len(model.layers)} layers: {' or '.join(words)}{note}"
     }
+
+
+def read_through(model: LanguageModel) -> dict[str, str]:
+    """What is quantised or has adapters, so that its weights are read through the layer, if any."""
+    from ffmem.models.effective_weights import has_adapter, has_plain_weight, quantised_modules
+
+    layers = [parts for layer in model.layers if (parts := layer.effective_parts)]
+    inner = model.model
+    embeddings = {"input": inner.get_input_embeddings(), "output": inner.get_output_embeddings()}
+    special = {name: one for name, one in embeddings.items() if not has_plain_weight(one)}
+    modules = [part.module for parts in layers for part in parts] + list(special.values())
+    if not modules:
+        return {}
+    kinds = ["quantised"] if any(map(quantised_modules, modules)) else []
+    kinds += ["with adapters"] if any(map(has_adapter, modules)) else []
+    places = [f"{len(layers)} of {len(model.layers)} layers"] if layers else []
+    places += [f"the {name} embedding" for name in special]
+    return {"weights read": f"through the layer ({' and '.join(kinds)}): {', '.join(places)}"}
 
 
 def after_the_values(model: LanguageModel) -> str:

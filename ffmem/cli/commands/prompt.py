@@ -218,8 +218,8 @@ def print_prediction(
         console.print(f"  {word:<16} {chances}")
     if changed is not None:
         moved = changed.divergence_from(plain)
-        said = f"the distribution moves by {moved:.4f} nats (KL from as it is)"
-        print_hanging(console, "", f"with {', '.join(edits)}: {said}")
+        movement = f"the distribution moves by {moved:.4f} nats (KL from as it is)"
+        print_hanging(console, "", f"with {', '.join(edits)}: {movement}")
 
 
 def visible_end(text: str, width: int) -> str:

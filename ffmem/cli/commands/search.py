@@ -114,7 +114,7 @@ def by_token(
         "triggers end in it": [
             row
             for one, each in zip(ids, ending, strict=True)
-            for row in enders(lookup, each, one, count)
+            for row in ending_cells(lookup, each, one, count)
         ],
     }
     if wanted:
@@ -315,7 +315,9 @@ def promoters(lookup: MemoryIndex, found: Matches, count: int) -> list[dict[str,
     ]
 
 
-def enders(lookup: MemoryIndex, found: Matches, token: int, count: int) -> list[dict[str, Any]]:
+def ending_cells(
+    lookup: MemoryIndex, found: Matches, token: int, count: int
+) -> list[dict[str, Any]]:
     """The cells with most triggers that end in a token, each with the strongest of those."""
     rows, counts = found.rows[:count], found.scores[:count].tolist()
     cells = lookup.store.cells.addresses(rows)

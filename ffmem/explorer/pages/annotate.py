@@ -110,52 +110,52 @@ class DrawResult(BaseModel):
 
 
 @router.get("/annotate", include_in_schema=False)
-def annotate_page(request: Request, explored: TheStudy, annotator: Annotator = "") -> HTMLResponse:
+def annotate_page(request: Request, context: TheStudy, annotator: Annotator = "") -> HTMLResponse:
     """Who are you, how far have you come, and how far the others."""
     name = check_name(annotator) if annotator else ""
-    found = sheets_of(explored, name)
+    found = sheets_of(context, name)
     return page(request, "annotate.html.j2", found=found, annotator=name)
 
 
 @router.get("/annotate/next", include_in_schema=False)
-def next_sheet(explored: TheStudy, annotator: Annotator) -> RedirectResponse:
+def next_sheet(context: TheStudy, annotator: Annotator) -> RedirectResponse:
     """Lead to the first sheet that this annotator has not answered."""
     name = check_name(annotator)
-    wanted = sheets_of(explored, name).next
+    wanted = sheets_of(context, name).next
     path = "/annotate" if wanted is None else f"/annotate/{wanted}"
     return RedirectResponse(f"{path}?{urlencode({'annotator': name})}", 303)
 
 
 @router.get("/annotate/agreement", include_in_schema=False)
-def agreement_page(request: Request, explored: TheStudy) -> HTMLResponse:
+def agreement_page(request: Request, context: TheStudy) -> HTMLResponse:
     """How far annotators agree, and where they do not."""
-    return page(request, "agreement.html.j2", view=agreement_view(explored))
+    return page(request, "agreement.html.j2", view=agreement_view(context))
 
 
 @router.get("/annotate/memory/{address}", include_in_schema=False)
 def memory_sheet_page(
-    request: Request, explored: TheStudy, address: AddressText, annotator: Annotator = ""
+    request: Request, context: TheStudy, address: AddressText, annotator: Annotator = ""
 ) -> HTMLResponse:
     """A memory that somebody picked, as a sheet."""
-    sheet = sheet_of_memory(explored, address)
-    return sheet_response(request, explored, sheet, f"/api/memories/{sheet.key}/answer", annotator)
+    sheet = sheet_of_memory(context, address)
+    return sheet_response(request, context, sheet, f"/api/memories/{sheet.key}/answer", annotator)
 
 
 @router.get("/annotate/{name}", include_in_schema=False)
 def sheet_page(
-    request: Request, explored: TheStudy, name: SheetName, annotator: Annotator = ""
+    request: Request, context: TheStudy, name: SheetName, annotator: Annotator = ""
 ) -> HTMLResponse:
     """One drawn sheet."""
-    sheet = sheet_by_name(explored, name)
-    return sheet_response(request, explored, sheet, f"/api/sheets/{name}/answer", annotator)
+    sheet = sheet_by_name(context, name)
+    return sheet_response(request, context, sheet, f"/api/sheets/{name}/answer", annotator)
 
 
 def sheet_response(
-    request: Request, explored: StudyContext, sheet: Sheet, saved_at: str, annotator: str
+    request: Request, context: StudyContext, sheet: Sheet, saved_at: str, annotator: str
 ) -> HTMLResponse:
     """The sheet's page; what was said is fetched by the page itself."""
     name = check_name(annotator) if annotator else ""
-    view = sheet_view(explored, sheet, "")
+    view = sheet_view(context, sheet, "")
     return page(
         request,
         "sheet.html.j2",
@@ -168,58 +168,58 @@ def sheet_response(
 
 
 @router.get("/api/sheets", tags=["annotations"])
-def sheets_data(explored: TheStudy, annotator: Annotator = "") -> Sheets:
+def sheets_data(context: TheStudy, annotator: Annotator = "") -> Sheets:
     """All drawn sheets, which of them an annotator has answered, and everybody's progress."""
-    return sheets_of(explored, annotator)
+    return sheets_of(context, annotator)
 
 
 @router.post("/api/sheets", tags=["annotations"])
-def draw_sheets(explored: TheStudy, wanted: Draw) -> DrawResult:
+def draw_sheets(context: TheStudy, wanted: Draw) -> DrawResult:
     """Draw random keys of every layer, with control keys among them, under blind names."""
-    return DrawResult(new=draw(explored, wanted.keys, wanted.controls, wanted.seed))
+    return DrawResult(new=draw(context, wanted.keys, wanted.controls, wanted.seed))
 
 
 @router.get("/api/sheets/{name}/answer", tags=["annotations"])
-def sheet_data(explored: TheStudy, name: SheetName, annotator: Annotator = "") -> SheetView:
+def sheet_data(context: TheStudy, name: SheetName, annotator: Annotator = "") -> SheetView:
     """A sheet's prefixes, and what an annotator last said of it."""
-    return sheet_view(explored, sheet_by_name(explored, name), annotator)
+    return sheet_view(context, sheet_by_name(context, name), annotator)
 
 
 @router.put("/api/sheets/{name}/answer", tags=["annotations"])
-def answer_sheet(explored: TheStudy, name: SheetName, given: AnswerInput) -> SaveResult:
+def answer_sheet(context: TheStudy, name: SheetName, given: AnswerInput) -> SaveResult:
     """Save an answer; it counts from now on, and older ones are kept."""
-    return save_answer(explored, sheet_by_name(explored, name), given)
+    return save_answer(context, sheet_by_name(context, name), given)
 
 
 @router.get("/api/agreement", tags=["annotations"])
-def agreement_data(explored: TheStudy) -> AgreementView:
+def agreement_data(context: TheStudy) -> AgreementView:
     """How far annotators agree; this names the keys behind the sheets."""
-    return agreement_view(explored)
+    return agreement_view(context)
 
 
 @router.get("/api/memories/{address}/answer", tags=["annotations"])
 def memory_sheet_data(
-    explored: TheStudy, address: AddressText, annotator: Annotator = ""
+    context: TheStudy, address: AddressText, annotator: Annotator = ""
 ) -> SheetView:
     """The same for a memory that somebody picked."""
-    return sheet_view(explored, sheet_of_memory(explored, address), annotator)
+    return sheet_view(context, sheet_of_memory(context, address), annotator)
 
 
 @router.put("/api/memories/{address}/answer", tags=["annotations"])
-def answer_memory(explored: TheStudy, address: AddressText, given: AnswerInput) -> SaveResult:
+def answer_memory(context: TheStudy, address: AddressText, given: AnswerInput) -> SaveResult:
     """Save patterns of a memory that somebody picked; left out of studies of random keys."""
-    return save_answer(explored, sheet_of_memory(explored, address), given)
+    return save_answer(context, sheet_of_memory(context, address), given)
 
 
-def save_answer(explored: StudyContext, sheet: Sheet, given: AnswerInput) -> SaveResult:
+def save_answer(context: StudyContext, sheet: Sheet, given: AnswerInput) -> SaveResult:
     """Check an answer, and save it, with its sheet where that is new."""
     name = check_name(given.annotator)
-    said = to_answers(given)
-    for fault in check(said, sheet):
+    answers = to_answers(given)
+    for fault in check(answers, sheet):
         raise FfmemError(f"pattern {fault.pattern}: {fault.message}")
     if sheet.by_choice:
-        explored.annotations.add_sheets([sheet])
-    new = explored.annotations.answer(sheet, name, [normalise(each) for each in said])
+        context.annotations.add_sheets([sheet])
+    new = context.annotations.answer(sheet, name, [normalise(each) for each in answers])
     return SaveResult(sheet=sheet.name, new=new)
 
 

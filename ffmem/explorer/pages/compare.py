@@ -28,9 +28,9 @@ router = APIRouter()
 
 
 @router.get("/compare", include_in_schema=False)
-def compare_page(request: Request, explored: TheStudy) -> HTMLResponse:
+def compare_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The claims and figures of all studies that the explorer was opened with."""
-    return page(request, "compare.html.j2", view=compare_view(explored), folder=explored.folder)
+    return page(request, "compare.html.j2", view=compare_view(context), folder=context.folder)
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Pair:
     weights: bool
     layer: int | None
 
-    async def view(self, explored: StudyContext, rows: slice) -> MemoriesView:
+    async def view(self, context: StudyContext, rows: slice) -> MemoriesView:
         """Some rows of the comparison; the model waits for its turn where weights are read."""
-        chosen = (explored, self.other, self.match, self.layer, rows)
+        chosen = (context, self.other, self.match, self.layer, rows)
         if self.weights:
-            return await explored.live.ask(lambda model: memories_view(*chosen, model))
+            return await context.live.ask(lambda model: memories_view(*chosen, model))
         return await run_in_threadpool(memories_view, *chosen)
 
 
@@ -68,17 +68,17 @@ Start = Annotated[int, Query(ge=0, le=100_000_000, description="Number of the fi
 
 @router.get("/compare/memories", include_in_schema=False)
 async def compare_memories_page(
-    request: Request, explored: TheStudy, pair: ThePair, first: Start = 0
+    request: Request, context: TheStudy, pair: ThePair, first: Start = 0
 ) -> HTMLResponse:
     """Two scans memory by memory."""
-    view = await pair.view(explored, slice(first, first + PAGE))
+    view = await pair.view(context, slice(first, first + PAGE))
     return page(request, "drift.html.j2", view=view, asked=pair, size=PAGE)
 
 
 @router.get("/compare/memories.csv", include_in_schema=False)
-async def compare_memories_table(explored: TheStudy, pair: ThePair) -> PlainTextResponse:
+async def compare_memories_table(context: TheStudy, pair: ThePair) -> PlainTextResponse:
     """The same as a table, up to ten thousand memories."""
-    view = await pair.view(explored, slice(0, MOST_SAVED))
+    view = await pair.view(context, slice(0, MOST_SAVED))
     text = await run_in_threadpool(as_csv, view.drifts or view.matches)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
@@ -86,34 +86,34 @@ async def compare_memories_table(explored: TheStudy, pair: ThePair) -> PlainText
 
 @router.get("/api/compare/memories", tags=["study"])
 async def compare_memories_data(
-    explored: TheStudy,
+    context: TheStudy,
     pair: ThePair,
     first: Start = 0,
     count: Annotated[int, Query(ge=1, le=500)] = PAGE,
 ) -> MemoriesView:
     """Which memories moved between two scans of one shape, or which match by their triggers."""
-    return await pair.view(explored, slice(first, first + count))
+    return await pair.view(context, slice(first, first + count))
 
 
 @router.get("/compare/{name}.svg", include_in_schema=False)
-def compare_picture(explored: TheStudy, name: Name) -> Response:
+def compare_picture(context: TheStudy, name: Name) -> Response:
     """One figure of all studies as a picture."""
-    drawn = comparison_picture(explored, name)
+    drawn = comparison_picture(context, name)
     if drawn is None:
         raise HTTPException(404, f"the studies have no figure {name!r} in common")
     return Response(drawn, media_type="image/svg+xml")
 
 
 @router.get("/api/compare", tags=["study"])
-def compare_data(explored: TheStudy) -> CompareView:
+def compare_data(context: TheStudy) -> CompareView:
     """Every claim of the paper with each study's number, and the figures they share."""
-    return compare_view(explored)
+    return compare_view(context)
 
 
 @router.get("/api/compare/{name}", tags=["study"])
-def compare_figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
+def compare_figure_data(context: TheStudy, name: Name) -> dict[str, Any]:
     """One figure of all studies on one scale, as a Vega-Lite specification with its numbers."""
-    figure = compare_figure(explored, name)
+    figure = compare_figure(context, name)
     if figure is None:
         raise HTTPException(404, f"the studies have no figure {name!r} in common")
     return figure.spec

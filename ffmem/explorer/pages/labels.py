@@ -57,83 +57,83 @@ class SetInput(BaseModel):
 
 
 @router.get("/lists", include_in_schema=False)
-def lists_page(request: Request, explored: TheStudy) -> HTMLResponse:
+def lists_page(request: Request, context: TheStudy) -> HTMLResponse:
     """All lists and labels."""
-    return page(request, "lists.html.j2", view=lists_view(explored), one=None)
+    return page(request, "lists.html.j2", view=lists_view(context), one=None)
 
 
 @router.get("/lists/{name}", include_in_schema=False)
-def list_page(request: Request, explored: TheStudy, name: ListName) -> HTMLResponse:
+def list_page(request: Request, context: TheStudy, name: ListName) -> HTMLResponse:
     """One list."""
-    return page(request, "lists.html.j2", view=None, one=list_view(explored, name))
+    return page(request, "lists.html.j2", view=None, one=list_view(context, name))
 
 
 @router.get("/lists/{name}/memories.txt", include_in_schema=False)
-def list_file(explored: TheStudy, name: ListName) -> PlainTextResponse:
+def list_file(context: TheStudy, name: ListName) -> PlainTextResponse:
     """A list as a set of memories for `--set @FILE`."""
     headers = {"Content-Disposition": 'attachment; filename="memories.txt"'}
-    return PlainTextResponse(list_text(name, members(explored, name)), headers=headers)
+    return PlainTextResponse(list_text(name, members(context, name)), headers=headers)
 
 
 @router.get("/lists/{name}/memories.csv", include_in_schema=False)
-def list_table(explored: TheStudy, name: ListName) -> PlainTextResponse:
+def list_table(context: TheStudy, name: ListName) -> PlainTextResponse:
     """A list with labels and notes as a table."""
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
-    text = as_csv(list_view(explored, name).memories)
+    text = as_csv(list_view(context, name).memories)
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
 @router.get("/labels.csv", include_in_schema=False)
-def labels_table(explored: TheStudy) -> PlainTextResponse:
+def labels_table(context: TheStudy) -> PlainTextResponse:
     """All labels and notes as a table."""
     headers = {"Content-Disposition": 'attachment; filename="labels.csv"'}
-    text = as_csv(lists_view(explored).labels)
+    text = as_csv(lists_view(context).labels)
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
 @router.get("/api/memories/{address}/label", tags=["labels"])
-def label_data(explored: TheStudy, address: AddressText) -> LabelView:
+def label_data(context: TheStudy, address: AddressText) -> LabelView:
     """The label and note of a memory, and the lists that it is on."""
-    return label_view(explored, cell_of(explored, address))
+    return label_view(context, cell_of(context, address))
 
 
 @router.put("/api/memories/{address}/label", tags=["labels"])
-def save_label(explored: TheStudy, address: AddressText, given: LabelInput) -> LabelView:
+def save_label(context: TheStudy, address: AddressText, given: LabelInput) -> LabelView:
     """Call a memory something, and note something about it; older labels are kept."""
-    cell = cell_of(explored, address)
+    cell = cell_of(context, address)
     label = Label(given.label.strip(), given.note.strip())
-    labels_of(explored).set_label(str(cell), label)
-    return label_view(explored, cell)
+    labels_of(context).set_label(str(cell), label)
+    return label_view(context, cell)
 
 
 @router.get("/api/lists", tags=["labels"])
-def lists_data(explored: TheStudy) -> Lists:
+def lists_data(context: TheStudy) -> Lists:
     """All lists, and all memories that have a label or a note."""
-    return lists_view(explored)
+    return lists_view(context)
 
 
 @router.get("/api/lists/{name}", tags=["labels"])
-def list_data(explored: TheStudy, name: ListName) -> ListView:
+def list_data(context: TheStudy, name: ListName) -> ListView:
     """The memories of one list."""
-    return list_view(explored, name)
+    return list_view(context, name)
 
 
 @router.post("/api/lists/{name}", tags=["labels"])
-def import_list(explored: TheStudy, name: ListName, given: SetInput) -> ListChange:
+def import_list(context: TheStudy, name: ListName, given: SetInput) -> ListChange:
     """Put the memories of a set on a list; the list is made if it is not there."""
-    keys = cells_of_set(explored.store.cells, given.text)
+    keys = cells_of_set(context.store.cells, given.text)
     if len(keys) > MOST_MEMBERS:
         raise AddressError(f"the set has {len(keys):,} memories; give at most {MOST_MEMBERS:,}")
-    return ListChange(labels_of(explored).add(name, keys))
+    return ListChange(labels_of(context).add(name, keys))
 
 
 @router.put("/api/lists/{name}/{address}", tags=["labels"])
-def add_to_list(explored: TheStudy, name: ListName, address: AddressText) -> ListChange:
+def add_to_list(context: TheStudy, name: ListName, address: AddressText) -> ListChange:
     """Put a memory on a list; the list is made if it is not there."""
-    return ListChange(labels_of(explored).add(name, [str(cell_of(explored, address))]))
+    return ListChange(labels_of(context).add(name, [str(cell_of(context, address))]))
 
 
 @router.delete("/api/lists/{name}/{address}", tags=["labels"])
-def take_off_list(explored: TheStudy, name: ListName, address: AddressText) -> ListChange:
+def take_off_list(context: TheStudy, name: ListName, address: AddressText) -> ListChange:
     """Take a memory off a list; a list without memories is gone."""
-    return ListChange(labels_of(explored).remove(name, [str(cell_of(explored, address))]))
+    return ListChange(labels_of(context).remove(name, [str(cell_of(context, address))]))

@@ -61,65 +61,65 @@ async def memory_page(
 
 def memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
     """The page's text."""
-    explored: StudyContext = app.state.explored
-    view = memory_view(explored, cell_of(explored, address), triggers)
+    context: StudyContext = app.state.context
+    view = memory_view(context, cell_of(context, address), triggers)
     return fill_template(app, path, "memory.html.j2", view=view)
 
 
 @router.get("/memory/{address}/triggers.csv", include_in_schema=False)
-async def memory_table(explored: TheStudy, address: AddressText) -> PlainTextResponse:
+async def memory_table(context: TheStudy, address: AddressText) -> PlainTextResponse:
     """All stored triggers as a table to download."""
-    cell = cell_of(explored, address)
-    view = memory_view(explored, cell, explored.store.manifest.key.settings["top"])
+    cell = cell_of(context, address)
+    view = memory_view(context, cell, context.store.manifest.key.settings["top"])
     headers = {"Content-Disposition": f'attachment; filename="{cell}.csv"'}
     return PlainTextResponse(as_csv(view.triggers), media_type="text/csv", headers=headers)
 
 
 @router.get("/memory/{address}/picture.svg", include_in_schema=False)
-def memory_picture(explored: TheStudy, address: AddressText) -> Response:
+def memory_picture(context: TheStudy, address: AddressText) -> Response:
     """The memory drawn as in the paper's first figure: what fires the key, what it promotes."""
     from ffmem.figures.memory import memory_chart  # here: charts are slow to import
     from ffmem.figures.saving import picture, spec_of
 
-    cell = cell_of(explored, address)
-    svg = picture(spec_of(memory_chart(memory_record(explored.lookup, cell))))
+    cell = cell_of(context, address)
+    svg = picture(spec_of(memory_chart(memory_record(context.lookup, cell))))
     headers = {"Content-Disposition": f'inline; filename="{cell}.svg"'}
     return Response(svg, media_type="image/svg+xml", headers=headers)
 
 
 @router.get("/random", include_in_schema=False)
-async def random_memory(explored: TheStudy) -> RedirectResponse:
+async def random_memory(context: TheStudy) -> RedirectResponse:
     """Lead to a memory drawn from all of them."""
-    row = secrets.randbelow(explored.store.cells.count)
-    return RedirectResponse(f"/memory/{explored.store.cells.address(row)}", 303)
+    row = secrets.randbelow(context.store.cells.count)
+    return RedirectResponse(f"/memory/{context.store.cells.address(row)}", 303)
 
 
 @router.get("/api/memories/{address}", tags=["memories"])
 async def memory_data(
-    explored: TheStudy, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
+    context: TheStudy, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
 ) -> MemoryView:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
-    cell = cell_of(explored, address)
-    if explored.has_annotations:  # annotations may lie on another machine
-        return await run_in_threadpool(memory_view, explored, cell, triggers)
-    return memory_view(explored, cell, triggers)
+    cell = cell_of(context, address)
+    if context.has_annotations:  # annotations may lie on another machine
+        return await run_in_threadpool(memory_view, context, cell, triggers)
+    return memory_view(context, cell, triggers)
 
 
 @live.get("/coefficients")
 async def memory_coefficients(
-    explored: TheStudy,
+    context: TheStudy,
     address: AddressText,
     triggers: Shown = TRIGGERS_SHOWN,
     load: Annotated[bool, Query(description="Load the model if it is not there yet.")] = False,
 ) -> Coefficients:
     """The memory's coefficient at every token of the sentences on its page."""
-    cell, store = cell_of(explored, address), explored.store
+    cell, store = cell_of(context, address), context.store
     sentences = page_sentences(store, cell, triggers)
     kept = kept_coefficients(store, cell, sentences)
-    if not sentences or not (load or explored.live.ready):
+    if not sentences or not (load or context.live.ready):
         return kept
     try:
-        return await explored.live.ask(lambda m: model_coefficients(m, store, cell, sentences))
+        return await context.live.ask(lambda m: model_coefficients(m, store, cell, sentences))
     except LiveError:
         if kept.source is None:
             raise
@@ -128,37 +128,37 @@ async def memory_coefficients(
 
 @live.get("/text")
 async def memory_text(
-    explored: TheStudy,
+    context: TheStudy,
     address: AddressText,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
 ) -> ColouredText:
     """The memory's coefficient at every token of any text."""
-    cell = cell_of(explored, address)
-    return await explored.live.ask(lambda model: text_coefficients(model, cell, text))
+    cell = cell_of(context, address)
+    return await context.live.ask(lambda model: text_coefficients(model, cell, text))
 
 
 @live.get("/saliency")
 async def memory_saliency(
-    explored: TheStudy,
+    context: TheStudy,
     address: AddressText,
     trigger: Annotated[int, Query(ge=1, le=65_536, description="Its rank, from 1.")] = 1,
 ) -> TriggerSaliency:
     """How the coefficient changes, in percent, when each token of one trigger is removed."""
-    cell = cell_of(explored, address)
-    return await explored.live.ask(lambda m: trigger_saliency(m, explored.store, cell, trigger))
+    cell = cell_of(context, address)
+    return await context.live.ask(lambda m: trigger_saliency(m, context.store, cell, trigger))
 
 
 @live.get("/nearest")
-async def memory_nearest(explored: TheStudy, address: AddressText, count: Few = 8) -> Nearest:
+async def memory_nearest(context: TheStudy, address: AddressText, count: Few = 8) -> Nearest:
     """The memories of all layers whose keys, and whose values, point most nearly the same way."""
-    cell = cell_of(explored, address)
-    found = await explored.live.ask(lambda m: nearest(m, explored.store, cell, count))
-    return describe(explored.lookup, found)
+    cell = cell_of(context, address)
+    found = await context.live.ask(lambda m: nearest(m, context.store, cell, count))
+    return describe(context.lookup, found)
 
 
 @live.get("/key")
 async def memory_key(
-    explored: TheStudy,
+    context: TheStudy,
     address: AddressText,
     wakes: Annotated[
         str | None,
@@ -168,13 +168,13 @@ async def memory_key(
     count: Few = 10,
 ) -> KeyView:
     """Tokens whose embedding is nearest to the key, and the value's link to a later key."""
-    cell = cell_of(explored, address)
-    return await explored.live.ask(lambda m: key_view(m, cell, wakes, count))
+    cell = cell_of(context, address)
+    return await context.live.ask(lambda m: key_view(m, cell, wakes, count))
 
 
 @live.get("/effect")
 async def memory_effect(
-    explored: TheStudy,
+    context: TheStudy,
     address: AddressText,
     edit: Annotated[EditKind, Query()] = "silence",
     amount: Annotated[
@@ -184,23 +184,23 @@ async def memory_effect(
     triggers: Few = 5,
 ) -> EffectView:
     """What happens to the next token when the memory is changed at its strongest triggers."""
-    return await ask_for_effect(explored, address, Change(edit, amount), triggers)
+    return await ask_for_effect(context, address, Change(edit, amount), triggers)
 
 
 @live.get("/silenced")
-async def silence_memory(explored: TheStudy, address: AddressText, triggers: Few = 5) -> EffectView:
+async def silence_memory(context: TheStudy, address: AddressText, triggers: Few = 5) -> EffectView:
     """What happens to the next token when the memory is silenced at its strongest triggers."""
-    return await ask_for_effect(explored, address, Change(), triggers)
+    return await ask_for_effect(context, address, Change(), triggers)
 
 
 async def ask_for_effect(
-    explored: StudyContext, address: str, change: Change, triggers: int
+    context: StudyContext, address: str, change: Change, triggers: int
 ) -> EffectView:
     """Run the model as it is, with the change, and with the control's."""
-    cell = cell_of(explored, address)
-    watched = [push.token for push in explored.lookup.value_tokens(cell, count=WATCHED)]
-    found = await explored.live.ask(
-        lambda m: effect_view(m, explored.store, cell, (watched, triggers), change)
+    cell = cell_of(context, address)
+    watched = [push.token for push in context.lookup.value_tokens(cell, count=WATCHED)]
+    found = await context.live.ask(
+        lambda m: effect_view(m, context.store, cell, (watched, triggers), change)
     )
     if found is None:
         raise HTTPException(404, f"nothing in the corpus fires {cell}, so it cannot be changed")

@@ -39,52 +39,52 @@ Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
 
 
 @router.get("/", include_in_schema=False)
-def overview_page(request: Request, explored: TheStudy) -> HTMLResponse:
+def overview_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The first page."""
-    view = overview(explored)
+    view = overview(context)
     shown = {file.name for file in view.figures}
     figures = {name: one for name, one in figures_of_claims().items() if one in shown}
     return page(request, "overview.html.j2", view=view, figures=figures)
 
 
 @router.get("/api/overview", tags=["study"])
-def overview_data(explored: TheStudy) -> Overview:
+def overview_data(context: TheStudy) -> Overview:
     """What was scanned, every layer in a line, and which analyses and figures there are."""
-    return overview(explored)
+    return overview(context)
 
 
 @router.get("/figures/{name}.{ending}", include_in_schema=False)
-def figure_file(explored: TheStudy, name: Name, ending: str) -> FileResponse:
+def figure_file(context: TheStudy, name: Name, ending: str) -> FileResponse:
     """One figure as it lies in the study's folder."""
-    path = figure_path(explored, name, ending)
+    path = figure_path(context, name, ending)
     if path is None:
         raise HTTPException(404, f"this study has no figure {f'{name}.{ending}'!r}")
     return FileResponse(path)
 
 
 @router.get("/report", include_in_schema=False)
-def report_page(explored: TheStudy) -> HTMLResponse:
+def report_page(context: TheStudy) -> HTMLResponse:
     """The report as it lies in the study's folder; its memories lead to their pages here."""
-    found = report_file(explored)
+    found = report_file(context)
     if found is None:
         raise HTTPException(404, "this study has no report yet; `ffmem report DIR` writes it")
     return HTMLResponse(found.page, headers={"Content-Security-Policy": found.policy})
 
 
 @router.get("/figure/{name}", include_in_schema=False)
-def figure_page(request: Request, explored: TheStudy, name: Name) -> HTMLResponse:
+def figure_page(request: Request, context: TheStudy, name: Name) -> HTMLResponse:
     """One figure, large."""
-    found = figure_view(explored, name)
+    found = figure_view(context, name)
     if found is None:
         raise HTTPException(404, f"this study has no figure {name!r}")
-    others = figure_files(explored)
+    others = figure_files(context)
     return page(request, "figure.html.j2", figure=found, others=others)
 
 
 @router.get("/api/figures/{name}", tags=["study"])
-def figure_data(explored: TheStudy, name: Name) -> dict[str, Any]:
+def figure_data(context: TheStudy, name: Name) -> dict[str, Any]:
     """One figure as a Vega-Lite specification, with its numbers."""
-    found = charts_of_analysis(explored, analysis_of(explored, name)).get(name)
+    found = charts_of_analysis(context, analysis_of(context, name)).get(name)
     if found is None:
         raise HTTPException(404, f"this study has no figure {name!r}")
     return found
@@ -104,19 +104,19 @@ def fit() -> Response:
 
 
 @router.get("/experts", include_in_schema=False)
-def experts_page(request: Request, explored: TheStudy) -> HTMLResponse:
+def experts_page(request: Request, context: TheStudy) -> HTMLResponse:
     """Every expert in a table, under the figures of all."""
-    return page(request, "experts.html.j2", view=experts_of_study(explored))
+    return page(request, "experts.html.j2", view=experts_of_study(context))
 
 
 @router.get("/api/experts", tags=["study"])
-def experts_data(explored: TheStudy) -> ExpertsView:
+def experts_data(context: TheStudy) -> ExpertsView:
     """Loads, specialisation, output and agreement of every expert, and patterns per memory."""
-    return experts_of_study(explored)
+    return experts_of_study(context)
 
 
-def experts_of_study(explored: TheStudy) -> ExpertsView:
+def experts_of_study(context: TheStudy) -> ExpertsView:
     """What there is to say; refuses a study without experts."""
-    if not has_experts(explored):
+    if not has_experts(context):
         raise HTTPException(404, "the model of this study has no experts")
-    return experts_view(explored)
+    return experts_view(context)

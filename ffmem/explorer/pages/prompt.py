@@ -27,22 +27,22 @@ EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": PLA
 
 
 @router.get("/prompt", include_in_schema=False)
-def prompt_page(request: Request, explored: TheStudy) -> HTMLResponse:
+def prompt_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The form; what stands in the address is asked at once, by the page itself."""
-    live = explored.live
+    live = context.live
     return page(
         request,
         "prompt.html.j2",
         most_written=MOST_WRITTEN,
         model=live.name,
         loaded=live.ready,
-        examples=prompt_examples(explored),
+        examples=prompt_examples(context),
     )
 
 
 @router.get("/api/prompt", tags=["live"])
 async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
-    explored: TheStudy,
+    context: TheStudy,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
     position: Annotated[
         int | None,
@@ -76,4 +76,4 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
 ) -> PromptAnswer:
     """Layer by layer what the model predicts, which memories make it, and what changes do."""
     question = PromptQuestion(text, position, token, word, tuple(edit or ()), write, chat)
-    return await explored.live.ask(lambda model: prompt_answer(model, question))
+    return await context.live.ask(lambda model: prompt_answer(model, question))

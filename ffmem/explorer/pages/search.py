@@ -79,12 +79,12 @@ Count = Annotated[int, Query(ge=1, le=500, description="Hits in the answer, at m
 
 @router.get("/api/search", tags=["memories"], response_model=Answer)
 async def search_data(
-    request: Request, explored: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
+    request: Request, context: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
 ) -> Answer | Response:
     """Memories that answer a question, with their statistics."""
     if question.by == "phrase":
-        return await find_memories(explored, question, first, count)
-    refuse_unknown_layer(explored, question)
+        return await find_memories(context, question, first, count)
+    refuse_unknown_layer(context, question)
     return await render_page(request, SOON, search_json, question, first, count, kind=JsonText)
 
 
@@ -96,51 +96,51 @@ class JsonText(Response):
 
 @router.get("/search", include_in_schema=False)
 async def search_page(
-    request: Request, explored: TheStudy, question: Asked, first: First = 0
+    request: Request, context: TheStudy, question: Asked, first: First = 0
 ) -> Response:
     """The form, and the table of what is found."""
-    refuse_unknown_layer(explored, question)
+    refuse_unknown_layer(context, question)
     if question.by != "phrase":
         return await render_page(request, SOON, search_text, question, first)
-    firing = await firing_memories(explored, question.text)
+    firing = await firing_memories(context, question.text)
     return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
 
 
 def search_json(app: FastAPI, _: str, question: Question, first: int, count: int) -> str:
     """The same answer as data."""
-    explored: StudyContext = app.state.explored
+    context: StudyContext = app.state.context
     text = _json_text if count <= PAGE else _json_text.__wrapped__
-    return text(explored, question, first, count, results_of(explored))
+    return text(context, question, first, count, results_of(context))
 
 
 def search_text(
     app: FastAPI, path: str, question: Question, first: int, firing: Matches | None = None
 ) -> str:
     """The page's text; `firing` is what the model said of a phrase."""
-    explored: StudyContext = app.state.explored
+    context: StudyContext = app.state.context
     if firing is not None:  # large, so not kept
-        return _fill(app, path, question, answer(explored, question, first, PAGE, firing))
-    return _page_text((app, explored, path), question, first, results_of(explored))
+        return _fill(app, path, question, answer(context, question, first, PAGE, firing))
+    return _page_text((app, context, path), question, first, results_of(context))
 
 
 # People come back to the pages of a search; results that have changed make another text.
 @lru_cache(maxsize=TEXTS)
 def _json_text(
-    explored: StudyContext, question: Question, first: int, count: int, _: Results
+    context: StudyContext, question: Question, first: int, count: int, _: Results
 ) -> str:
-    return ANSWER.dump_json(answer(explored, question, first, count)).decode()
+    return ANSWER.dump_json(answer(context, question, first, count)).decode()
 
 
 @lru_cache(maxsize=TEXTS)
 def _page_text(
     where: tuple[FastAPI, StudyContext, str], question: Question, first: int, _: Results
 ) -> str:
-    app, explored, path = where
-    return _fill(app, path, question, answer(explored, question, first, PAGE))
+    app, context, path = where
+    return _fill(app, path, question, answer(context, question, first, PAGE))
 
 
 def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:
-    explored: StudyContext = app.state.explored
+    context: StudyContext = app.state.context
     return fill_template(
         app,
         path,
@@ -149,8 +149,8 @@ def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:
         asked=question,
         most=MOST,
         size=PAGE,
-        signed=explored.store.cells.signed,
-        kinds_of_weights=weight_kinds(explored.lookup),
+        signed=context.store.cells.signed,
+        kinds_of_weights=weight_kinds(context.lookup),
         weight_columns=NUMBERS,
     )
 
@@ -166,40 +166,40 @@ def _all_kinds(lookup: MemoryIndex) -> tuple[str, ...]:
 
 
 @router.get("/go", include_in_schema=False)
-async def go(explored: TheStudy, q: Annotated[str, Query(max_length=400)] = "") -> RedirectResponse:
+async def go(context: TheStudy, q: Annotated[str, Query(max_length=400)] = "") -> RedirectResponse:
     """Lead to what the one box was asked for: a memory, a token, words, or their meaning."""
-    return RedirectResponse(place_of(explored, q.replace("·", " ")), 303)
+    return RedirectResponse(place_of(context, q.replace("·", " ")), 303)
 
 
-def place_of(explored: StudyContext, text: str) -> str:
+def place_of(context: StudyContext, text: str) -> str:
     """The page for an address in any spelling, for a token, or for words."""
     address = Address.guess(text)
     has_letter = not text.strip()[:1].isdigit()
-    if address is not None and (has_letter or address.layer in explored.store.memories):
+    if address is not None and (has_letter or address.layer in context.store.memories):
         return f"/memory/{quote(str(address))}"
     if not text.strip():
         return "/search"
     by = "meaning"
-    if explored.lookup.token_ids(text) or explored.lookup.token_ids(text.strip()):
-        by, text = "promotes", text if explored.lookup.token_ids(text) else text.strip()
-    elif explored.lookup.with_words(text).total:
+    if context.lookup.token_ids(text) or context.lookup.token_ids(text.strip()):
+        by, text = "promotes", text if context.lookup.token_ids(text) else text.strip()
+    elif context.lookup.with_words(text).total:
         by = "words"
     return f"/search?{urlencode({'by': by, 'q': text})}"
 
 
 @router.get("/search.csv", include_in_schema=False)
-async def search_file(explored: TheStudy, question: Asked) -> PlainTextResponse:
+async def search_file(context: TheStudy, question: Asked) -> PlainTextResponse:
     """All that is found, up to ten thousand memories, as a table to download."""
-    found = await find_memories(explored, question, 0, MOST_SAVED)
+    found = await find_memories(context, question, 0, MOST_SAVED)
     text = await run_in_threadpool(as_csv, found.hits)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
 @router.get("/search.txt", include_in_schema=False)
-async def search_set(explored: TheStudy, question: Asked) -> PlainTextResponse:
+async def search_set(context: TheStudy, question: Asked) -> PlainTextResponse:
     """The addresses of all that is found, as a set of memories for `--set @FILE`."""
-    found = await find_memories(explored, question, 0, MOST_SAVED)
+    found = await find_memories(context, question, 0, MOST_SAVED)
     addresses = dict.fromkeys(Address.parse(hit.address) for hit in found.hits)
     text = set_text(addresses, f"{len(addresses)} memories found in the explorer")
     headers = {"Content-Disposition": 'attachment; filename="memories.txt"'}
@@ -207,31 +207,31 @@ async def search_set(explored: TheStudy, question: Asked) -> PlainTextResponse:
 
 
 async def find_memories(
-    explored: StudyContext, question: Question, first: int, count: int
+    context: StudyContext, question: Question, first: int, count: int
 ) -> Answer:
     """The answer, by the tables or, for what fires on a phrase, by the model."""
-    refuse_unknown_layer(explored, question)
+    refuse_unknown_layer(context, question)
     firing = None
     if question.by == "phrase":
-        firing = await firing_memories(explored, question.text)
-    return answer(explored, question, first, count, firing)
+        firing = await firing_memories(context, question.text)
+    return answer(context, question, first, count, firing)
 
 
-async def firing_memories(explored: StudyContext, phrase: str) -> Matches:
+async def firing_memories(context: StudyContext, phrase: str) -> Matches:
     """What the model says of a phrase; asked once, then kept, so that pages of it are quick."""
-    known = explored.firing
+    known = context.firing
     if not phrase.strip():
         return Matches.nothing()
     if phrase not in known:
-        found = await explored.live.ask(lambda model: firing_on(model, explored, phrase))
+        found = await context.live.ask(lambda model: firing_on(model, context, phrase))
         while len(known) >= PHRASES:
             known.pop(next(iter(known)))
         known[phrase] = found
     return known[phrase]
 
 
-def refuse_unknown_layer(explored: StudyContext, question: Question) -> None:
+def refuse_unknown_layer(context: StudyContext, question: Question) -> None:
     """A layer that is not there finds nothing, and a person should know why."""
-    if question.layer is not None and question.layer not in explored.store.memories:
-        known = ", ".join(map(str, explored.store.memories))
+    if question.layer is not None and question.layer not in context.store.memories:
+        known = ", ".join(map(str, context.store.memories))
         raise AddressError(f"the scan has no layer {question.layer}; its layers are {known}")

@@ -106,15 +106,15 @@ class AgreementView:
     disagreements: tuple[DifferingPrefix, ...]
 
 
-def scan_of(explored: StudyContext) -> str:
+def scan_of(context: StudyContext) -> str:
     """What the sheets of this study carry."""
-    return explored.store.manifest.key.digest
+    return context.store.manifest.key.digest
 
 
-def sheets_of(explored: StudyContext, annotator: str = "") -> Sheets:
+def sheets_of(context: StudyContext, annotator: str = "") -> Sheets:
     """Every drawn sheet, and who has answered how many."""
-    drawn = set(sheet_names(explored))
-    answered = explored.annotations.sheets_by_annotator(scan_of(explored))
+    drawn = set(sheet_names(context))
+    answered = context.annotations.sheets_by_annotator(scan_of(context))
     mine = answered.get(annotator, set())
     return Sheets(
         sheets=tuple(SheetLine(name, name in mine) for name in sorted(drawn)),
@@ -125,46 +125,46 @@ def sheets_of(explored: StudyContext, annotator: str = "") -> Sheets:
     )
 
 
-def sheet_names(explored: StudyContext) -> list[str]:
+def sheet_names(context: StudyContext) -> list[str]:
     """The names of the sheets that were drawn."""
-    names = explored.annotations.names(scan_of(explored))
+    names = context.annotations.names(scan_of(context))
     return [name for name in names if not Sheet(name, "", 0, None, None, ()).by_choice]
 
 
-def draw(explored: StudyContext, keys: int, controls: int, seed: int) -> int:
+def draw(context: StudyContext, keys: int, controls: int, seed: int) -> int:
     """Draw sheets with control keys among them; how many are new."""
-    return explored.annotations.add_sheets(draw_sheets(explored.store, keys, controls, seed))
+    return context.annotations.add_sheets(draw_sheets(context.store, keys, controls, seed))
 
 
-def sheet_by_name(explored: StudyContext, name: str) -> Sheet:
+def sheet_by_name(context: StudyContext, name: str) -> Sheet:
     """A sheet of this study."""
-    sheet = explored.annotations.sheet(name)
-    if sheet is None or sheet.scan != scan_of(explored):
+    sheet = context.annotations.sheet(name)
+    if sheet is None or sheet.scan != scan_of(context):
         raise AddressError(f"there is no sheet {name!r} in this study; see /annotate")
     return sheet
 
 
-def sheet_of_memory(explored: StudyContext, address: str) -> Sheet:
+def sheet_of_memory(context: StudyContext, address: str) -> Sheet:
     """The sheet of a memory that somebody picked; it is saved with the first answer."""
-    return sheet_of_key(explored.store, cell_of(explored, address))
+    return sheet_of_key(context.store, cell_of(context, address))
 
 
-def sheet_view(explored: StudyContext, sheet: Sheet, annotator: str) -> SheetView:
+def sheet_view(context: StudyContext, sheet: Sheet, annotator: str) -> SheetView:
     """A sheet with what this annotator last said of it."""
-    said = explored.annotations.history(sheet.name, annotator) if annotator else []
+    history = context.annotations.history(sheet.name, annotator) if annotator else []
     return SheetView(
         name=sheet.name,
         address=sheet.key if sheet.by_choice else None,
         prefixes=sheet.prefixes[:TRIGGERS_SHOWN],
-        said=said[-1] if said else None,
+        said=history[-1] if history else None,
     )
 
 
-def agreement_view(explored: StudyContext) -> AgreementView:
+def agreement_view(context: StudyContext) -> AgreementView:
     """How far people agree on the sheets of this study."""
-    sayings = explored.annotations.answers(scan_of(explored))
-    found = agreement(sayings)
-    sheets = {saying.sheet.name: saying.sheet for saying in sayings}
+    answers = context.annotations.answers(scan_of(context))
+    found = agreement(answers)
+    sheets = {answer.sheet.name: answer.sheet for answer in answers}
     return AgreementView(
         annotators=tuple(found.false_patterns),
         pairs=tuple(

@@ -92,15 +92,15 @@ class CompareView:
 
 
 @lru_cache(maxsize=2)
-def comparison(explored: StudyContext) -> Comparison | None:
+def comparison(context: StudyContext) -> Comparison | None:
     """The comparison, or None where there is nothing to compare with; finished studies stay."""
-    stores = [explored.store, *(other.store for other in explored.others)]
-    return compare([summary_of(store) for store in stores]) if explored.others else None
+    stores = [context.store, *(other.store for other in context.others)]
+    return compare([summary_of(store) for store in stores]) if context.others else None
 
 
-def compare_view(explored: StudyContext) -> CompareView:
+def compare_view(context: StudyContext) -> CompareView:
     """What the page shows."""
-    found = comparison(explored)
+    found = comparison(context)
     if found is None:
         return CompareView((), (), ())
     return CompareView(
@@ -114,14 +114,14 @@ def compare_view(explored: StudyContext) -> CompareView:
 
 
 @lru_cache(maxsize=4)
-def verdicts(explored: StudyContext) -> tuple[Verdict, ...]:
+def verdicts(context: StudyContext) -> tuple[Verdict, ...]:
     """Every claim's verdict in this study; judged once, as results are read once."""
-    return tuple(judge(explored.study))
+    return tuple(judge(context.study))
 
 
-def claims_by_name(explored: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
+def claims_by_name(context: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
     """Some claims with this study's numbers."""
-    return tuple(compare_claim((one,)) for one in verdicts(explored) if one.name in names)
+    return tuple(compare_claim((one,)) for one in verdicts(context) if one.name in names)
 
 
 def compare_claim(by_study: tuple[Verdict, ...]) -> ClaimComparison:
@@ -174,18 +174,18 @@ class MemoriesView:
 
 @lru_cache(maxsize=4)
 def drift_of(
-    explored: StudyContext, other: Study, match: bool, model: LanguageModel | None
+    context: StudyContext, other: Study, match: bool, model: LanguageModel | None
 ) -> Drift | Matching:
     """The comparison with another study, by the weights too with a model; seconds, so it stays."""
-    if match or not is_one_shape(explored.store, other.store):
-        return match_memories(explored.store, other.store)
+    if match or not is_one_shape(context.store, other.store):
+        return match_memories(context.store, other.store)
     if model is not None:
-        return weight_drift(explored.store, other.store, model)
-    return memory_drift(explored.store, other.store)
+        return weight_drift(context.store, other.store, model)
+    return memory_drift(context.store, other.store)
 
 
 def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
-    explored: StudyContext,
+    context: StudyContext,
     place: int,
     match: bool,
     layer: int | None,
@@ -196,20 +196,20 @@ def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
 
     With this study's `model` the directions of keys and values are compared too.
     """
-    if place >= len(explored.others):
+    if place >= len(context.others):
         raise AddressError(
-            f"the explorer was opened with {len(explored.others)} other studies; open it with "
+            f"the explorer was opened with {len(context.others)} other studies; open it with "
             "`--with DIR` and name one"
         )
-    if layer is not None and layer not in explored.store.memories:
-        known = ", ".join(map(str, explored.store.memories))
+    if layer is not None and layer not in context.store.memories:
+        known = ", ".join(map(str, context.store.memories))
         raise AddressError(f"the scan has no layer {layer}; its layers are {known}")
-    first, second = distinct_labels([explored.study, explored.others[place]])
+    first, second = distinct_labels([context.study, context.others[place]])
     try:
-        found = drift_of(explored, explored.others[place], match, model)
+        found = drift_of(context, context.others[place], match, model)
     except (StoreError, ModelError) as error:  # no common text, or a model that is not there
         if model is not None and isinstance(error, ModelError):
-            return replace(memories_view(explored, place, match, layer, rows), no_keys=str(error))
+            return replace(memories_view(context, place, match, layer, rows), no_keys=str(error))
         return MemoriesView(first, second, 0, 0, (), (), (), None, None, str(error))
     order = found.order(layer)
     head = (first, second, len(order), rows.start)
@@ -218,16 +218,16 @@ def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
     return MemoriesView(*head, (), (), found.table(order[rows]), found.share, found.bar, "")
 
 
-def compare_figure(explored: StudyContext, name: str) -> SharedFigure | None:
+def compare_figure(context: StudyContext, name: str) -> SharedFigure | None:
     """One figure of all studies side by side."""
-    found = comparison(explored)
+    found = comparison(context)
     return next((one for one in found.figures if one.name == name), None) if found else None
 
 
 @lru_cache(maxsize=64)
-def comparison_picture(explored: StudyContext, name: str) -> str | None:
+def comparison_picture(context: StudyContext, name: str) -> str | None:
     """The same as SVG; drawing takes a moment, so it is kept."""
-    figure = compare_figure(explored, name)
+    figure = compare_figure(context, name)
     return None if figure is None else picture(on_white(figure.spec))
 
 

@@ -55,9 +55,9 @@ class ReportFile:
     policy: str
 
 
-def report_file(explored: StudyContext) -> ReportFile | None:
+def report_file(context: StudyContext) -> ReportFile | None:
     """The study's report, or None where none was written."""
-    path = explored.store.folder.report_page
+    path = context.store.folder.report_page
     if not path.is_file():
         return None
     page = path.read_text(encoding="utf-8")
@@ -69,15 +69,15 @@ def report_file(explored: StudyContext) -> ReportFile | None:
     )
 
 
-def figure_files(explored: StudyContext) -> tuple[FigureFile, ...]:
+def figure_files(context: StudyContext) -> tuple[FigureFile, ...]:
     """The figures that have been drawn, in the order of the analyses."""
-    folder = explored.store.folder
+    folder = context.store.folder
     names = [path.stem for path in folder.matching(folder.figure("*", "svg"))]
     found = [
-        FigureFile(name, analysis_of(explored, name), title_inside(folder.figure(name, "svg")))
+        FigureFile(name, analysis_of(context, name), title_inside(folder.figure(name, "svg")))
         for name in names
     ]
-    order = {name: place for place, name in enumerate(explored.study.names)}
+    order = {name: place for place, name in enumerate(context.study.names)}
     return tuple(sorted(found, key=lambda one: (order.get(one.analysis, len(order)), one.name)))
 
 
@@ -93,12 +93,12 @@ def _title(path: Path, _changed: int) -> str:
     return words or path.stem.replace("-", " ").capitalize()
 
 
-def figure_view(explored: StudyContext, name: str) -> FigureView | None:
+def figure_view(context: StudyContext, name: str) -> FigureView | None:
     """A figure's words; None where there is no such figure."""
-    file = next((one for one in figure_files(explored) if one.name == name), None)
+    file = next((one for one in figure_files(context) if one.name == name), None)
     if file is None:
         return None
-    heading = charts_of_analysis(explored, file.analysis).get(name, {}).get("title", {})
+    heading = charts_of_analysis(context, file.analysis).get(name, {}).get("title", {})
     words = figure_words(file)
     return FigureView(
         name=name,
@@ -107,7 +107,7 @@ def figure_view(explored: StudyContext, name: str) -> FigureView | None:
         caption=" ".join(heading.get("subtitle", ())),
         read="" if words is None else words.read,
         paper="" if words is None else words.paper,
-        claims=() if words is None else claims_by_name(explored, words.claims),
+        claims=() if words is None else claims_by_name(context, words.claims),
     )
 
 
@@ -129,24 +129,24 @@ def figures_of_claims() -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def charts_of_analysis(explored: StudyContext, name: str) -> dict[str, dict[str, Any]]:
+def charts_of_analysis(context: StudyContext, name: str) -> dict[str, dict[str, Any]]:
     """The figures of one analysis as Vega-Lite specifications; none where it has no result."""
-    if name not in explored.study.names:
+    if name not in context.study.names:
         return {}
     from ffmem.figures.saving import spec_of  # here: charts are slow to import
 
-    charts = charts_of(name, explored.study.result(name))
+    charts = charts_of(name, context.study.result(name))
     return {figure: spec_of(chart) for figure, chart in charts.items()}
 
 
-def analysis_of(explored: StudyContext, figure: str) -> str:
+def analysis_of(context: StudyContext, figure: str) -> str:
     """The analysis whose name a figure's name begins with."""
-    fits = [name for name in explored.study.names if figure.startswith(name)]
+    fits = [name for name in context.study.names if figure.startswith(name)]
     return max(fits, key=len, default=figure)
 
 
-def figure_path(explored: StudyContext, name: str, ending: str) -> Path | None:
+def figure_path(context: StudyContext, name: str, ending: str) -> Path | None:
     """The file of a figure, or None. Only names that were found in the folder are looked up."""
-    known = any(figure.name == name for figure in figure_files(explored))
-    path = explored.store.folder.figure(name, ending)
+    known = any(figure.name == name for figure in figure_files(context))
+    path = context.store.folder.figure(name, ending)
     return path if known and ending in ENDINGS and path.is_file() else None

@@ -66,49 +66,49 @@ class ListChange:
     changed: int
 
 
-def labels_of(explored: StudyContext) -> MemoryLabels:
+def labels_of(context: StudyContext) -> MemoryLabels:
     """The labels of this study's scan."""
-    return explored.annotations.labels(explored.store.manifest.key.digest)
+    return context.annotations.labels(context.store.manifest.key.digest)
 
 
-def label_view(explored: StudyContext, cell: Address) -> LabelView:
+def label_view(context: StudyContext, cell: Address) -> LabelView:
     """What people say of one memory."""
-    if not explored.has_annotations:
+    if not context.has_annotations:
         return LabelView("", "", (), ())
-    labels, key = labels_of(explored), str(cell)
+    labels, key = labels_of(context), str(cell)
     label = labels.label(key)
     return LabelView(label.label, label.note, tuple(labels.lists(key)), tuple(labels.lists()))
 
 
-def lists_view(explored: StudyContext) -> Lists:
+def lists_view(context: StudyContext) -> Lists:
     """All lists and labels."""
-    if not explored.has_annotations:
+    if not context.has_annotations:
         return Lists((), ())
-    labels = labels_of(explored)
+    labels = labels_of(context)
     lines = tuple(ListLine(name, len(keys)) for name, keys in labels.lists().items())
-    return Lists(lines, label_lines(explored, sorted_keys(labels.labels())))
+    return Lists(lines, label_lines(context, sorted_keys(labels.labels())))
 
 
-def list_view(explored: StudyContext, name: str) -> ListView:
+def list_view(context: StudyContext, name: str) -> ListView:
     """One list, with what its memories are called and promote."""
-    return ListView(name, label_lines(explored, members(explored, name)))
+    return ListView(name, label_lines(context, members(context, name)))
 
 
-def members(explored: StudyContext, name: str) -> tuple[str, ...]:
+def members(context: StudyContext, name: str) -> tuple[str, ...]:
     """The addresses on a list; refuses one that is not there."""
-    lists = labels_of(explored).lists() if explored.has_annotations else {}
+    lists = labels_of(context).lists() if context.has_annotations else {}
     if name not in lists:
         known = ", ".join(lists) or "none yet"
         raise AddressError(f"there is no list {name!r}; the lists are: {known}")
     return lists[name]
 
 
-def label_lines(explored: StudyContext, keys: Sequence[str]) -> tuple[LabelLine, ...]:
+def label_lines(context: StudyContext, keys: Sequence[str]) -> tuple[LabelLine, ...]:
     """Memories with their labels and first tokens."""
-    known = labels_of(explored).labels()
+    known = labels_of(context).labels()
     lines = []
     for key in keys:
-        pushes = explored.lookup.value_tokens(Address.parse(key), count=TOKENS)
+        pushes = context.lookup.value_tokens(Address.parse(key), count=TOKENS)
         label = known.get(key, Label())
         lines.append(LabelLine(key, label.label, label.note, tuple(p.text for p in pushes)))
     return tuple(lines)

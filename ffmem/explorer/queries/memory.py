@@ -137,14 +137,14 @@ class MemoryView:
     router_weight: float | None = None  # mean over them
 
 
-def cell_of(explored: StudyContext, address: str) -> Address:
+def cell_of(context: StudyContext, address: str) -> Address:
     """The cell that an address names; a gated memory named without sign is its + cell."""
-    return explored.store.cells.resolve(Address.guess(address) or Address.parse(address))[0]
+    return context.store.cells.resolve(Address.guess(address) or Address.parse(address))[0]
 
 
-def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHOWN) -> MemoryView:
+def memory_view(context: StudyContext, cell: Address, shown: int = TRIGGERS_SHOWN) -> MemoryView:
     """All that can be read without the model; a few kilobytes, whatever the size of the store."""
-    store, page = explored.store, memory_page(explored.lookup, cell)
+    store, page = context.store, memory_page(context.lookup, cell)
     row, counts = store.cells.row(cell), page.counts
     triggers, bands = page.examples(shown)
     known = agreement_table(store.folder, store.cells.count)
@@ -165,16 +165,16 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
         histogram=histogram_view(page),
         distribution=distribution(page.sample.coefficients),
         agreement=None if known is None else known.of(row),
-        patterns=memory_patterns(explored, str(cell)),
-        previous=neighbour(explored, cell, -1),
-        next=neighbour(explored, cell, +1),
+        patterns=memory_patterns(context, str(cell)),
+        previous=neighbour(context, cell, -1),
+        next=neighbour(context, cell, +1),
         opposite=None if page.opposite is None else str(page.opposite),
         hook=cell.hook,
         uniform=page.uniform,
         sampled=len(page.sample),
         bands=band_views(page, bands),
         findings=finding_views(store, str(cell)),
-        explainer=None if explored.explainer is None else explored.explainer.name,
+        explainer=None if context.explainer is None else context.explainer.name,
         weights=page.weights,
         threshold=counts.threshold,
         positive=counts.positive,
@@ -184,27 +184,27 @@ def memory_view(explored: StudyContext, cell: Address, shown: int = TRIGGERS_SHO
     )
 
 
-def memory_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
+def memory_patterns(context: StudyContext, address: str) -> tuple[PatternView, ...]:
     """Patterns that analyses have left, and those that people have given on pages or sheets."""
-    found = without_repeats(pattern_results(explored.store.folder).of(address))
-    if not explored.has_annotations:
+    found = without_repeats(pattern_results(context.store.folder).of(address))
+    if not context.has_annotations:
         return found
-    said = people_patterns(explored, address)
-    if not said:
+    by_people = people_patterns(context, address)
+    if not by_people:
         return found
     known = {(pattern.annotator, pattern.description) for pattern in found}
-    new = [one for one in said if (one.annotator, one.description) not in known]
+    new = [one for one in by_people if (one.annotator, one.description) not in known]
     return tuple(sorted([*found, *new], key=lambda pattern: -pattern.covered))
 
 
-def people_patterns(explored: StudyContext, address: str) -> tuple[PatternView, ...]:
+def people_patterns(context: StudyContext, address: str) -> tuple[PatternView, ...]:
     """What people say of one memory; of a file all answers are read at once, not for each page."""
-    mark = file_mark(Path(explored.database or explored.store.folder.annotations))
+    mark = file_mark(Path(context.database or context.store.folder.annotations))
     if mark is not None:
-        return _all_answers(explored, mark).get(address, ())
-    scan = explored.store.manifest.key.digest
-    said = explored.annotations.answers(scan, address)
-    return tuple(pattern for saying in said for pattern in answer_patterns(saying))
+        return _all_answers(context, mark).get(address, ())
+    scan = context.store.manifest.key.digest
+    answers = context.annotations.answers(scan, address)
+    return tuple(pattern for answer in answers for pattern in answer_patterns(answer))
 
 
 def file_mark(file: Path) -> tuple[int, int] | None:
@@ -219,12 +219,12 @@ def file_mark(file: Path) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=2)
 def _all_answers(
-    explored: StudyContext, _mark: tuple[int, int]
+    context: StudyContext, _mark: tuple[int, int]
 ) -> dict[str, tuple[PatternView, ...]]:
     found: dict[str, list[PatternView]] = defaultdict(list)
-    for saying in explored.annotations.answers(explored.store.manifest.key.digest):
-        if saying.sheet.key is not None:
-            found[saying.sheet.key] += answer_patterns(saying)
+    for answer in context.annotations.answers(context.store.manifest.key.digest):
+        if answer.sheet.key is not None:
+            found[answer.sheet.key] += answer_patterns(answer)
     return {key: tuple(patterns) for key, patterns in found.items()}
 
 
@@ -294,15 +294,15 @@ def distribution(coefficients: NDArray[np.float32]) -> tuple[Bar, ...]:
     )
 
 
-def neighbour(explored: StudyContext, cell: Address, step: int) -> str | None:
+def neighbour(context: StudyContext, cell: Address, step: int) -> str | None:
     """The memory before or after, over all layers; None at either end."""
-    cells, layers = explored.store.cells, list(explored.store.memories)
+    cells, layers = context.store.cells, list(context.store.memories)
     index = cells.parts(cell.layer).index(cell) + step
-    if 0 <= index < explored.store.memories[cell.layer]:
+    if 0 <= index < context.store.memories[cell.layer]:
         return str(cells.parts(cell.layer).address(cell.layer, index, cell.sign))
     place = layers.index(cell.layer) + step
     if not 0 <= place < len(layers):
         return None
     layer = layers[place]
-    last = explored.store.memories[layer] - 1
+    last = context.store.memories[layer] - 1
     return str(cells.parts(layer).address(layer, 0 if step > 0 else last, cell.sign))

@@ -92,90 +92,90 @@ class Overview:
     layers: tuple[LayerLine, ...]
 
 
-def overview(explored: StudyContext) -> Overview:
+def overview(context: StudyContext) -> Overview:
     """The study at a glance."""
-    manifest = explored.store.manifest
-    judged = [one for one in verdicts(explored) if one.finding is not None]
+    manifest = context.store.manifest
+    judged = [one for one in verdicts(context) if one.finding is not None]
     return Overview(
-        study=explored.name,
+        study=context.name,
         model=str(manifest.key.model["name"]),
         corpus=str(manifest.key.corpus["path"]).rsplit("/", 1)[-1],
         sentences=manifest.counts["sentences"],
         tokens=manifest.counts["tokens"],
         prefixes=manifest.counts["prefixes"],
-        memories=sum(explored.store.memories.values()),
-        signed=explored.store.cells.signed,
+        memories=sum(context.store.memories.values()),
+        signed=context.store.cells.signed,
         seconds=manifest.seconds,
         triggers=int(manifest.key.settings["top"]),
-        analyses=explored.study.names,
-        figures=figure_files(explored),
-        report=explored.store.folder.report_page.is_file(),
-        cards=tuple(card for card in start_cards(explored) if card.pointers),
-        headline=tally(verdicts(explored)).text if judged else "",
+        analyses=context.study.names,
+        figures=figure_files(context),
+        report=context.store.folder.report_page.is_file(),
+        cards=tuple(card for card in start_cards(context) if card.pointers),
+        headline=tally(verdicts(context)).text if judged else "",
         claims=tuple(compare_claim((one,)) for one in judged),
-        layers=layer_lines(explored),
+        layers=layer_lines(context),
     )
 
 
-def start_cards(explored: StudyContext) -> Iterator[StartCard]:
+def start_cards(context: StudyContext) -> Iterator[StartCard]:
     """The cards that this study's results can fill."""
-    known = agreement_table(explored.store.folder, explored.store.cells.count)
+    known = agreement_table(context.store.folder, context.store.cells.count)
     if known is not None:
-        yield agreeing_card(explored, known)
-    yield pattern_card(explored)
-    if "causal" in explored.study.names:
-        yield causal_card(explored)
+        yield agreeing_card(context, known)
+    yield pattern_card(context)
+    if "causal" in context.study.names:
+        yield causal_card(context)
     if known is not None:
-        yield disagreeing_card(explored, known)
+        yield disagreeing_card(context, known)
 
 
 @lru_cache(maxsize=2)
-def agreeing_card(explored: StudyContext, known: AgreementTable) -> StartCard:
-    """The surest of the values that are right about what follows their triggers."""
+def agreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
+    """The most certain of the values that are right about what follows their triggers."""
     fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.share >= AGREES)
     pointers = []
-    for row in surest(explored, fits):
-        cell = explored.store.cells.address(row)
-        first = explored.lookup.value_tokens(cell, count=1)[0]
-        triggers = explored.store.triggers(cell)[:TRIGGERS_SHOWN]
+    for row in most_certain(context, fits):
+        cell = context.store.cells.address(row)
+        first = context.lookup.value_tokens(cell, count=1)[0]
+        triggers = context.store.triggers(cell)[:TRIGGERS_SHOWN]
         says = f"follows {known.agreeing[row]} of {known.triggers[row]} triggers"
         right = [(rank, one) for rank, one in enumerate(triggers) if one.next == first.text]
-        pointers.append(point(explored, cell, says, right or list(enumerate(triggers))))
+        pointers.append(point(context, cell, says, right or list(enumerate(triggers))))
     return StartCard(
         "Values that are right",
-        "The surest values whose first token is what follows their triggers.",
+        "The most certain values whose first token is what follows their triggers.",
         tuple(pointers),
         f"by=any&sort=probability&agrees={100 * AGREES:g}",
     )
 
 
 @lru_cache(maxsize=2)
-def disagreeing_card(explored: StudyContext, known: AgreementTable) -> StartCard:
-    """The surest of the values that are never right."""
+def disagreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
+    """The most certain of the values that are never right."""
     fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.agreeing == 0)
     pointers = []
-    for row in surest(explored, fits):
-        cell = explored.store.cells.address(row)
-        triggers = list(enumerate(explored.store.triggers(cell)[:1]))
+    for row in most_certain(context, fits):
+        cell = context.store.cells.address(row)
+        triggers = list(enumerate(context.store.triggers(cell)[:1]))
         says = f"follows none of {known.triggers[row]} triggers"
-        pointers.append(point(explored, cell, says, triggers))
+        pointers.append(point(context, cell, says, triggers))
     return StartCard(
         "Values that disagree",
-        "The surest values whose first token never follows their triggers.",
+        "The most certain values whose first token never follows their triggers.",
         tuple(pointers),
         "by=any&sort=probability&where=agreement<=0",
     )
 
 
-def surest(explored: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
+def most_certain(context: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
     """The cells with the highest top probability among some, each with another first token.
 
     Tokens without a letter or digit come last: few people know what a lone byte says.
     """
-    probability = explored.lookup.statistic("probability")
+    probability = context.lookup.statistic("probability")
     rows = np.flatnonzero(fits)
     first = rows[np.argsort(-probability[rows], kind="stable")][: 16 * POINTERS]
-    tokens = explored.lookup.top_texts(first, 1)
+    tokens = context.lookup.top_texts(first, 1)
     distinct: dict[str, int] = {}
     for row, words in zip(first.tolist(), tokens, strict=True):
         distinct.setdefault(words[0].strip().casefold(), row)
@@ -183,13 +183,13 @@ def surest(explored: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
     return [distinct[word] for word in words_first[:POINTERS]]
 
 
-def pattern_card(explored: StudyContext) -> StartCard:
+def pattern_card(context: StudyContext) -> StartCard:
     """From the lower, middle and upper layers the pattern that covers most triggers."""
-    layers = list(explored.store.memories)
+    layers = list(context.store.memories)
     best: dict[int, tuple[Address, PatternView]] = {}
-    for text, patterns in pattern_results(explored.store.folder).by_address.items():
+    for text, patterns in pattern_results(context.store.folder).by_address.items():
         cell = Address.parse(text)
-        if not patterns or cell.layer not in explored.store.memories:
+        if not patterns or cell.layer not in context.store.memories:
             continue
         depth = layers.index(cell.layer) * len(DEPTHS) // len(layers)
         if depth not in best or patterns[0].covered > best[depth][1].covered:
@@ -197,10 +197,10 @@ def pattern_card(explored: StudyContext) -> StartCard:
     pointers = []
     for depth, (cell, pattern) in sorted(best.items()):
         rank = pattern.ranks[0] - 1
-        triggers = list(enumerate(explored.store.triggers(cell)[: rank + 1]))[rank:]
+        triggers = list(enumerate(context.store.triggers(cell)[: rank + 1]))[rank:]
         share = f"{len(pattern.ranks)} of {TRIGGERS_SHOWN} triggers"
         says = f"{DEPTHS[depth]} layers, {pattern.kind}: {pattern.description} ({share})"
-        pointers.append(point(explored, cell, says, triggers))
+        pointers.append(point(context, cell, says, triggers))
     return StartCard(
         "Clear patterns by depth",
         "What the triggers of a key share, from each third of the layers.",
@@ -209,9 +209,9 @@ def pattern_card(explored: StudyContext) -> StartCard:
     )
 
 
-def causal_card(explored: StudyContext) -> StartCard:
+def causal_card(context: StudyContext) -> StartCard:
     """The silenced memories that move the next token furthest beyond their controls."""
-    every = [one for layer in explored.study.result("causal").layers for one in layer.by_memory]
+    every = [one for layer in context.study.result("causal").layers for one in layer.by_memory]
     best = sorted(every, key=lambda one: one.other_kl - one.kl)[:POINTERS]
     return StartCard(
         "Memories that are causes",
@@ -219,10 +219,10 @@ def causal_card(explored: StudyContext) -> StartCard:
         "of like strength.",
         tuple(
             point(
-                explored,
+                context,
                 one.address,
                 f"moves it by {one.kl:.3f} nats, its control by {one.other_kl:.3f}",
-                list(enumerate(explored.store.triggers(one.address)[:1])),
+                list(enumerate(context.store.triggers(one.address)[:1])),
             )
             for one in best
             if one.kl > one.other_kl
@@ -232,28 +232,28 @@ def causal_card(explored: StudyContext) -> StartCard:
 
 
 def point(
-    explored: StudyContext, cell: Address, says: str, triggers: Sequence[tuple[int, Trigger]]
+    context: StudyContext, cell: Address, says: str, triggers: Sequence[tuple[int, Trigger]]
 ) -> Pointer:
     """A memory with the first of some of its triggers (ranks from 0)."""
-    row: NDArray[Any] = np.array([explored.store.cells.row(cell)])
+    row: NDArray[Any] = np.array([context.store.cells.row(cell)])
     shown = evidence(triggers[0][1], triggers[0][0] + 1) if triggers else None
-    return Pointer(str(cell), says, tuple(explored.lookup.top_texts(row, 3)[0]), shown)
+    return Pointer(str(cell), says, tuple(context.lookup.top_texts(row, 3)[0]), shown)
 
 
 @lru_cache(maxsize=4)
-def layer_lines(explored: StudyContext) -> tuple[LayerLine, ...]:
+def layer_lines(context: StudyContext) -> tuple[LayerLine, ...]:
     """Every layer; a store does not change, so this is counted once."""
-    return tuple(layer_line(explored, number) for number in explored.store.memories)
+    return tuple(layer_line(context, number) for number in context.store.memories)
 
 
-def layer_line(explored: StudyContext, number: int) -> LayerLine:
+def layer_line(context: StudyContext, number: int) -> LayerLine:
     """One layer in a line."""
     rows, prefixes = (
-        explored.store.cells.rows_of(number),
-        explored.store.manifest.counts["prefixes"],
+        context.store.cells.rows_of(number),
+        context.store.manifest.counts["prefixes"],
     )
-    memories = explored.store.memories[number]
-    share = np.asarray(explored.store.fires[rows]) / max(prefixes, 1)
+    memories = context.store.memories[number]
+    share = np.asarray(context.store.fires[rows]) / max(prefixes, 1)
     by_memory = share.reshape(-1, memories).mean(axis=0)
     size = -(-memories // BLOCKS)
     padded = np.full((-(-memories // size), size), -1.0)
@@ -262,10 +262,10 @@ def layer_line(explored: StudyContext, number: int) -> LayerLine:
     return LayerLine(
         layer=number,
         memories=memories,
-        dead=int((explored.store.array("fires")[rows] == 0).sum()),
+        dead=int((context.store.array("fires")[rows] == 0).sum()),
         fires=float(share.mean()),
-        largest=float(np.median(explored.store.array("largest")[rows])),
-        probability=float(np.median(explored.lookup.statistic("probability")[rows])),
+        largest=float(np.median(context.store.array("largest")[rows])),
+        probability=float(np.median(context.lookup.statistic("probability")[rows])),
         blocks=tuple(padded.max(axis=1).tolist()),
         densest=tuple((np.arange(len(best)) * size + best).tolist()),
     )
@@ -295,24 +295,24 @@ class ExpertsView:
     figures: tuple[FigureFile, ...]
 
 
-def has_experts(explored: StudyContext) -> bool:
+def has_experts(context: StudyContext) -> bool:
     """Whether the scanned layers have any."""
-    return bool(explored.store.manifest.mixtures)
+    return bool(context.store.manifest.mixtures)
 
 
-def experts_view(explored: StudyContext) -> ExpertsView:
+def experts_view(context: StudyContext) -> ExpertsView:
     """The analysis of experts, its figures, and patterns where they were looked for."""
-    study = explored.study
+    study = context.study
     return ExpertsView(
         study.result(EXPERTS) if EXPERTS in study.names else None,
-        patterns_per_memory(explored) if "patterns" in study.names else (),
-        tuple(figure for figure in figure_files(explored) if figure.analysis == EXPERTS),
+        patterns_per_memory(context) if "patterns" in study.names else (),
+        tuple(figure for figure in figure_files(context) if figure.analysis == EXPERTS),
     )
 
 
-def patterns_per_memory(explored: StudyContext) -> tuple[PatternsPerMemory, ...]:
+def patterns_per_memory(context: StudyContext) -> tuple[PatternsPerMemory, ...]:
     """Patterns by the kind of part that a memory belongs to."""
-    found = explored.study.result("patterns")
+    found = context.study.result("patterns")
     each = Counter(str(record.key) for record in found.records)
     drawn: dict[str, list[str]] = defaultdict(list)
     for addresses in found.drawn.values():

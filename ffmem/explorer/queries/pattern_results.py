@@ -69,17 +69,17 @@ class StudyPatterns:
         return self.by_address.get(address, ())
 
 
-def answer_patterns(saying: SheetAnswer) -> list[PatternView]:
+def answer_patterns(answer: SheetAnswer) -> list[PatternView]:
     """What an annotator has said of a sheet, in the same form."""
     return [
         PatternView(
-            said.description,
-            said.kind,
-            said.ranks,
-            saying.annotator,
-            len(said.ranks) / TRIGGERS_SHOWN,
+            one.description,
+            one.kind,
+            one.ranks,
+            answer.annotator,
+            len(one.ranks) / TRIGGERS_SHOWN,
         )
-        for said in saying.said
+        for one in answer.answers
     ]
 
 
@@ -175,12 +175,12 @@ def finding_view(one: KeyFinding) -> FindingView:
     )
 
 
-def explanation_by_llm(explored: StudyContext, loop: asyncio.AbstractEventLoop) -> Work:
+def explanation_by_llm(context: StudyContext, loop: asyncio.AbstractEventLoop) -> Work:
     """The work of one explanation: ask, score against held-out triggers, then by what it writes.
 
     It runs in a thread of its own; questions to the live model go through the server's `loop`.
     """
-    explainer = explored.explainer
+    explainer = context.explainer
     if explainer is None:
         raise AnnotatorError(
             "no language model is there to explain; start the explorer with --llm NAME, and with "
@@ -188,26 +188,26 @@ def explanation_by_llm(explored: StudyContext, loop: asyncio.AbstractEventLoop) 
         )
 
     def ask_model(question: Callable[[LanguageModel], Answer]) -> Answer:
-        return asyncio.run_coroutine_threadsafe(explored.live.ask(question), loop).result()
+        return asyncio.run_coroutine_threadsafe(context.live.ask(question), loop).result()
 
     def work(finder: PatternFinder, key: Address) -> KeyFinding:
         chat = WatchedChat(explainer.chat, tell_question)
-        sheet = sheet_of_key(explored.store, key)
+        sheet = sheet_of_key(context.store, key)
         answer = ask_about_sheet(chat, sheet)
-        if answer.said is None:
+        if answer.answers is None:
             raise AnnotatorError(
                 f"{explainer.name} gave no answer of the right form in {answer.replies} tries: "
                 f"{'; '.join(answer.dropped)}; start the explorer with a larger model"
             )
-        patterns = SheetAnswer(sheet, explainer.annotator, answer.said).patterns()
+        patterns = SheetAnswer(sheet, explainer.annotator, answer.answers).patterns()
         found = finder.by_other(key, patterns, explainer.annotator)
         if not patterns:
             return replace(found, usage=ChatUsage(chat.asked, chat.read, chat.written))
-        others = matched_memories(explored.store, key, OTHERS)
+        others = matched_memories(context.store, key, OTHERS)
         described = [pattern.description for pattern in patterns]
-        values = [value_list(explored.lookup, cell) for cell in (key, *others)]
+        values = [value_list(context.lookup, cell) for cell in (key, *others)]
         changes = ask_model(
-            lambda model: [change_list(model, explored.store, cell) for cell in (key, *others)]
+            lambda model: [change_list(model, context.store, cell) for cell in (key, *others)]
         )
         output = OutputScore(
             questions=2 * len(others),

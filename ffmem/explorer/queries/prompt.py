@@ -259,15 +259,15 @@ def edit_text(edit: Edit, lead: int) -> str:
 
 
 @lru_cache(maxsize=2)
-def prompt_examples(explored: StudyContext) -> tuple[PromptExample, ...]:
+def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
     """Triggers of memories that fire strongest for their layer, each with its memory silenced."""
-    cells, largest = explored.store.cells, explored.lookup.statistic("largest")
-    layers = list(explored.store.memories)
+    cells, largest = context.store.cells, context.lookup.statistic("largest")
+    layers = list(context.store.memories)
     found = {}
     for layer in layers[len(layers) // 2 :: max(len(layers) // (2 * EXAMPLES), 1)]:
         rows = cells.rows_of(layer)
         cell = cells.address(rows.start + int(largest[rows].argmax()))
-        for trigger in explored.store.triggers(cell)[:1]:
+        for trigger in context.store.triggers(cell)[:1]:
             found[trigger.before + trigger.last] = f"{cell}=0"
     return tuple(PromptExample(text, edit) for text, edit in list(found.items())[:EXAMPLES])
 

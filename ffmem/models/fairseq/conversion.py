@@ -294,10 +294,10 @@ def vocabulary_of(path: Path, tensors: dict[str, Tensor], ends: dict[str, Any]) 
     read = ends["input_bands"] or ([] if whole is None else [whole.shape])
     if not read:
         raise ModelError(f"{path} has no embedding; give a checkpoint of a language model")
-    words, said = (sum(count for count, _ in cut) for cut in (read, ends["output_bands"] or read))
-    if words != said:
+    words, rows = (sum(count for count, _ in cut) for cut in (read, ends["output_bands"] or read))
+    if words != rows:
         raise ModelError(
-            f"{path} reads {words:,} words and its softmax has {said:,}; copy or download it again"
+            f"{path} reads {words:,} words and its softmax has {rows:,}; copy or download it again"
         )
     return words
 

@@ -1,0 +1,243 @@
+"""The weights that a running layer multiplies with, where the numbers that it stores do not say it.
+
+A quantised layer stores packed numbers, and a layer with an adapter adds something to its own.
+Whatever it stores, it is a linear map: for a unit vector it gives a column of its weight. So the
+weight is read through the layer, in the same way for every adapter and every form of quantisation,
+and the identities that are checked when a model is wrapped say whether the layer is linear enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from ffmem.errors import ModelError
+from ffmem.models.device_placement import device_of
+from ffmem.models.trace import evaluation_mode
+
+BLOCK = 1024  # unit vectors, or tokens, that go through a layer at a time
+CACHE = 2 * 2**30  # bytes of weights in the computer's memory that need not be read again
+
+
+def has_adapter(module: nn.Module) -> bool:
+    """Whether an adapter of PEFT is around a module, or around a part of it."""
+    return any(hasattr(part, "base_layer") for part in module.modules())
+
+
+def without_adapters(module: nn.Module) -> nn.Module:
+    """The module that adapters were put around, however many."""
+    inner = getattr(module, "base_layer", None)
+    return without_adapters(inner) if isinstance(inner, nn.Module) else module
+
+
+def has_quantised_weight(module: nn.Module) -> bool:
+    """Whether a module stores its weight in another form than plain numbers of 16 bits or more."""
+    if hasattr(module, "base_layer"):
+        return False  # a part of it may be
+    weight = getattr(module, "weight", None)
+    if weight is None:
+        return linear_size(module) is not None
+    if not isinstance(weight, Tensor):
+        return True
+    plain = type(weight.data) is Tensor and weight.is_floating_point()
+    return not (plain and weight.dtype.itemsize > 1)
+
+
+def has_plain_weight(module: nn.Module) -> bool:
+    """Whether a module multiplies with the numbers in its `weight`, and with nothing else."""
+    return not has_adapter(module) and not has_quantised_weight(module)
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module holds a matrix, in whatever form, adapter or not."""
+    module = without_adapters(module)
+    weight = getattr(module, "weight", None)
+    return weight.ndim == 2 if isinstance(weight, Tensor) else has_quantised_weight(module)
+
+
+def quantised_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Every module that stores a quantised weight, by name."""
+    return {name: module for name, module in model.named_modules() if has_quantised_weight(module)}
+
+
+def linear_size(module: nn.Module) -> int | None:
+    """Numbers in the matrix that a module stands for by its sizes, or None where it has none."""
+    for names in (("in_features", "out_features"), ("infeatures", "outfeatures")):
+        sizes = [getattr(module, name, None) for name in names]
+        if isinstance(sizes[0], int) and isinstance(sizes[1], int):
+            return sizes[0] * sizes[1]
+    return None
+
+
+def packed_numbers(model: nn.Module) -> int:
+    """Numbers that quantised layers stand for, beyond those that are counted as parameters."""
+    found = 0
+    for module in quantised_modules(model).values():
+        size, weight = linear_size(module), getattr(module, "weight", None)
+        if size is not None:
+            found += size - (weight.numel() if isinstance(weight, nn.Parameter) else 0)
+    return found
+
+
+@dataclass(frozen=True)
+class _CachedRows:
+    rows: Tensor
+    answer: Tensor  # to a question whose answer is another one as soon as the weight is
+
+    @property
+    def room(self) -> int:
+        return self.rows.numel() * self.rows.element_size()
+
+
+_cache: WeakKeyDictionary[nn.Module, _CachedRows] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def read_rows(
+    module: nn.Module, inputs: int, dtype: torch.dtype, indices: Tensor | None = None
+) -> Tensor:
+    """[input, out]: what a layer gives for unit vectors, all of them or some, without its bias.
+
+    In the computer's memory all rows are kept as long as the layer answers a fixed question as it
+    did, because adapters are trained, switched and merged; a GPU reads them again as quickly.
+    """
+    device = device_of(module)
+    generator = torch.Generator().manual_seed(0)
+    question = torch.randn(2, inputs, generator=generator).to(device, dtype)
+    answer, entry = ask(module, question), _cache.get(module)
+    if entry is not None and same(entry.answer, answer):
+        return entry.rows if indices is None else entry.rows[indices]
+    every = torch.arange(inputs) if indices is None else indices
+    nothing = ask(module, torch.zeros(1, inputs, device=device, dtype=dtype))
+    blocks = []
+    for some in every.to(device).split(BLOCK):
+        units = torch.zeros(len(some), inputs, device=device, dtype=dtype)
+        blocks.append(ask(module, units.scatter_(1, some[:, None], 1)) - nothing)
+    rows = torch.cat(blocks) if blocks else nothing[:0]
+    if indices is None and rows.device.type == "cpu":
+        keep_rows(module, _CachedRows(rows, answer))
+    return rows
+
+
+@torch.no_grad()
+def read_bias(module: nn.Module, inputs: int, dtype: torch.dtype) -> Tensor | None:
+    """[out], what a layer adds whatever enters; None where that is 0."""
+    bias = ask(module, torch.zeros(1, inputs, device=device_of(module), dtype=dtype))[0]
+    return bias if bias.any() else None
+
+
+def ask(module: nn.Module, rows: Tensor) -> Tensor:
+    """What a layer gives for rows [row, in], past the hooks on it and without dropout."""
+    try:
+        with evaluation_mode(module):
+            answer: Tensor = module.forward(rows[None])[0]
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(
+            f"a layer of the type {type(module).__name__} cannot be read through its own forward "
+            f"pass ({reason}); pass a model loaded without quantisation, or one that dequantize() "
+            "or merge_and_unload() was called on"
+        ) from error
+    return answer
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two answers are equal in every bit and type."""
+    return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
+
+
+def keep_rows(module: nn.Module, rows: _CachedRows) -> None:
+    """Put rows into the cache if they fit; those that are there stay, as all are read in turn."""
+    _cache.pop(module, None)
+    if sum(one.room for one in _cache.values()) + rows.room <= CACHE:
+        _cache[module] = rows
+
+
+def plain_output(module: nn.Module, entry: Tensor) -> nn.Module:
+    """An output embedding, or where it must be read through the layer a stand-in with a copy."""
+    if has_plain_weight(module):
+        return module
+    rows = read_rows(module, entry.shape[-1], entry.dtype)
+    _cache.pop(module, None)
+    return stand_in(rows.T.contiguous(), read_bias(module, entry.shape[-1], entry.dtype))
+
+
+@torch.no_grad()
+def plain_input(module: nn.Module, tokens: int) -> nn.Module:
+    """An input embedding, or where it must be read through the layer a stand-in with a copy."""
+    if has_plain_weight(module):
+        return module
+    scale = getattr(without_adapters(module), "embed_scale", 1.0)  # some multiply their rows by it
+    with evaluation_mode(module):
+        ids = torch.arange(tokens, device=device_of(module)).split(BLOCK)
+        rows = torch.cat([module.forward(some) for some in ids])
+    return stand_in(rows if scale == 1.0 else rows / scale)
+
+
+def stand_in(weight: Tensor, bias: Tensor | None = None) -> nn.Module:
+    """A module that holds a weight and a bias."""
+    held = nn.Module()
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None:
+            held.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+    return held
+
+
+def refuse_adapted_experts(model: nn.Module, experts: list[nn.Module]) -> None:
+    """Refuse adapters and quantised stacks in a mixture's experts, which are read as they are."""
+    names = {module: name for name, module in model.named_modules()}
+    for module in experts:
+        parents = names[module].split(".")[:-1]
+        around = (model.get_submodule(".".join(parents[: n + 1])) for n in range(len(parents)))
+        if any(hasattr(one, "base_layer") for one in around):
+            raise ModelError(
+                f"a PEFT adapter around the experts at {names[module]} changes weights that must "
+                "be read; call merge_and_unload() on the model and pass the result"
+            )
+        if any(type(stack.data) is not Tensor for stack in module.parameters(recurse=False)):
+            raise ModelError(
+                f"the experts at {names[module]} are quantised, so their keys and values cannot be "
+                "read; pass a model loaded without quantisation"
+            )
+
+
+def stored_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What quantised layers store, by name: packed numbers, scales, and all else they save."""
+    for path, module in quantised_modules(model).items():
+        for name, value in module.state_dict(prefix=f"{path}.").items():
+            yield from plain_tensors(name, value)
+
+
+def plain_tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of ordinary type that one of another type, or a tuple of some, consists of."""
+    if isinstance(value, tuple | list):
+        for number, each in enumerate(value):
+            yield from plain_tensors(f"{name}.{number}", each)
+    elif isinstance(value, Tensor) and value.is_quantized:
+        yield name, value.dequantize()
+    elif isinstance(value, Tensor) and hasattr(value, "__tensor_flatten__"):
+        for part in value.__tensor_flatten__()[0]:
+            yield from plain_tensors(f"{name}.{part}", getattr(value, part))
+    elif isinstance(value, Tensor):
+        yield name, value
+
+
+ADAPTER_FACTS = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")
+OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def storage_facts(model: nn.Module) -> Iterator[str]:
+    """What tensors do not say of a model: which adapters are on, how quantised layers compute."""
+    for name, module in model.named_modules():
+        if hasattr(module, "base_layer") or hasattr(module, "modules_to_save"):
+            facts = {fact: getattr(module, fact, None) for fact in ADAPTER_FACTS}
+            yield f"{name} {facts}"
+        weight: Any = getattr(module, "weight", None)
+        if has_quantised_weight(module) and hasattr(weight, "__tensor_flatten__"):
+            yield OBJECT_ADDRESS.sub("", f"{name} {weight.__tensor_flatten__()[1]}")
