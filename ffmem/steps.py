@@ -22,6 +22,12 @@ def listen(listener: Listener) -> Iterator[None]:
         _listener.reset(before)
 
 
+def tell(what: str, share: float) -> None:
+    """Say what is being done and which share of it is done, where that is not a loop."""
+    if (listener := _listener.get()) is not None:
+        listener(what, share)
+
+
 def steps(items: Collection[Item], what: str) -> Iterator[Item]:
     """The items, each of which is a step of what is being done."""
     return sized_steps(items, len(items), what, lambda _item: 1)
@@ -33,7 +39,6 @@ def sized_steps(
     """The items, whose sizes add up to `total`."""
     done = 0
     for item in items:
-        if (listener := _listener.get()) is not None:
-            listener(what, done / max(total, 1))
+        tell(what, done / max(total, 1))
         yield item
         done += size(item)

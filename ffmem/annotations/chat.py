@@ -176,10 +176,12 @@ class Endpoint:
                 advice = "put the right key into the environment variable (see --key-from)"
             case self._errors.NotFoundError():
                 advice = f"check the URL and the model's name {self.model!r}"
+            case self._errors.BadRequestError() if "context" in reason:
+                advice = "take a model that reads more"
             case self._errors.APIConnectionError():
                 advice = "check that the server runs and the URL ends as it should, often in /v1"
             case _:
-                advice = "answers so far are kept, so the same command goes on from here"
+                advice = "replies so far are kept, so asking again goes on from here"
         return f"{self.url} gave no answer ({reason}); {advice}"
 
 

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ffmem.annotations.answer_rules import check, normalise
-from ffmem.annotations.chat import CachedChat, Chat, Message, Usage
+from ffmem.annotations.chat import CachedChat, Chat, Message, Reply, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.patterns.record import MIN_TRIGGERS, Kind
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back
 CHARACTERS = 4  # of English per token, about
+LOOK_EVERY = 0.5  # seconds between two looks whether a reply is still wanted
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,37 @@ class Price:
     def of(self, usage: Usage) -> float:
         """The price of what was read and written."""
         return (self.reading * usage.read + self.writing * usage.written) / 1e6
+
+
+class WatchedChat:
+    """The same chat, whose replies are waited for beside it: `watch` is called again and again.
+
+    `watch` hears how many questions were asked before and for how many seconds this one has been
+    waited for. What it raises ends the waiting; the reply still comes, and may be kept, later.
+    """
+
+    def __init__(self, chat: Chat, watch: Callable[[int, float], None]) -> None:
+        self._chat, self._watch = chat, watch
+        self.asked = self.read = self.written = 0
+
+    def __call__(self, messages: Sequence[Message]) -> Reply:
+        """Ask in a thread of its own, and wait."""
+        reply, began = Future[Reply](), time.monotonic()
+        threading.Thread(target=self._ask, args=(messages, reply), daemon=True).start()
+        while not reply.done():
+            self._watch(self.asked, time.monotonic() - began)
+            wait([reply], LOOK_EVERY)
+        found = reply.result()
+        self.asked += 1
+        self.read += found.read
+        self.written += found.written
+        return found
+
+    def _ask(self, messages: Sequence[Message], reply: Future[Reply]) -> None:
+        try:
+            reply.set_result(self._chat(messages))
+        except BaseException as error:
+            reply.set_exception(error)
 
 
 def ask_about_sheet(chat: Chat, sheet: Sheet) -> LlmAnswer:

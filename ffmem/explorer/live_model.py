@@ -220,7 +220,7 @@ class PatternJobs:
         folder, scan = self._store.folder, self._store.manifest.key.digest
         new, patterns = list["KeyFinding"](), 0
         try:
-            for place, key in enumerate(steps(keys, "memories"), 1):
+            for place, key in enumerate(steps(keys, "looking at triggers"), 1):
                 new.append(work(finder, key))
                 patterns += len(new[-1].patterns)
                 if len(new) == SAVED_EVERY:

@@ -22,6 +22,7 @@ from markupsafe import Markup
 from ffmem.errors import visible_token
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
 from ffmem.explorer.queries.search import Answer, Hit, Question, Sort
+from ffmem.report.rendering import whole_numbers
 from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.store.weight_columns import NUMBERS
@@ -91,8 +92,9 @@ def longest_bar(*ends: Iterable[TokenView]) -> float:
 
 def hit_rows(found: Answer) -> Markup:
     """What was found as rows of a table."""
-    sorted_by_weight = found.question.sort in NUMBERS
-    return Markup("\n".join(_hit_row(hit, sorted_by_weight) for hit in found.hits))
+    asked, sorted_by_weight = found.question, found.question.sort in NUMBERS
+    wanted = (asked.text, f" {asked.text}") if asked.by == "promotes" else ()
+    return Markup("\n".join(_hit_row(hit, sorted_by_weight, wanted) for hit in found.hits))
 
 
 MARKS = {"": ("", ""), "word": ("<mark>", "</mark>")}  # others are spans of a class
@@ -126,8 +128,8 @@ def _score_cells(hit: Hit) -> str:
     return f'<td class="n">{hit.score + 1:.0f}</td><td class="n">{hit.logit:+.2f}</td>'
 
 
-def _hit_row(hit: Hit, with_weight: bool) -> str:
-    tokens = "".join(map(_token_span, hit.promotes))
+def _hit_row(hit: Hit, with_weight: bool, wanted: Sequence[str]) -> str:
+    tokens = "".join(_token_span(text, text in wanted) for text in hit.promotes)
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
     kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
     weight = f'<td class="n">{short_number(hit.weight or 0.0)}</td>' if with_weight else ""
@@ -147,8 +149,8 @@ def _token_text(text: str) -> str:
 
 
 @lru_cache(maxsize=KEPT)
-def _token_span(text: str) -> str:
-    return f'<span class="token">{_token_text(text)}</span>'
+def _token_span(text: str, asked: bool) -> str:
+    return f'<span class="token{" asked" if asked else ""}">{_token_text(text)}</span>'
 
 
 @lru_cache(maxsize=KEPT)
@@ -310,7 +312,7 @@ def templates() -> Environment:
         weight_items,
     ):
         environment.globals[function.__name__] = function
-    environment.filters.update(token=visible_token, number=short_number)
+    environment.filters.update(token=visible_token, number=short_number, whole=whole_numbers)
     for name in environment.list_templates():
         environment.get_template(name)  # read now, so that no page waits for it
     return environment

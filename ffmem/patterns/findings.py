@@ -39,6 +39,15 @@ class OutputScore:
 
 
 @dataclass(frozen=True)
+class ChatUsage:
+    """What an explanation took: questions to a language model, tokens it read and wrote."""
+
+    asked: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
 class KeyFinding:
     """What an annotator says of one key.
 
@@ -55,6 +64,7 @@ class KeyFinding:
     controls: int
     false_patterns: int
     output: OutputScore | None = None
+    usage: ChatUsage | None = None  # of a language model
 
 
 class PatternFinder:

@@ -88,10 +88,19 @@ class Matches:
         """Every cell there is."""
         return cls(rows, scores, len(rows), looked_at)
 
-    def by_score(self) -> Matches:
-        """The same with the highest scores first; quick for scores of one or two bytes."""
-        order = np.argsort(self.scores.max(initial=0) - self.scores, kind="stable")
-        return replace(self, rows=self.rows[order], scores=self.scores[order])
+    def by_score(self, most: int | None = None) -> Matches:
+        """The same with the highest scores first, or `most` of them.
+
+        It is quick for scores of one or two bytes.
+        """
+        rows, scores = self.rows, self.scores
+        if most is not None and len(rows) > 2 * most and scores.dtype.kind == "u":
+            lower = len(rows) - most  # at least so many scores are not wanted
+            least = int(np.searchsorted(np.cumsum(np.bincount(scores)), lower, side="right"))
+            high = scores >= least
+            rows, scores = rows[high], scores[high]
+        order = np.argsort(scores.max(initial=0) - scores, kind="stable")[:most]
+        return replace(self, rows=rows[order], scores=scores[order])
 
     @classmethod
     def nothing(cls) -> Matches:
@@ -109,7 +118,7 @@ def compiled_sums() -> Callable[..., None]:
     return compile_loop(sum_weights)
 
 
-def sum_weights(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
+def sum_weights(  # noqa: C901, PLR0913 - a compiled loop takes arrays, and is one function
     sentences: Any, read: Any, weights: Any, starts: Any, position: Any, cells: Any, scores: Any
 ) -> None:
     """Add to the score of every cell the weights of words in each of its triggers, 1 at most.
@@ -121,12 +130,19 @@ def sum_weights(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
         sentence, stop = sentences[first], first + 1
         while stop < len(sentences) and sentences[stop] == sentence:
             stop += 1
-        for trigger in range(starts[sentence], starts[sentence + 1]):
-            total = np.float32(0)
-            for word in range(first, stop):
-                if read[word] <= position[trigger]:
-                    total += weights[word]
-            scores[cells[trigger]] += min(total, np.float32(1))
+        triggers = range(starts[sentence], starts[sentence + 1])
+        if stop == first + 1:  # as in most sentences; twice as quick
+            until, weight = read[first], min(weights[first], np.float32(1))
+            for trigger in triggers:
+                if until <= position[trigger]:
+                    scores[cells[trigger]] += weight
+        else:
+            for trigger in triggers:
+                total = np.float32(0)
+                for word in range(first, stop):
+                    if read[word] <= position[trigger]:
+                        total += weights[word]
+                scores[cells[trigger]] += min(total, np.float32(1))
         first = stop
 
 
@@ -305,11 +321,12 @@ class MemoryIndex:
         place = bisect_left(range(count), wanted, key=name)
         return place if place < count and name(place) == wanted else None
 
-    def with_words(self, phrase: str) -> Matches:
+    def with_words(self, phrase: str, first: int | None = None) -> Matches:
         """The cells with most triggers (of those shown to people) that hold all words of a phrase.
 
-        Of a word that is in more than COMMON triggers, cells with one such trigger are left out;
-        of several words that are common together, only the first triggers are counted.
+        `first` is how many of them are wanted; None wants all. Of a word that is in more than
+        COMMON triggers, cells with one such trigger are left out; of several words that are common
+        together, only the first triggers are counted.
         """
         numbers = [self.word_number(name) for name in words_in(phrase)]
         if not numbers or None in numbers:
@@ -324,14 +341,17 @@ class MemoryIndex:
         where = flat_indices(self.arrays["sentence_starts"][sentences[:few]], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
         rows, counts = np.unique(self.arrays["sentence_cells"][where[whole]], return_counts=True)
-        return Matches.of(rows, counts.astype(np.uint8), share).by_score()
+        return Matches.of(rows, counts.astype(np.uint8), share).by_score(first)
 
-    def with_weights(self, weights: Mapping[str, float], most: float = 1.0) -> Matches:
+    def with_weights(
+        self, weights: Mapping[str, float], most: float = 1.0, first: int | None = None
+    ) -> Matches:
         """The cells whose triggers hold words of much weight: mean over triggers, largest first.
 
-        The weights in a prefix are added up to at most `most`, which counts as 1. Words of little
-        weight are left out once MOST_RELATED triggers have been looked at. Scores are rounded to
-        1 / STEPS, which sorts quickly.
+        `first` is how many of them are wanted; None wants all. The weights in a prefix are added
+        up to at most `most`, which counts as 1. Words of little weight are left out once
+        MOST_RELATED triggers have been looked at. Scores are rounded to 1 / STEPS, which sorts
+        quickly.
         """
         words, share = self._heaviest(weights)
         sentences, read, each = (np.concatenate(column) for column in zip(*words, strict=True))
@@ -342,7 +362,7 @@ class MemoryIndex:
         compiled_sums()(*postings, *triggers, scores)
         rows = np.flatnonzero(scores > 0)
         steps = np.rint(scores[rows] * (STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
-        found = Matches.of(rows, steps, share).by_score()
+        found = Matches.of(rows, steps, share).by_score(first)
         return replace(found, scores=found.scores / STEPS)
 
     def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[Postings], float]:
@@ -378,7 +398,7 @@ class MemoryIndex:
         """The trigger (from 0) of each of some cells with most weight of words, first of equals."""
         slots = self.store.slots(rows, top=TRIGGERS_SHOWN)
         numbers, which = np.unique(slots.number, return_inverse=True)
-        wanted = self.store.sentences.rows(numbers)
+        wanted = self.store.sentences.rows(numbers).astype(np.int32)  # as postings are: no copies
         totals = np.zeros(len(which))
         for word, weight in weights.items():
             number = self.word_number(word)

@@ -74,7 +74,7 @@ Mark = Literal["", "word", "last", "next"]
 AROUND = 28  # characters on either side of a word that was looked for
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
 class Piece:
     """A stretch of a trigger: plain, a word that was looked for, the last token, or the next."""
 
@@ -82,7 +82,7 @@ class Piece:
     mark: Mark = ""
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, as above
 class Evidence:
     """Why a cell was found: one of its triggers (rank from 1), cut to what was looked for."""
 
@@ -113,6 +113,8 @@ def mark_stretches(
     spans: Sequence[tuple[int, int]], last: int, end: int
 ) -> list[tuple[int, int, Mark]]:
     """A whole text in stretches: the words in `spans`, the last token, and what is plain."""
+    if not spans:
+        return [(0, last, ""), (last, end, "last")]
     found: list[tuple[int, int, Mark]] = []
     place = 0
     for start, stop in [*spans, (end, end)]:
@@ -140,8 +142,8 @@ def runs(text: str, marks: Sequence[tuple[int, int, Mark]], window: tuple[int, i
     first, stop = window
     pieces = [Piece("…")] if first else []
     for start, end, mark in marks:
-        if part := text[max(start, first) : max(min(end, stop), 0)]:
-            pieces.append(Piece(part, mark))
+        if start < stop and end > first:
+            pieces.append(Piece(text[max(start, first) : min(end, stop)], mark))
     return pieces
 
 

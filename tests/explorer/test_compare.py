@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,11 @@ def test_figures_of_both_are_drawn_on_one_picture(both: TestClient) -> None:
 def test_the_page_shows_every_claim(both: TestClient) -> None:
     page = both.get("/compare").text
     assert page.count("<tr><td") == len(both.get("/api/compare").json()["claims"]) > 5
+    table = page.partition('class="claims"')[2].partition("</table>")[0]
+    assert "\u00a0%" in table
+    assert not re.search(
+        r"\d %|\d \.\. ", re.sub(r'title="[^"]*"', "", table)
+    )  # lines never end there
 
 
 def test_one_study_alone_says_how_to_add_another(client: TestClient) -> None:
@@ -97,6 +103,7 @@ def test_a_model_that_is_not_there_is_named_beside_the_form(
         page = client.get("/compare/memories?weights=true")
         assert page.status_code == 200
         assert "models/gone" in page.text.partition('action="/compare/memories"')[0]
+        assert '<th scope="row"><a href="/memory/L' in page.text  # all but the keys is there
         assert 'name="weights"' in page.text
 
 

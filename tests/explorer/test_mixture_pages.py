@@ -46,6 +46,13 @@ def test_pages_of_experts_lead_to_their_neighbours(client: TestClient) -> None:
     page = client.get("/memory/L2.E1.0+")
     assert page.status_code == 200
     assert "L2.E0.15" in page.text
+    assert "0 of expert 1 of layer 2" in page.text
+    share = 100 * found["routed"] / found["prefixes"]
+    assert f"chooses its expert for {share:.2f} % of the prefixes" in page.text.replace(
+        "&nbsp;", " "
+    )
+    assert "15 of shared expert of layer 2" in client.get("/memory/L2.S.15-").text
+    assert "chooses its expert" not in client.get("/memory/L1.63+").text
     wrong = client.get("/api/memories/L2.5+")
     assert wrong.status_code == 404
     assert "E0 to E3 and S" in wrong.text

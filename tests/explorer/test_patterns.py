@@ -137,9 +137,9 @@ def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyCon
         """Ticks three prefixes; of two lists it takes the first."""
         asked.append(messages[-1]["content"])
         if messages[-1]["content"].startswith("Active on"):
-            return Reply('{"list": "A"}', 1, 1)
+            return Reply('{"list": "A"}', 100, 1)
         pattern = {"description": "ends in a stone", "class": "shallow", "prefixes": [1, 2, 3]}
-        return Reply(json.dumps({"patterns": [pattern]}), 1, 1)
+        return Reply(json.dumps({"patterns": [pattern]}), 100, 1)
 
     with_model = replace(context, explainer=Explainer("toy", chat))
     with TestClient(create_app(with_model), base_url="http://127.0.0.1:8600") as client:
@@ -155,9 +155,46 @@ def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyCon
     assert [one["description"] for one in found["patterns"]] == ["ends in a stone"]
     assert finding["auc_random"] is not None
     assert (finding["questions"], finding["by_value"], finding["by_change"]) == (6, 0.5, 0.5)
-    assert len(asked) == 1 + 2 * 6
+    assert len(asked) == 1 + 2 * 6 == found["questions"]
+    assert finding["usage"] == {"asked": 13, "read": 1300, "written": 13}
+    assert ". It took 13 questions: 1,300 tokens read, 13 written." in page
     own = [push.text for push in context.lookup.value_tokens(context.store.cells.address(71))][:10]
     assert all(json.dumps(own, ensure_ascii=False) in one for one in asked[1:7])
+
+
+def test_a_language_model_that_is_silent_is_watched_and_left_alone(context: StudyContext) -> None:
+    """The page says which question it waits for; once stopped, the next search need not wait."""
+    answers = threading.Event()
+
+    def silent(_messages: Sequence[Message]) -> Reply:
+        answers.wait(LONGEST)
+        return Reply("too late", 1, 1)
+
+    slow = replace(context, explainer=Explainer("slow", silent))
+    try:
+        with TestClient(create_app(slow), base_url="http://127.0.0.1:8600") as client:
+            job = client.post("/api/memories/L2.7/explanation").json()
+            path = f"/api/jobs/{job['number']}"
+            wait_until(lambda: "question 1" in client.get(path).json()["doing"], "the question")
+            assert client.delete(path).json()["state"] == "stopped"
+            other = slow.jobs.start([context.store.cells.address(3)], "other", nothing_found)
+            wait_until(lambda: not slow.jobs.job(other.number).busy, "the other")  # type: ignore[union-attr]
+            assert not answers.is_set()
+    finally:
+        answers.set()
+
+
+def nothing_found(_finder: PatternFinder, key: Address) -> KeyFinding:
+    return KeyFinding(key, "rules", 0, (), (), 0, 0)
+
+
+def test_replies_that_are_no_answer_end_in_one_sentence(context: StudyContext) -> None:
+    weak = replace(context, explainer=Explainer("weak", lambda _: Reply("1. The pattern is", 9, 4)))
+    with TestClient(create_app(weak), base_url="http://127.0.0.1:8600") as client:
+        job = finish(client, client.post("/api/memories/L2.7/explanation").json())
+    assert job["state"] == "failed"
+    assert job["error"].startswith("weak gave no answer of the right form in 3 tries")
+    assert job["error"].endswith("start the explorer with a larger model")
 
 
 def test_without_a_language_model_the_page_does_not_offer_one(client: TestClient) -> None:

@@ -41,6 +41,9 @@ def test_a_promoted_token_is_among_those_of_every_hit(client: TestClient) -> Non
     hits = found(client, by="promotes", q=token, count=500)["hits"]
     mine = {hit["address"]: hit["score"] for hit in hits}
     assert mine[page["address"]] <= 3
+    text = client.get("/search", params={"by": "promotes", "q": token}).text
+    assert 'class="token asked"' in text
+    assert 'class="token asked"' not in client.get("/search?by=words&q=the").text
     for hit in hits[:5]:
         promoted = client.get(f"/api/memories/{hit['address']}").json()["promoted"]
         assert token in [one["text"] for one in promoted]
@@ -65,16 +68,22 @@ def test_any_memory_by_a_statistic(
         assert layer is None or all(hit["address"].startswith("L2.") for hit in answer["hits"])
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        Question("words", "the", sort="mean"),
+        Question("words", "the river"),
+        Question("meaning", "the river"),
+    ],
+)
 def test_a_large_answer_is_cut_to_the_same_first_memories(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
+    explored: StudyContext, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = found(client, by="words", q="the", sort="mean", count=5)
+    whole = search.answer(explored, question, 0, 5)
+    assert whole.total > 10
     monkeypatch.setattr(search, "MOST", 5)
     monkeypatch.setattr(search, "MOST_SAVED", 5)
-    search.order_matches.cache_clear()
-    cut = found(client, by="words", q="the", sort="mean", count=5)
-    search.order_matches.cache_clear()
-    assert cut == expected
+    assert search.answer(explored, question, 0, 5) == whole
 
 
 def test_dead_memories_never_fire(client: TestClient) -> None:
@@ -102,9 +111,11 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
         "annotator": "ann",
     }
     path = explored.folder / "analyses" / "patterns-ann.json"
+    assert found(client, by="pattern", q="RIVER")["total"] == 0
+    assert "Nothing fits" in client.get("/search?by=pattern&q=RIVER").text
     path.write_text(json.dumps({"result": {"records": [record]}}), encoding="utf-8")
-    search.order_matches.cache_clear()
     try:
+        assert f"/memory/L2.7{sign}" in client.get("/search?by=pattern&q=RIVER").text
         hits = found(client, by="pattern", q="RIVER")["hits"]
         assert [(hit["address"], hit["score"]) for hit in hits] == [(f"L2.7{sign}", 3 / 25)]
         cards = client.get("/api/overview").json()["cards"]
@@ -116,7 +127,7 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
         assert 'data-ranks="1 2 5"' in page
     finally:
         path.unlink()
-        search.order_matches.cache_clear()
+    assert found(client, by="pattern", q="RIVER")["total"] == 0
 
 
 def test_the_table_to_download_has_every_hit(client: TestClient) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +81,19 @@ def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
     assert as_counts(again, again.with_words("the")) == expected
     monkeypatch.undo()
     store.folder.index_note.unlink()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float64])
+@pytest.mark.parametrize("most", [1, 7, 40, 120, 300])
+def test_the_first_by_score_are_those_of_all(dtype: Any, most: int) -> None:
+    scores = np.random.default_rng(3).integers(0, 6, 250).astype(dtype)  # with many ties
+    every = Matches.of(np.arange(250) * 3, scores)
+    whole, first = every.by_score(), every.by_score(most)
+    order = sorted(range(250), key=lambda place: (-float(scores[place]), place))
+    assert whole.rows.tolist() == [3 * place for place in order]
+    assert first.rows.tolist() == whole.rows[:most].tolist()
+    assert first.scores.tolist() == whole.scores[:most].tolist()
+    assert first.total == 250
 
 
 def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(

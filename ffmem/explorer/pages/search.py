@@ -21,10 +21,12 @@ from ffmem.explorer.queries.search import (
     Answer,
     By,
     Question,
+    Results,
     Sort,
     answer,
     as_csv,
     firing_on,
+    results_of,
 )
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
@@ -35,6 +37,7 @@ LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
 SOON = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
+TEXTS = 512  # pages of hits that are kept, about 20 kB each
 ANSWER = TypeAdapter(Answer)
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
@@ -105,7 +108,9 @@ async def search_page(
 
 def search_json(app: FastAPI, _: str, question: Question, first: int, count: int) -> str:
     """The same answer as data."""
-    return ANSWER.dump_json(answer(app.state.context, question, first, count)).decode()
+    context: StudyContext = app.state.context
+    text = _json_text if count <= PAGE else _json_text.__wrapped__
+    return text(context, question, first, count, results_of(context))
 
 
 def search_text(
@@ -113,11 +118,34 @@ def search_text(
 ) -> str:
     """The page's text; `firing` is what the model said of a phrase."""
     context: StudyContext = app.state.context
+    if firing is not None:  # large, so not kept
+        return _fill(app, path, question, answer(context, question, first, PAGE, firing))
+    return _page_text((app, context, path), question, first, results_of(context))
+
+
+# People come back to the pages of a search; results that have changed make another text.
+@lru_cache(maxsize=TEXTS)
+def _json_text(
+    context: StudyContext, question: Question, first: int, count: int, _: Results
+) -> str:
+    return ANSWER.dump_json(answer(context, question, first, count)).decode()
+
+
+@lru_cache(maxsize=TEXTS)
+def _page_text(
+    where: tuple[FastAPI, StudyContext, str], question: Question, first: int, _: Results
+) -> str:
+    app, context, path = where
+    return _fill(app, path, question, answer(context, question, first, PAGE))
+
+
+def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:
+    context: StudyContext = app.state.context
     return fill_template(
         app,
         path,
         "search.html.j2",
-        found=answer(context, question, first, PAGE, firing),
+        found=found,
         asked=question,
         most=MOST,
         size=PAGE,
@@ -127,11 +155,13 @@ def search_text(
     )
 
 
-@lru_cache(maxsize=2)
 def weight_kinds(lookup: MemoryIndex) -> tuple[str, ...]:
     """The classes of weights that a study has; none where they were not analysed."""
-    if not lookup.store.folder.weights.exists():
-        return ()
+    return _all_kinds(lookup) if lookup.store.folder.weights.exists() else ()
+
+
+@lru_cache(maxsize=2)
+def _all_kinds(lookup: MemoryIndex) -> tuple[str, ...]:
     return tuple(sorted(filter(None, set(lookup.statistic("class").tolist()))))
 
 

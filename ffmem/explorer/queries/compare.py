@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -169,6 +169,7 @@ class MemoriesView:
     share: float | None  # of memories with a match above the control's bar
     bar: float | None
     why_not: str  # one sentence, where neither is possible
+    no_keys: str = ""  # one sentence, where a model that was to be read is not there
 
 
 @lru_cache(maxsize=4)
@@ -207,6 +208,8 @@ def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
     try:
         found = drift_of(context, context.others[place], match, model)
     except (StoreError, ModelError) as error:  # no common text, or a model that is not there
+        if model is not None and isinstance(error, ModelError):
+            return replace(memories_view(context, place, match, layer, rows), no_keys=str(error))
         return MemoriesView(first, second, 0, 0, (), (), (), None, None, str(error))
     order = found.order(layer)
     head = (first, second, len(order), rows.start)

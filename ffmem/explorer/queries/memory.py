@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.pattern_results import (
+    QUESTIONS,
     FindingView,
     PatternView,
     answer_patterns,
@@ -30,7 +31,7 @@ BARS = 16  # of the distribution of coefficients
 SETTLED = 1_000_000_000  # nanoseconds after which a further write has another time
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
 class TokenView:
     """A token that a value promotes or suppresses; `logit` is what a coefficient of 1 adds.
 
@@ -43,7 +44,7 @@ class TokenView:
     times_uniform: float
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, as above
 class TriggerView:
     """A prefix that fires the memory, cut where it was read: `before` + `last`, then `next`.
 
@@ -76,7 +77,7 @@ class BandView:
     examples: tuple[TriggerView, ...]
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, as above
 class Bar:
     """Prefixes of the random sample with a coefficient from `low` to `high`."""
 
@@ -130,6 +131,10 @@ class MemoryView:
     weights: dict[str, float | str]  # of its keys and values in numbers, where analysed
     threshold: float | None = None  # the coefficient above which it fires, where that is not 0
     positive: int | None = None  # how often its coefficient is above 0, where that is more often
+    questions: int = QUESTIONS  # that it is asked for an explanation, about
+    part: str = ""  # its expert, as in an address
+    routed: int | None = None  # prefixes for which the router chose its expert
+    router_weight: float | None = None  # mean over them
 
 
 def cell_of(context: StudyContext, address: str) -> Address:
@@ -173,6 +178,9 @@ def memory_view(context: StudyContext, cell: Address, shown: int = TRIGGERS_SHOW
         weights=page.weights,
         threshold=counts.threshold,
         positive=counts.positive,
+        part=cell.part,
+        routed=None if counts.expert is None else counts.expert.routed,
+        router_weight=None if counts.expert is None else counts.expert.mean_weight,
     )
 
 

@@ -16,13 +16,21 @@ import torch
 
 from ffmem.address import Address
 from ffmem.analyses.causal import next_log_probabilities, trigger_places
-from ffmem.annotations.llm_annotator import ask_about_sheet, share_right
+from ffmem.annotations.llm_annotator import WatchedChat, ask_about_sheet, share_right
 from ffmem.annotations.sheets import SheetAnswer, sheet_of_key
 from ffmem.errors import AnnotatorError
 from ffmem.explorer.live_model import Work
 from ffmem.memories.edits import Edit
 from ffmem.models.language_model import LanguageModel
-from ffmem.patterns.findings import RESULT, KeyFinding, OutputScore, PatternFinder, read_findings
+from ffmem.patterns.findings import (
+    RESULT,
+    ChatUsage,
+    KeyFinding,
+    OutputScore,
+    PatternFinder,
+    read_findings,
+)
+from ffmem.steps import tell
 from ffmem.store.digests import check_note
 from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 OTHERS = 3  # matched memories that a description is tested against
+QUESTIONS = 1 + 4 * OTHERS  # for an explanation: its patterns, then two lists in both orders, twice
 LISTED = 10  # tokens of each list
 TRIGGERS = 4  # at which a memory is silenced
 
@@ -49,7 +58,7 @@ class PatternView:
     covered: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StudyPatterns:
     """Every pattern of a study, by address."""
 
@@ -126,6 +135,7 @@ class FindingView:
     questions: int = 0
     by_value: float | None = None
     by_change: float | None = None
+    usage: ChatUsage | None = None  # of the language model that was asked
 
 
 def finding_views(store: ScanStore, address: str) -> tuple[FindingView, ...]:
@@ -161,6 +171,7 @@ def finding_view(one: KeyFinding) -> FindingView:
         questions=0 if output is None else output.questions,
         by_value=None if output is None else output.by_value,
         by_change=None if output is None else output.by_change,
+        usage=one.usage,
     )
 
 
@@ -180,33 +191,39 @@ def explanation_by_llm(context: StudyContext, loop: asyncio.AbstractEventLoop) -
         return asyncio.run_coroutine_threadsafe(context.live.ask(question), loop).result()
 
     def work(finder: PatternFinder, key: Address) -> KeyFinding:
+        chat = WatchedChat(explainer.chat, tell_question)
         sheet = sheet_of_key(context.store, key)
-        answer = ask_about_sheet(explainer.chat, sheet)
+        answer = ask_about_sheet(chat, sheet)
         if answer.answers is None:
             raise AnnotatorError(
-                f"{explainer.name} gave no answer of the right form: {'; '.join(answer.dropped)}"
+                f"{explainer.name} gave no answer of the right form in {answer.replies} tries: "
+                f"{'; '.join(answer.dropped)}; start the explorer with a larger model"
             )
         patterns = SheetAnswer(sheet, explainer.annotator, answer.answers).patterns()
         found = finder.by_other(key, patterns, explainer.annotator)
         if not patterns:
-            return found
+            return replace(found, usage=ChatUsage(chat.asked, chat.read, chat.written))
         others = matched_memories(context.store, key, OTHERS)
         described = [pattern.description for pattern in patterns]
         values = [value_list(context.lookup, cell) for cell in (key, *others)]
         changes = ask_model(
             lambda model: [change_list(model, context.store, cell) for cell in (key, *others)]
         )
-        chat = explainer.chat
-        return replace(
-            found,
-            output=OutputScore(
-                questions=2 * len(others),
-                by_value=share_right(chat, described, values[0], values[1:]),
-                by_change=share_right(chat, described, changes[0], changes[1:]),
-            ),
+        output = OutputScore(
+            questions=2 * len(others),
+            by_value=share_right(chat, described, values[0], values[1:]),
+            by_change=share_right(chat, described, changes[0], changes[1:]),
         )
+        usage = ChatUsage(chat.asked, chat.read, chat.written)
+        return replace(found, output=output, usage=usage)
 
     return work
+
+
+def tell_question(asked: int, seconds: float) -> None:
+    """Say which question a language model is at, for how long."""
+    every = max(QUESTIONS, asked + 1)  # a reply that breaks the rules is asked for again
+    tell(f"question {asked + 1} of about {every}, {seconds:.0f} s", asked / every)
 
 
 def matched_memories(store: ScanStore, key: Address, count: int) -> list[Address]:

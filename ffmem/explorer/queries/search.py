@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ffmem.address import Address, Sign
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
+from ffmem.explorer.queries.pattern_results import PatternView, StudyPatterns, pattern_results
 from ffmem.explorer.queries.prompt import token_ids
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
@@ -27,6 +27,7 @@ from ffmem.store.search_index import words_in
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from ffmem.store.weight_columns import (
     NUMBERS,
+    AgreementTable,
     Condition,
     NumberColumn,
     agreement_table,
@@ -86,6 +87,12 @@ class Question:
         return self.by not in ("any", "dead") and not self.text
 
     @property
+    def is_plain(self) -> bool:
+        """Whether everything that fits is wanted, best first."""
+        best_first = self.sort == "score" and not self.reverse
+        return best_first and self.layer is None and not self.conditions
+
+    @property
     def filters(self) -> tuple[Condition, ...]:
         """The conditions of the single fields."""
         wanted = (
@@ -107,7 +114,7 @@ class Question:
         return (*parse_conditions(self.where), *self.filters)
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
 class Hit:
     """One memory in a table of them."""
 
@@ -138,8 +145,24 @@ class Answer:
     hits: tuple[Hit, ...]
 
 
+@dataclass(frozen=True)
+class Results:
+    """What analyses have left that a search reads; another one once they have run again."""
+
+    patterns: StudyPatterns
+    agreement: AgreementTable | None
+    has_weights: bool
+
+
+def results_of(context: StudyContext) -> Results:
+    """The results as they are now."""
+    folder, cells = context.store.folder, context.store.cells.count
+    agreement = agreement_table(folder, cells)
+    return Results(pattern_results(folder), agreement, folder.weights.exists())
+
+
 def answer(
-    explored: StudyContext,
+    context: StudyContext,
     question: Question,
     first: int,
     count: int,
@@ -147,7 +170,11 @@ def answer(
 ) -> Answer:
     """One page of what is found; `firing` is what the model said of a meaning."""
     most = MOST if first + count <= MOST else MOST_SAVED
-    found = order_matches(explored, question, most, firing)
+    found = (
+        order_matches(context, question, most, results_of(context))
+        if firing is None
+        else in_order(context, question, most, firing)
+    )
     shown = slice(first, first + count)
     rows, scores = found.rows[shown], found.scores[shown]
     return Answer(
@@ -156,70 +183,77 @@ def answer(
         total=found.total,
         looked_at=found.looked_at,
         first=first,
-        hits=hits(explored, rows, scores, question, explained=count <= MOST_EXPLAINED),
+        hits=hits(context, rows, scores, question, explained=count <= MOST_EXPLAINED),
     )
 
 
 @lru_cache(maxsize=256)
 def order_matches(
-    explored: StudyContext, question: Question, most: int, firing: Matches | None = None
+    context: StudyContext, question: Question, most: int, _results: Results
 ) -> Matches:
     """The first memories, `most` of them, in the order asked for."""
     if question.by == "any":
-        return any_memories(explored, question, most)
-    as_found = question.sort == "score" and question.layer is None and not question.reverse
-    found = firing or candidates(explored, question)
+        return any_memories(context, question, most)
+    first = most if question.is_plain else None
+    return in_order(context, question, most, candidates(context, question, first))
+
+
+def in_order(context: StudyContext, question: Question, most: int, found: Matches) -> Matches:
+    """The first of what was found, best first until now, in the order asked for."""
     rows, scores, total = found.rows, found.scores, found.total
     if conditions := question.conditions:
-        here = explored.lookup.where(conditions)[rows]
+        here = context.lookup.where(conditions)[rows]
         rows, scores = rows[here], scores[here]
         total = len(rows)
     if question.layer is not None:
-        inside = explored.store.cells.rows_of(question.layer)
+        inside = context.store.cells.rows_of(question.layer)
         here = (rows >= inside.start) & (rows < inside.stop)
         rows, scores = rows[here], scores[here]
         total = len(rows)
-    if not as_found:
-        first = first_places(explored, rows, question, most)
+    if question.sort != "score" or question.reverse:
+        first = first_places(context, rows, question, most)
         rows, scores = rows[first], scores[first]
     return Matches(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
 
 
-def any_memories(explored: StudyContext, question: Question, most: int) -> Matches:
+def any_memories(context: StudyContext, question: Question, most: int) -> Matches:
     """All memories, or all of a layer, in the order asked for."""
-    lookup = explored.lookup
+    lookup = context.lookup
     order: NDArray[Any]
     conditions = question.conditions
     if question.layer is None and question.sort in STATISTICS and not conditions:
         order = lookup.order(question.sort)
         order, total = (order[::-1] if question.reverse else order), len(order)
     else:
-        cells = explored.store.cells
+        cells = context.store.cells
         every = slice(0, cells.count)
         inside = every if question.layer is None else cells.rows_of(question.layer)
         rows = np.arange(inside.start, inside.stop)
         if conditions:
             rows = rows[lookup.where(conditions)[rows]]
-        order, total = rows[first_places(explored, rows, question, most)], len(rows)
+        order, total = rows[first_places(context, rows, question, most)], len(rows)
     return Matches(order[:most].astype(np.int64), np.zeros(min(total, most)), total)
 
 
 def first_places(
-    explored: StudyContext, rows: NDArray[Any], question: Question, most: int
+    context: StudyContext, rows: NDArray[Any], question: Question, most: int
 ) -> NDArray[np.intp]:
     """Places of the first of `rows` in the order asked for; the rest is left unsorted."""
     if question.sort == "score":
         every = np.arange(len(rows))
         return (every[::-1] if question.reverse else every)[:most]
-    natural = -rows if question.sort == "address" else statistic(explored, question.sort)[rows]
+    natural = -rows if question.sort == "address" else statistic(context, question.sort)[rows]
     numbers = natural if question.reverse else -natural
     few = np.argpartition(numbers, most)[:most] if len(rows) > 2 * most else np.arange(len(rows))
     return few[np.lexsort((rows[few], numbers[few]))]
 
 
-def candidates(explored: StudyContext, question: Question) -> Matches:
-    """The memories that fit, best first, before layer and order are looked at."""
-    lookup = explored.lookup
+def candidates(context: StudyContext, question: Question, first: int | None) -> Matches:
+    """The memories that fit, best first, before layer and order are looked at.
+
+    `first` is how many of them are wanted; None wants all.
+    """
+    lookup = context.lookup
     if question.is_empty:
         return Matches.nothing()
     match question.by:
@@ -228,11 +262,11 @@ def candidates(explored: StudyContext, question: Question) -> Matches:
             tokens = lookup.token_ids(question.text)
             return join_matches([lookup.promoters(token, end) for token in tokens])
         case "words":
-            return lookup.with_words(question.text)
+            return lookup.with_words(question.text, first)
         case "meaning":
-            return with_meaning(explored, question.text)
+            return with_meaning(context, question.text, first)
         case "pattern":
-            return with_pattern(explored, question.text)
+            return with_pattern(context, question.text)
         case "dead":
             rows = np.flatnonzero(lookup.statistic("positive") == 0)
             return Matches.of(rows, np.zeros(len(rows)))
@@ -250,13 +284,13 @@ def join_matches(parts: list[Matches]) -> Matches:
     return Matches(rows[order], scores[order], sum(part.total for part in parts))
 
 
-def with_pattern(explored: StudyContext, text: str) -> Matches:
+def with_pattern(context: StudyContext, text: str) -> Matches:
     """Memories that have a pattern with these letters in its description or kind."""
 
     def score(pattern: PatternView) -> float:
         return pattern.covered if has_letters(pattern, text) else 0.0
 
-    return best_patterns(explored, score)
+    return best_patterns(context, score)
 
 
 def has_letters(pattern: PatternView, text: str) -> bool:
@@ -264,46 +298,46 @@ def has_letters(pattern: PatternView, text: str) -> bool:
     return text.casefold() in f"{pattern.description} {pattern.kind}".casefold()
 
 
-def best_patterns(explored: StudyContext, score: Callable[[PatternView], float]) -> Matches:
+def best_patterns(context: StudyContext, score: Callable[[PatternView], float]) -> Matches:
     """Memories by the best score of their patterns, without those that have nothing above 0."""
-    every = pattern_results(explored.store.folder).by_address.items()
+    every = pattern_results(context.store.folder).by_address.items()
     best = {address: max(map(score, patterns), default=0.0) for address, patterns in every}
     some = {address: number for address, number in best.items() if number > 0}
-    rows = [explored.store.cells.row(Address.parse(address)) for address in some]
+    rows = [context.store.cells.row(Address.parse(address)) for address in some]
     scores = np.array(list(some.values()), dtype=np.float64)
     return Matches.of(np.array(rows, dtype=np.int64), scores).by_score()
 
 
-def with_meaning(explored: StudyContext, phrase: str) -> Matches:
+def with_meaning(context: StudyContext, phrase: str, first: int | None) -> Matches:
     """Memories whose triggers, or patterns, hold the words of a phrase or related ones."""
-    weights, asked = explored.related.weights(phrase)
+    weights, asked = context.related.weights(phrase)
 
     def score(pattern: PatternView) -> float:
         total = sum(weights.get(word, 0.0) for word in words_in(pattern.description))
         return pattern.covered * min(total / max(asked, 1), 1.0)
 
-    triggers = explored.lookup.with_weights(weights, max(asked, 1))
-    patterns = best_patterns(explored, score)
+    patterns = best_patterns(context, score)
     if not patterns.total:
-        return triggers
+        return context.lookup.with_weights(weights, max(asked, 1), first)
+    triggers = context.lookup.with_weights(weights, max(asked, 1))
     rows = np.concatenate([triggers.rows, patterns.rows])
     order = np.argsort(-np.concatenate([triggers.scores, patterns.scores]), kind="stable")
-    _, first = np.unique(rows[order], return_index=True)  # of each the better score
-    best = order[np.sort(first)]
+    _, places = np.unique(rows[order], return_index=True)  # of each the better score
+    best = order[np.sort(places)]
     scores = np.concatenate([triggers.scores, patterns.scores])[best]
     return Matches.of(rows[best], scores, triggers.looked_at)
 
 
-def statistic(explored: StudyContext, name: str) -> NDArray[Any]:
+def statistic(context: StudyContext, name: str) -> NDArray[Any]:
     """One number for every cell."""
     if name != "agreement":
-        return explored.lookup.statistic(name)
-    known = agreement_table(explored.store.folder, explored.store.cells.count)
-    return np.zeros(explored.store.cells.count) if known is None else known.share
+        return context.lookup.statistic(name)
+    known = agreement_table(context.store.folder, context.store.cells.count)
+    return np.zeros(context.store.cells.count) if known is None else known.share
 
 
 def hits(
-    explored: StudyContext,
+    context: StudyContext,
     rows: NDArray[np.int64],
     numbers: NDArray[Any],
     question: Question,
@@ -312,38 +346,38 @@ def hits(
     """The rows of a table, with what each was found by where that is to be `explained`."""
     if not len(rows):
         return ()
-    lookup, nothing = explored.lookup, [None] * len(rows)
-    known = agreement_table(explored.store.folder, explored.store.cells.count)
-    names = list(map(str, explored.store.cells.addresses(rows)))
+    lookup, nothing = context.lookup, [None] * len(rows)
+    known = agreement_table(context.store.folder, context.store.cells.count)
+    names = list(map(str, context.store.cells.addresses(rows)))
     columns = (  # in the order of a hit's fields
         names,
         numbers.tolist() if SCORES[question.by] else nothing,
         map(tuple, lookup.top_texts(rows, TOKENS)),
         *(lookup.statistic(name)[rows].tolist() for name in STATISTICS),
         nothing if known is None else known.share[rows].tolist(),
-        *weight_fields(explored, rows, question.sort),
-        *(reasons(explored, names, rows, numbers, question) if explained else [nothing] * 3),
+        *weight_fields(context, rows, question.sort),
+        *(reasons(context, names, rows, numbers, question) if explained else [nothing] * 3),
     )
     return tuple(Hit(*fields) for fields in zip(*columns, strict=True))
 
 
 def reasons(
-    explored: StudyContext,
+    context: StudyContext,
     names: Sequence[str],
     rows: NDArray[np.int64],
     numbers: NDArray[Any],
     question: Question,
 ) -> tuple[Sequence[float | None], list[str | None], list[Evidence | None]]:
     """Of each cell the logit, the pattern and the trigger that it was found by."""
-    weights = looked_for(explored, question)
-    patterns = shown_patterns(explored, names, question, weights)
+    weights = looked_for(context, question)
+    patterns = shown_patterns(context, names, question, weights)
     if weights:
-        ranks = explored.lookup.best_triggers(rows, weights)
+        ranks = context.lookup.best_triggers(rows, weights)
     else:
         ranks = [0 if pattern is None else pattern.ranks[0] - 1 for pattern in patterns]
-    triggers = single_triggers(explored.store, rows, ranks)
+    triggers = single_triggers(context.store, rows, ranks)
     return (
-        token_logits(explored, rows, numbers, question),
+        token_logits(context, rows, numbers, question),
         [None if pattern is None else pattern.description for pattern in patterns],
         [
             None if trigger is None else evidence(trigger, rank + 1, weights)
@@ -352,20 +386,20 @@ def reasons(
     )
 
 
-def looked_for(explored: StudyContext, question: Question) -> dict[str, float]:
+def looked_for(context: StudyContext, question: Question) -> dict[str, float]:
     """The words that triggers are searched for, with their weights; none for other questions."""
     if question.by == "words":
         return dict.fromkeys(words_in(question.text), 1.0)
-    return explored.related.weights(question.text)[0] if question.by == "meaning" else {}
+    return context.related.weights(question.text)[0] if question.by == "meaning" else {}
 
 
 def shown_patterns(
-    explored: StudyContext, names: Sequence[str], question: Question, weights: Mapping[str, float]
+    context: StudyContext, names: Sequence[str], question: Question, weights: Mapping[str, float]
 ) -> list[PatternView | None]:
     """Of each memory the pattern that fits a question best, where patterns are searched."""
     if question.by not in ("pattern", "meaning"):
         return [None] * len(names)
-    known = pattern_results(explored.store.folder)
+    known = pattern_results(context.store.folder)
 
     def fits(pattern: PatternView) -> bool:
         if question.by == "pattern" and has_letters(pattern, question.text):
@@ -379,22 +413,22 @@ def shown_patterns(
 
 
 def token_logits(
-    explored: StudyContext, rows: NDArray[np.int64], ranks: NDArray[Any], question: Question
+    context: StudyContext, rows: NDArray[np.int64], ranks: NDArray[Any], question: Question
 ) -> Sequence[float | None]:
     """What a coefficient of 1 adds to the logit of the token that was looked for."""
     if question.by not in ("promotes", "suppresses"):
         return [None] * len(rows)
     end: End = "promoted" if question.by == "promotes" else "suppressed"
-    return explored.lookup.logits_at(rows, ranks.astype(np.int64), end)
+    return context.lookup.logits_at(rows, ranks.astype(np.int64), end)
 
 
 def weight_fields(
-    explored: StudyContext, rows: NDArray[np.int64], sort: str
+    context: StudyContext, rows: NDArray[np.int64], sort: str
 ) -> tuple[list[str | None], list[float | None]]:
     """The classes of some cells, and the column of the weights that they are sorted by."""
     nothing: list[Any] = [None] * len(rows)
-    lookup = explored.lookup
-    if not explored.store.folder.weights.exists():
+    lookup = context.lookup
+    if not context.store.folder.weights.exists():
         return nothing, nothing
     kinds = lookup.statistic("class")[rows].tolist()
     return kinds, lookup.statistic(sort)[rows].tolist() if sort in NUMBERS else nothing
@@ -426,7 +460,7 @@ def cell(value: Any) -> Any:
 
 
 @torch.no_grad()
-def firing_on(model: LanguageModel, explored: StudyContext, phrase: str) -> Matches:
+def firing_on(model: LanguageModel, context: StudyContext, phrase: str) -> Matches:
     """The cells that fire after the last token of a phrase, strongest first.
 
     The score is the coefficient as a share of the cell's largest in the scan, so that layers of
@@ -437,11 +471,11 @@ def firing_on(model: LanguageModel, explored: StudyContext, phrase: str) -> Matc
     at = torch.tensor([tokens.shape[1] - 1])
     readings = record(model, tokens, "m", at=at)
     parts = [
-        cells(readings[number - 1].m[0].float().cpu(), explored.store.cells.signed)
-        for number in explored.store.memories
+        cells(readings[number - 1].m[0].float().cpu(), context.store.cells.signed)
+        for number in context.store.memories
     ]
     coefficients = torch.cat(parts).numpy()
-    largest = np.asarray(explored.store.array("largest"))
+    largest = np.asarray(context.store.array("largest"))
     shares = coefficients / np.where(largest > 0, largest, np.maximum(coefficients, 1e-12))
     rows = np.flatnonzero(coefficients > 0)
     order = np.argsort(-shares[rows], kind="stable")

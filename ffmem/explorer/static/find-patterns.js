@@ -14,7 +14,7 @@ async function watch(job, said, bar) {
     while (now.state === "waiting" || now.state === "running") {
       bar.value = now.share;
       const far = now.keys > 1 && now.done ? `${now.done} of ${now.keys} memories` : now.doing || "looking";
-      said.textContent = now.state === "waiting" ? "Waiting for other searches …" : `${far} …`;
+      said.textContent = now.state === "waiting" ? "Waiting for its turn …" : `${far} …`;
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
       now = await ask(`/api/jobs/${now.number}`);
     }
