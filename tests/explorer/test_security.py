@@ -9,10 +9,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ffmem.errors import ListenError
-from ffmem.explorer.app import create_app
+from ffmem.explorer.app import ListenAddress, create_app, listen
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.security import LONGEST_BODY
-from ffmem.explorer.server import ListenAddress, listen
 
 HERE = "http://127.0.0.1:8600"
 

@@ -74,9 +74,8 @@ def explore(  # noqa: PLR0913 - one parameter per option
     from ffmem.store.scan_store import ScanStore
 
     ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
-    from ffmem.explorer.app import create_app
+    from ffmem.explorer.app import ListenAddress, create_app, listen, serve
     from ffmem.explorer.context import open_context as opened
-    from ffmem.explorer.server import ListenAddress, listen, serve
 
     place, door = listen(ListenAddress.with_token(host, port, token))
     study = opened(
