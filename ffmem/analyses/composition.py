@@ -189,8 +189,11 @@ def zero_agreement(
 def random_tops(model: LanguageModel, layer: int, generator: torch.Generator) -> Tensor:
     """The top tokens of as many random directions as the layer has values."""
     values = value_vectors(model.layer(layer))
-    random = torch.randn(values.shape, generator=generator).to(values)
-    return tops(model, random).cpu()
+    if values.device.type != "cpu":  # where drawing so many takes longer than all the rest
+        seed = int(torch.randint(2**62, (), generator=generator))
+        generator = torch.Generator(values.device).manual_seed(seed)
+    random = torch.randn(values.shape, generator=generator, device=values.device)
+    return tops(model, random.to(values.dtype)).cpu()
 
 
 def agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[AgreeingCases]:

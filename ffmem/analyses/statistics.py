@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _DRAWN_AT_ONCE = 1 << 22  # numbers held while resampling
+MOST_UNITS = 2048  # that a bootstrap draws: a layer of a large model has ten times as many keys
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def bootstrap(
 ) -> Interval:
     """The mean and its percentile interval, resampling the first axis.
 
+    Of very many observations random groups are resampled, which are as independent as they are.
     No observation gives NaN, so that a missing number never looks like a zero.
     """
     import torch  # here: intervals are read without it
@@ -48,11 +50,16 @@ def bootstrap(
     count = len(values)
     if count == 0:
         return Interval(float("nan"), float("nan"), float("nan"), 0)
-    means = []
-    at_once = max(1, _DRAWN_AT_ONCE // count)
+    sums, sizes = values, torch.ones_like(values)
+    if count > MOST_UNITS:
+        group = torch.randperm(count, generator=generator) % MOST_UNITS
+        sums = values.new_zeros(MOST_UNITS).index_add(0, group, values)
+        sizes = torch.bincount(group, minlength=MOST_UNITS).double()
+    means, units = [], len(sums)
+    at_once = max(1, _DRAWN_AT_ONCE // units)
     for start in range(0, rounds, at_once):
-        size = (min(at_once, rounds - start), count)
-        means.append(values[torch.randint(count, size, generator=generator)].mean(dim=1))
+        drawn = torch.randint(units, (min(at_once, rounds - start), units), generator=generator)
+        means.append(sums[drawn].sum(dim=1) / sizes[drawn].sum(dim=1))
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.double)
     low, high = torch.cat(means).quantile(tails).tolist()
     return Interval(float(values.mean()), low, high, count)

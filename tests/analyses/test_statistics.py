@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from ffmem.analyses import statistics
 from ffmem.analyses.statistics import (
     Interval,
     bootstrap,
@@ -45,6 +46,23 @@ def test_bootstrap_resamples_rows_and_repeats_with_its_seed() -> None:
     assert one.estimate == pytest.approx(5.5)
     assert one.n == 4
     assert math.isnan(bootstrap(torch.zeros(0), torch.Generator()).estimate)
+
+
+def test_bootstrap_of_very_many_resamples_groups_as_wide_as_single_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = torch.Generator().manual_seed(1)
+    rare = torch.zeros(9001)
+    rare[17] = 9001.0  # one observation makes all of the mean
+    for values in (torch.randn(9001, generator=draw).exp(), rare):
+        grouped = bootstrap(values, torch.Generator().manual_seed(2))
+        monkeypatch.setattr(statistics, "MOST_UNITS", 10_000)
+        single = bootstrap(values, torch.Generator().manual_seed(2))
+        monkeypatch.undo()
+        assert (grouped.estimate, grouped.n) == (single.estimate, 9001)
+        width = single.high - single.low
+        assert grouped.high - grouped.low == pytest.approx(width, rel=0.15)
+        assert grouped.low == pytest.approx(single.low, abs=0.1 * width)
 
 
 def share(sums: torch.Tensor) -> torch.Tensor:
