@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+# One more than there are cores, five at most: tests of browsers and workers often wait.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 5)))
 
 .PHONY: demo test tests test-machines lint browser bench clean
 
@@ -15,7 +17,7 @@ test: $(INSTALLED) browser
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The same tests with other rounding, under load, in other orders and as another user; an hour or two.
 # `make test-machines ONLY="busy reverse" ARGS="tests/execution -x"` runs a part of it.

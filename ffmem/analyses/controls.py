@@ -12,6 +12,7 @@ from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
 from ffmem.models.device_placement import place_like
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.trace import torch_seed
 from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
 
@@ -71,8 +72,7 @@ def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
     The architecture's own initialisation, drawn with `seed`; tokenizer, devices and precision are
     those of `model`.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch_seed(seed):
         fresh = type(model.model)(model.model.config)
     fresh = place_like(fresh.to(model.dtype), model.model)
     return wrap(fresh, model.tokenizer, f"{model.name} with random weights")

@@ -9,6 +9,7 @@ from torch import nn
 
 from ffmem.errors import ModelError
 from ffmem.models.fairseq import KIND, introduce
+from ffmem.models.trace import torch_seed
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -129,8 +130,7 @@ def tiny_model(kind: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
         )
     special = merge_settings(SPECIAL.get(kind, {}), changes)
     config = CONFIG_MAPPING[kind](**merge_settings(small_values(CONFIG_MAPPING[kind]()), special))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch_seed(seed):
         model = AutoModelForCausalLM.from_config(config)
         randomise(model)
     return model.eval()

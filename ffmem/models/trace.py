@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -97,6 +98,20 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+_seeding = threading.Lock()
+
+
+@contextmanager
+def torch_seed(seed: int) -> Iterator[None]:
+    """Draws of torch inside the `with` are those of a seed, and outside it as if there were none.
+
+    The state that torch draws from is one for all threads, so one thread at a time is inside.
+    """
+    with _seeding, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> Tensor:

@@ -24,6 +24,7 @@ from ffmem.analyses.inputs.english import is_content
 from ffmem.errors import ModelError
 from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.trace import torch_seed
 from ffmem.patterns.prefixes import WORD, Prefix
 from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
@@ -254,8 +255,7 @@ def mutual_information(together: Tensor) -> Tensor:
 def decompose(table: Tensor) -> Tensor:
     """The rows of a square table in few dimensions, the same every time."""
     width = min(WIDTH, len(table))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch_seed(0):
         left, sizes, _ = torch.svd_lowrank(table, q=width, niter=4)
     return left * sizes.sqrt()
 

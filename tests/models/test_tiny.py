@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -16,6 +18,15 @@ def test_a_toy_is_the_same_every_time_and_leaves_the_random_state_alone() -> Non
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert not torch.equal(one.lm_head.weight, third.lm_head.weight)
+
+
+def test_toys_made_by_several_threads_at_once_are_the_same() -> None:
+    """Before, each drew from the other's random state."""
+    expected = torch.cat([one.flatten() for one in tiny_model("gpt2").state_dict().values()])
+    with ThreadPoolExecutor(4) as pool:
+        for model in pool.map(tiny_model, ["gpt2"] * 12):
+            found = torch.cat([one.flatten() for one in model.state_dict().values()])
+            assert torch.equal(found, expected)
 
 
 def test_biases_and_gains_are_not_what_they_are_made_as() -> None:
