@@ -308,7 +308,8 @@ def tokens_and_ends(texts: list[str], backend: Any) -> tuple[Whole32, Whole64, W
     if bytes_of is None:
         rows, ends = np.flatnonzero(sizes), np.zeros(len(tokens), dtype=np.int32)
     else:
-        rows, ends = _ends_by_bytes(texts, sizes, bytes_of[tokens])
+        added = getattr(backend.pre_tokenizer, "add_prefix_space", False)
+        rows, ends = _ends_by_bytes(texts, sizes, bytes_of[tokens], added)
     if len(rows):
         again = backend.encode_batch([texts[row] for row in rows], add_special_tokens=False)
         chosen = np.repeat(np.isin(np.arange(len(texts)), rows), sizes)
@@ -337,16 +338,26 @@ def _bytes_of_tokens(backend: Any, size: int) -> Whole64 | None:
     return found
 
 
-def _ends_by_bytes(texts: list[str], sizes: Whole64, widths: Whole64) -> tuple[Whole64, Whole32]:
-    """The rows whose bytes do not add up, and the ends, right for all other rows."""
+def _ends_by_bytes(
+    texts: list[str], sizes: Whole64, widths: Whole64, added_space: bool
+) -> tuple[Whole64, Whole32]:
+    """The rows whose bytes do not add up, and the ends, right for all other rows.
+
+    `widths` has the bytes of every token. With `added_space` the tokenizer puts a space before each
+    text that does not begin with one; that space is not in the text, so the first token is one byte
+    shorter there.
+    """
     data = np.frombuffer("".join(texts).encode(), dtype=np.uint8)
     begins = np.append((data & 0xC0) != 0x80, True)  # [byte], whether it begins a character
     before = _running(begins)  # [byte], characters that begin before it
     characters = _running(np.array([len(text) for text in texts], dtype=np.int64))
     texts_at = np.flatnonzero(begins)[characters]  # [text], its first byte
 
-    read = _running(widths)  # [token], bytes of all tokens before it
     tokens_at = _running(sizes)  # [text], its first token
+    if added_space:
+        bare = [bool(size) and text[0] != " " for text, size in zip(texts, sizes, strict=True)]
+        widths[tokens_at[:-1][bare]] -= 1
+    read = _running(widths)  # [token], bytes of all tokens before it
     wrong = (np.diff(read[tokens_at]) != np.diff(texts_at)) & (sizes > 0)
 
     shift = texts_at[:-1] - read[tokens_at[:-1]]  # not 0 after a row that does not add up

@@ -11,10 +11,10 @@ TEXT = [
 ]
 
 
-def byte_level(**options: Any) -> PreTrainedTokenizerFast:
+def byte_level(add_prefix_space: bool = False, **options: Any) -> PreTrainedTokenizerFast:
     """A tiny byte-level BPE tokenizer, made here."""
     found = Tokenizer(models.BPE())
-    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     found.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=330,
@@ -30,6 +30,12 @@ def byte_level(**options: Any) -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     return byte_level(eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+
+
+@pytest.fixture(scope="session")
+def spacing_tokenizer() -> PreTrainedTokenizerFast:
+    """The same with a space put before texts that have none, as the embedded model's does."""
+    return byte_level(add_prefix_space=True, eos_token="</s>")
 
 
 @pytest.fixture(scope="session")

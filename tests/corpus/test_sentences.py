@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 from transformers import PreTrainedTokenizerFast
 
+from ffmem.corpus import sentences
 from ffmem.corpus.sentences import (
     Sentences,
     SentenceSettings,
@@ -102,6 +103,22 @@ def test_counting_bytes_and_asking_for_offsets_agree(
     encodings = backend.encode_batch(texts, add_special_tokens=False)
     expected = ends_by_offsets(encodings, np.array([len(text) for text in texts], np.int64))
     assert found.tolist() == expected.tolist()
+
+
+@given(texts=st.lists(ANY_TEXT, max_size=5))
+def test_they_agree_where_a_tokenizer_puts_a_space_before_the_text(
+    spacing_tokenizer: PreTrainedTokenizerFast, texts: list[str]
+) -> None:
+    test_counting_bytes_and_asking_for_offsets_agree.hypothesis.inner_test(spacing_tokenizer, texts)
+
+
+def test_a_space_before_the_text_does_not_need_offsets(
+    spacing_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentences, "ends_by_offsets", lambda *_: pytest.fail("offsets were read"))
+    texts = ["Zoë sat.", " the dog", "", "日本語です"]
+    sizes = tokens_and_ends(texts, spacing_tokenizer.backend_tokenizer)[1]
+    assert (sizes > 0).tolist() == [True, True, False, True]
 
 
 @given(texts=st.lists(ANY_TEXT, max_size=5))
