@@ -32,7 +32,7 @@ TRIES = 2  # random prefixes looked at to find one that does not fire a memory
 
 
 @dataclass(frozen=True)
-class Effect:
+class NextTokenEffect:
     """What a change does to the next-token distribution, mean over memories.
 
     `value_probability` is the change in the summed probability of the value's top tokens,
@@ -75,11 +75,11 @@ class LayerCausal:
     memories: int
     triggers: int
     controls: int
-    silenced: Effect
-    other_silenced: Effect
-    silenced_elsewhere: Effect
-    forced: Effect
-    unrelated: Effect
+    silenced: NextTokenEffect
+    other_silenced: NextTokenEffect
+    silenced_elsewhere: NextTokenEffect
+    forced: NextTokenEffect
+    unrelated: NextTokenEffect
     other_strength: float = float("nan")
     by_memory: tuple[MemoryEffect, ...] = ()  # older results have none
     lost_more: Interval | None = None
@@ -155,7 +155,7 @@ def layer_causal(
 
     def effect(
         places: _Places, before: Tensor, edits: Sequence[Edit], everywhere: bool = False
-    ) -> Effect:
+    ) -> NextTokenEffect:
         after = next_log_probabilities(model, places.prefixes, edits, everywhere)
         return effect_of(before, after, places, (tops, generator))
 
@@ -304,12 +304,12 @@ def effect_of(
     after: Tensor,
     places: _Places,
     about: tuple[Sequence[Tensor], torch.Generator],
-) -> Effect:
+) -> NextTokenEffect:
     """Compare two sets of log-probabilities, mean within each memory first."""
     tops, generator = about
     if not len(before):
         nothing = bootstrap(torch.zeros(0), generator)
-        return Effect(nothing, nothing, nothing, nothing)
+        return NextTokenEffect(nothing, nothing, nothing, nothing)
     watched = torch.stack([tops[owner] for owner in places.owners.tolist()])
     old, new = before.gather(1, watched), after.gather(1, watched)
     known = places.following >= 0
@@ -323,7 +323,7 @@ def effect_of(
         return bootstrap(torch.stack(means) if means else torch.zeros(0), generator)
 
     every = torch.ones_like(known)
-    return Effect(
+    return NextTokenEffect(
         value_probability=over_memories((new.exp() - old.exp()).sum(dim=1), every),
         value_log_probability=over_memories((new - old).mean(dim=1), every),
         next_probability=over_memories(gained, known),

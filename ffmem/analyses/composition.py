@@ -22,7 +22,12 @@ from ffmem.analyses.inputs.claim_effects import (
     lowest_layer_effect,
 )
 from ffmem.analyses.inputs.english import StopWords, punctuation_ids, stop_word_ids
-from ffmem.analyses.inputs.layer_readings import Coefficients, SampleRecord, foreign_gold, tops
+from ffmem.analyses.inputs.layer_readings import (
+    CoefficientSummary,
+    SampleRecord,
+    foreign_gold,
+    tops,
+)
 from ffmem.analyses.statistics import Interval, bootstrap, quantiles, share_of, wilson
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -138,7 +143,7 @@ def composition_effects(reading: SampleRecord, stop_word: Tensor) -> Effects:
 
 def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:
     """Figure 7: how much of each layer is at work."""
-    found: Coefficients = reading.coefficients
+    found: CoefficientSummary = reading.coefficients
     rows = []
     for place, (layer, memories) in enumerate(zip(reading.layers, reading.memories, strict=True)):
 

@@ -48,7 +48,7 @@ class LayerTable:
 
 
 @dataclass(frozen=True)
-class WeightTable:
+class WeightSummary:
     """All layers. `frequency_from` says what the frequency of tokens was taken from."""
 
     layers: tuple[LayerTable, ...]
@@ -134,7 +134,7 @@ def weight_table(
     counts_from: str = "the text",
     layers: Sequence[int] | None = None,
     watch: Callable[[int], None] = lambda _layer: None,
-) -> WeightTable:
+) -> WeightSummary:
     """Read every memory's weights, one layer in memory at a time.
 
     `counts` [token] are those of tokens in `counts_from`; without them the order of token ids
@@ -146,7 +146,7 @@ def weight_table(
     for number in numbers:
         parts.append(layer_table(model, number, head, generator))
         watch(number)
-    return WeightTable(
+    return WeightSummary(
         layers=tuple(parts),
         gated=model.layer(numbers[0]).gated,
         frequency_from="the order of token ids" if counts is None else counts_from,
@@ -224,7 +224,7 @@ def peaked_share(head: Unembedding, generator: torch.Generator) -> float:
     return float((found > PEAKED).double().mean())
 
 
-def summarise_weights(table: WeightTable, generator: torch.Generator) -> Weights:
+def summarise_weights(table: WeightSummary, generator: torch.Generator) -> Weights:
     """The numbers of every layer, and the candidates of all."""
     layers = tuple(layer_summary(part, table.gated, generator) for part in table.layers)
     return Weights(
@@ -283,7 +283,7 @@ def pair_summary(own: Tensor, mismatched: Tensor) -> PairCosines:
 
 
 def candidates(
-    table: WeightTable, score: Callable[[LayerTable], Tensor], least: float
+    table: WeightSummary, score: Callable[[LayerTable], Tensor], least: float
 ) -> tuple[Candidate, ...]:
     """The memories of all layers with the highest scores above a bar."""
     found = chain.from_iterable(
@@ -297,7 +297,7 @@ def candidates(
     return tuple(sorted(found, key=lambda one: (-one.score, one.address))[:LISTED])
 
 
-def table_columns(table: WeightTable) -> dict[str, np.ndarray]:
+def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
     """The whole table in plain columns: names instead of numbers where a number is a name."""
     names = np.array(class_names(table.gated))
     layer = np.concatenate(

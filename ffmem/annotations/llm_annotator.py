@@ -17,7 +17,7 @@ from typing import Any, cast
 from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.chat import CachedChat, Chat, Message, Reply, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
-from ffmem.patterns.record import MIN_TRIGGERS, Kind
+from ffmem.patterns.record import MIN_TRIGGERS, PatternKind
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back
 CHARACTERS = 4  # of English per token, about
@@ -81,7 +81,7 @@ def _pattern(each: Any) -> PatternAnswer | str:
     ranks = each.get("prefixes", [])
     if not isinstance(ranks, list) or any(type(rank) is not int for rank in ranks):
         return '"prefixes" must be a list of whole numbers'
-    return PatternAnswer(description, cast(Kind, kind), tuple(ranks))
+    return PatternAnswer(description, cast(PatternKind, kind), tuple(ranks))
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefix
 from ffmem.patterns.record import (
     MIN_TRIGGERS,
     KeyPatterns,
-    Kind,
     Label,
     Pattern,
+    PatternKind,
     trigger_labels,
 )
 from ffmem.store.scan_store import ScanStore
@@ -71,7 +71,7 @@ class PatternAnswer:
     """One pattern as an annotator gave it."""
 
     description: str
-    kind: Kind
+    kind: PatternKind
     ranks: tuple[int, ...]
 
 

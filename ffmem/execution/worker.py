@@ -42,7 +42,7 @@ from ffmem.scaleout.executor import JobAnswer, Resources
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import (
     Checkpoint,
-    Progress,
+    ScanProgress,
     ShardCounts,
     read_checkpoint,
     save_checkpoint,
@@ -111,7 +111,7 @@ class ModelFacts:
     tokenizer: Any
     memories: int
     layers: int
-    start: Progress  # how batches are made
+    start: ScanProgress  # how batches are made
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Finish:
     """Write the store from the part that holds everything."""
 
     part: str
-    progress: Progress
+    progress: ScanProgress
     number: int = 0
     label: str = "the writing of the store"
 
@@ -214,7 +214,7 @@ class ScanWorker:
     def _beginning(self) -> Checkpoint:
         name = self._brief.begins_with
         if name is None:
-            progress = Progress(budget=token_budget(self._model, self._plan))
+            progress = ScanProgress(budget=token_budget(self._model, self._plan))
             return Checkpoint.of(self.key, progress, {}, KeptSentences.empty())
         found = read_checkpoint(self._brief.folder.part(name))
         refuse_other_checkpoint(self._brief.folder.root, found.digest, found.key, self.key)
@@ -276,7 +276,7 @@ class ScanWorker:
         name = f"{self._brief.name}-{self._serial}"
         state, progress = (
             self._reader.snapshot(),
-            Progress(
+            ScanProgress(
                 shards=len(self._shards),
                 budget=self._budget,
                 seconds=self._brief.seconds + began - self._began,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 PATIENCE = 60.0  # seconds until a question is given up, its wait for its turn included
 WAITING = 16  # questions that may wait or run
-State = Literal["waiting", "running", "done", "failed", "stopped"]
+SearchState = Literal["waiting", "running", "done", "failed", "stopped"]
 SAVED_EVERY = 20  # keys
 MOST_WAITING = 8  # searches
 MOST_REMEMBERED = 200
@@ -121,7 +121,7 @@ class PatternJob:
 
     number: int
     about: str
-    state: State
+    state: SearchState
     keys: int
     doing: str = ""
     share: float = 0.0

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ffmem.errors import visible_token
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
-from ffmem.explorer.queries.search import Answer, Hit, Question, Sort
+from ffmem.explorer.queries.search import Hit, Question, SearchAnswer, Sort
 from ffmem.report.rendering import whole_numbers
 from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
@@ -90,7 +90,7 @@ def longest_bar(*ends: Iterable[TokenView]) -> float:
     return max(abs(math.log(max(factor, 1e-9))) for factor in extremes)
 
 
-def hit_rows(found: Answer) -> Markup:
+def hit_rows(found: SearchAnswer) -> Markup:
     """What was found as rows of a table."""
     asked, sorted_by_weight = found.question, found.question.sort in NUMBERS
     wanted = (asked.text, f" {asked.text}") if asked.by == "promotes" else ()

@@ -23,7 +23,7 @@ from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import Embed, Head
 
-Kind = Literal["state", "piece"]
+VectorKind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
 GPU_CHUNKS = 3  # so many times that on a GPU, which small pieces do not keep busy
 GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
@@ -54,7 +54,7 @@ class Lens:
         """Whether this lens reads log-probabilities by band, which are not linear in a piece."""
         return head.classes is not None and (self.embed, self.bands) == ("output", "adaptive")
 
-    def norm_for(self, kind: Kind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
+    def norm_for(self, kind: VectorKind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
         """What happens to one kind of vector under this lens."""
         if self.final_norm != "auto":
             return self.final_norm
@@ -109,7 +109,11 @@ class TopTokens:
 
 @torch.no_grad()
 def logits(
-    model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER, size: Tensor | None = None
+    model: LanguageModel,
+    h: Tensor,
+    kind: VectorKind,
+    lens: Lens = PAPER,
+    size: Tensor | None = None,
 ) -> Tensor:
     """Logits [..., token] in float32 over the tokens the tokenizer knows.
 
@@ -196,7 +200,7 @@ def additive(lens: Lens) -> Lens:
 
 
 def in_chunks(
-    model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, kind: VectorKind, lens: Lens = PAPER
 ) -> Iterator[tuple[slice, Tensor]]:
     """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
     held = CHUNK_BYTES * (GPU_CHUNKS if h.device.type == "cuda" else 1)
@@ -296,7 +300,7 @@ def _count_true(flags: Tensor) -> Tensor:
 
 
 def top_tokens(
-    model: LanguageModel, h: Tensor, kind: Kind, k: int = 10, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, kind: VectorKind, k: int = 10, lens: Lens = PAPER
 ) -> TopTokens:
     """The k strongest tokens of every vector in h [vector, width]; ties go to the lowest id."""
     found = []
@@ -309,7 +313,7 @@ def top_tokens(
 
 
 def token_ranks(
-    model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER
 ) -> Tensor:
     """How many tokens stand before the target of each vector: 0 is best. No sort.
 
@@ -326,7 +330,7 @@ def token_ranks(
 
 
 def token_probabilities(
-    model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER
 ) -> Tensor:
     """The probability that each vector of h gives to its target [vector]."""
     model.check_tokens(targets, model.vocab_size)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ffmem.address import Address
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.slots import TRIGGERS_SHOWN, Kind
+from ffmem.store.slots import TRIGGERS_SHOWN, SlotKind
 
 WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 FEW = 500  # with fewer sentences than this in the random samples, all kept ones are drawn from
@@ -58,7 +58,7 @@ def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
 
 
 def trigger_prefixes(
-    store: ScanStore, key: Address, kind: Kind = "trigger"
+    store: ScanStore, key: Address, kind: SlotKind = "trigger"
 ) -> list[tuple[Prefix, float]]:
     """A key's triggers, strongest first, or its random sample, with their coefficients."""
     slots = store.slots([store.cells.row(key)], kind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from ffmem.scan.batch_rows import Batch, Rows
+from ffmem.scan.batch_rows import BatchRows, PaddedBatch
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.torch_pass import TorchPass
 
@@ -39,17 +39,17 @@ class LaunchQueue:
 
     def __init__(self, settings: ScanSettings) -> None:
         self.settings = settings
-        self._batch: Batch | None = None
-        self._rows: dict[torch.device, Rows] = {}
+        self._batch: PaddedBatch | None = None
+        self._rows: dict[torch.device, BatchRows] = {}
         self._passes: dict[tuple[int, torch.device], TorchPass] = {}
         self._lists: dict[tuple[int, torch.device], CellLists] = {}
         self._launches: deque[Launch] = deque()
 
-    def rows(self, batch: Batch, device: torch.device) -> Rows:
+    def rows(self, batch: PaddedBatch, device: torch.device) -> BatchRows:
         """The batch's rows on a device."""
         if self._batch is not batch:
             self._batch = batch
-            self._rows = {torch.device("cpu"): Rows.of(batch, self.settings)}
+            self._rows = {torch.device("cpu"): BatchRows.of(batch, self.settings)}
         if device not in self._rows:
             self._rows[device] = self._rows[torch.device("cpu")].to(device)
         return self._rows[device]

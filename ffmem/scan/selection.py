@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.scan.batch_rows import Rows
+from ffmem.scan.batch_rows import BatchRows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import NO_PRIORITY
 from ffmem.scan.settings import ScanSettings
@@ -25,7 +25,7 @@ class PassResult:
     """One sign's coefficients, what a pass found in them, its cells' thresholds, the first cell."""
 
     m: Tensor
-    rows: Rows
+    rows: BatchRows
     found: LayerPass
     sign: int
     thresholds: Thresholds
@@ -71,7 +71,7 @@ def _cells(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
     return elements_at(routing.experts, row) * result.found.maxima.shape[1] + memory
 
 
-def _passing(maxima: Tensor, rows: Rows, thresholds: Thresholds) -> Tensor:
+def _passing(maxima: Tensor, rows: BatchRows, thresholds: Thresholds) -> Tensor:
     """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
     if rows.routing is not None:
         below, limits = (
@@ -99,7 +99,7 @@ def _steps(result: PassResult, row: Tensor, memory: Tensor, torch_pass: TorchPas
 
 
 def _raise_thresholds(
-    thresholds: Thresholds, maxima: Tensor, rows: Rows, settings: ScanSettings
+    thresholds: Thresholds, maxima: Tensor, rows: BatchRows, settings: ScanSettings
 ) -> Thresholds:
     """Bars raised to what this batch alone would fill the slots with, expert by expert."""
     if rows.routing is None:
@@ -198,7 +198,7 @@ def _with_places(
     return Candidates(cells, coefficients, _places(rows, row, steps), groups, weights)
 
 
-def _places(rows: Rows, row: Tensor, steps: Tensor) -> Tensor:
+def _places(rows: BatchRows, row: Tensor, steps: Tensor) -> Tensor:
     """The places of some prefixes, by their rows and the steps from the first of each."""
     if rows.routing is None:
         return elements_at(rows.places, row) + steps

@@ -29,7 +29,7 @@ KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
 
 
 @dataclass(frozen=True)
-class Progress:
+class ScanProgress:
     """How far a scan has come: whole shards, then batches of the next ones."""
 
     shards: int = 0
@@ -60,7 +60,7 @@ class Checkpoint:
     """
 
     digest: str  # of the scan's key
-    progress: Progress
+    progress: ScanProgress
     state: ScanState
     kept: KeptSentences
     shards: dict[int, ShardCounts] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Checkpoint:
     def of(
         cls,
         key: ScanKey,
-        progress: Progress,
+        progress: ScanProgress,
         state: ScanState,
         kept: KeptSentences,
         shards: dict[int, ShardCounts] | None = None,
@@ -148,7 +148,7 @@ def _parse_notes(notes: dict[str, str]) -> Checkpoint:
     shards, key = (json.loads(notes.get(name, "null")) for name in ("shards", "scan"))
     return Checkpoint(
         notes["key"],
-        Progress(**json.loads(notes["progress"])),
+        ScanProgress(**json.loads(notes["progress"])),
         {},
         KeptSentences.empty(),
         {int(number): ShardCounts(*counts) for number, counts in (shards or {}).items()},

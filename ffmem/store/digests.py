@@ -26,7 +26,7 @@ from ffmem.store.folder import StudyFolder, notes_beside, write_errors, write_wh
 
 SEAL = "seal"
 CHUNK = 1 << 20  # bytes read at a time
-Watch = Callable[[int], None]  # hears how many bytes were read
+ByteWatch = Callable[[int], None]  # hears how many bytes were read
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FileDigest:
 Files = dict[str, FileDigest]  # by the path below the folder
 
 
-def file_digest(path: Path, watch: Watch = lambda _bytes: None) -> FileDigest:
+def file_digest(path: Path, watch: ByteWatch = lambda _bytes: None) -> FileDigest:
     """The digest of a file as it is now; `watch` hears of every piece."""
     digest, size, piece = hashlib.sha256(), 0, memoryview(bytearray(CHUNK))
     with path.open("rb") as file:
@@ -66,7 +66,10 @@ def first_wrong(root: Path, files: Files, most: int) -> tuple[str, str] | None:
 
 
 def what_is_wrong(
-    path: Path, known: Sequence[FileDigest], whole: bool = True, watch: Watch = lambda _bytes: None
+    path: Path,
+    known: Sequence[FileDigest],
+    whole: bool = True,
+    watch: ByteWatch = lambda _bytes: None,
 ) -> str | None:
     """How a file differs from all that it may be, or None; its length alone if not `whole`."""
     try:

@@ -15,7 +15,7 @@ from typing import Literal
 from ffmem.errors import StoreError, advice
 from ffmem.locations import is_remote, possible, put
 
-Role = Literal["scan", "index", "result", "figure", "report", "notes"]
+FileRole = Literal["scan", "index", "result", "figure", "report", "notes"]
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,13 @@ class StudyFolder:
         """The path of one of the files below the folder, with / on every machine."""
         return "/".join(path.parts[len(self.root.parts) :])
 
-    def role(self, path: Path) -> Role:
+    def role(self, path: Path) -> FileRole:
         """What one of the files is."""
         if path == notes_beside(path):
             return "notes"
         if path in (self.report_page, self.report_text, self.report_numbers):
             return "report"
-        roles: dict[Path, Role] = {
+        roles: dict[Path, FileRole] = {
             self.index: "index",
             self.analyses: "result",
             self.figures: "figure",

@@ -15,7 +15,7 @@ from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.errors import ConditionError, shorten
 from ffmem.scan.settings import UNIT
-from ffmem.store.cells import Rows, sign_factor
+from ffmem.store.cells import CellRows, sign_factor
 from ffmem.store.parquet_tables import (
     OTHER,
     SURE,
@@ -78,13 +78,13 @@ class Matches:
     places that were counted, 1 unless there were too many.
     """
 
-    rows: Rows
+    rows: CellRows
     scores: NDArray[Any]
     total: int
     looked_at: float = 1.0
 
     @classmethod
-    def of(cls, rows: Rows, scores: NDArray[Any], looked_at: float = 1.0) -> Matches:
+    def of(cls, rows: CellRows, scores: NDArray[Any], looked_at: float = 1.0) -> Matches:
         """Every cell there is."""
         return cls(rows, scores, len(rows), looked_at)
 
@@ -230,7 +230,7 @@ class MemoryIndex:
             for token, logit in zip(tokens[:count].tolist(), logits[:count].tolist(), strict=True)
         ]
 
-    def top_texts(self, rows: Rows, count: int) -> list[list[str]]:
+    def top_texts(self, rows: CellRows, count: int) -> list[list[str]]:
         """The texts of the tokens that each of some cells promotes most."""
         memories, negative = self.store.cells.memories_of(rows)
         tokens = self.arrays["promoted"][memories, :count]
@@ -241,7 +241,7 @@ class MemoryIndex:
         words = self.words
         return [[words[token] for token in row] for row in tokens.tolist()]
 
-    def logits_at(self, rows: Rows, ranks: Rows, end: End) -> list[float]:
+    def logits_at(self, rows: CellRows, ranks: CellRows, end: End) -> list[float]:
         """The logit of one token of each of some cells, by its rank (from 0) at an end."""
         memories, negative = self.store.cells.memories_of(rows)
         own, other = self.arrays[f"{end}_logits"], self.arrays[f"{OTHER[end]}_logits"]
@@ -394,7 +394,7 @@ class MemoryIndex:
         """How many triggers end in a sentence with a word."""
         return int(self._trigger_counts[self._postings(number)[0]].sum())
 
-    def best_triggers(self, rows: Rows, weights: Mapping[str, float]) -> list[int]:
+    def best_triggers(self, rows: CellRows, weights: Mapping[str, float]) -> list[int]:
         """The trigger (from 0) of each of some cells with most weight of words, first of equals."""
         slots = self.store.slots(rows, top=TRIGGERS_SHOWN)
         numbers, which = np.unique(slots.number, return_inverse=True)
@@ -413,7 +413,7 @@ class MemoryIndex:
         best: list[int] = found.argmax(axis=1).tolist()
         return best
 
-    def first_endings(self, rows: Rows, token: int) -> list[int]:
+    def first_endings(self, rows: CellRows, token: int) -> list[int]:
         """The strongest trigger (from 0) of each of some cells that ends in a token."""
         slots, kept = self.store.slots(rows), self.store.sentences
         found = np.zeros(slots.mask.shape, bool)

@@ -22,7 +22,7 @@ from ffmem.store.digests import first_wrong
 
 if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
-    from ffmem.store.slots import Kind
+    from ffmem.store.slots import SlotKind
 
 # What numpy raises at a broken header, and code at an array that says what it cannot.
 UNREADABLE = (OSError, ValueError, EOFError, TypeError, ArithmeticError, SyntaxError, TokenError)
@@ -185,7 +185,7 @@ def check_sentences(store: ScanStore) -> None:
     bytes(kept.text).decode("utf-8", "surrogatepass")
 
 
-def check_slots(store: ScanStore, kind: Kind) -> None:
+def check_slots(store: ScanStore, kind: SlotKind) -> None:
     """Coefficients that are numbers, in order, at places that exist; some cells at a time."""
     for first in range(0, len(store.array("fires")), CELLS):
         slots = store.slots(slice(first, first + CELLS), kind)

@@ -29,7 +29,7 @@ from ffmem.store.range_checks import (
     first_line,
     refuse_damage,
 )
-from ffmem.store.slots import Kind, Slots, Triggers
+from ffmem.store.slots import SlotKind, Slots, TriggerList
 
 READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 ms
 
@@ -127,17 +127,17 @@ class ScanStore:
     def slots(
         self,
         rows: slice | Sequence[int] | NDArray[Any],
-        kind: Kind = "trigger",
+        kind: SlotKind = "trigger",
         top: int | None = None,
     ) -> Slots:
         """What fills the slots of the cells in some rows, or the first `top` slots of each."""
         return Slots(self, rows, kind, top)
 
-    def triggers(self, cell: Address, kind: Kind = "trigger") -> Triggers:
+    def triggers(self, cell: Address, kind: SlotKind = "trigger") -> TriggerList:
         """A cell's triggers, strongest first; with `kind="sample"` its random sample."""
         row = self.cells.row(cell)
         slots = self.slots(slice(row, row + 1), kind)
-        return Triggers(slots, self.router_weights(cell) if kind == "trigger" else None)
+        return TriggerList(slots, self.router_weights(cell) if kind == "trigger" else None)
 
     def router_weights(self, cell: Address) -> NDArray[np.float16] | None:
         """The router's weight at each trigger of a cell of an expert; None where it has none."""
@@ -172,7 +172,7 @@ class ScanStore:
         paths = map(PurePosixPath, self.manifest.files)
         return frozenset(path.stem for path in paths if str(path.parent) == here)
 
-    def histogram(self, cell: Address, triggers: Triggers | None = None) -> Histogram | None:
+    def histogram(self, cell: Address, triggers: TriggerList | None = None) -> Histogram | None:
         """How a cell's coefficients are spread; None for a scan of an earlier version.
 
         Its `triggers` are read unless they are given.

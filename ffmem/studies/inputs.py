@@ -22,7 +22,7 @@ from ffmem.analyses.inputs.sentence_coefficients import (
     shown_coefficients,
 )
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
-from ffmem.analyses.weights import WeightTable, weight_table
+from ffmem.analyses.weights import WeightSummary, weight_table
 from ffmem.corpus.sentences import Sentences, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, digest, documents
@@ -95,7 +95,7 @@ class StudyInputs:
         return tuple(rank_values(self.model, self.store, self.generator))
 
     @cached_property
-    def weights(self) -> WeightTable:
+    def weights(self) -> WeightSummary:
         """Every memory's weights in numbers; tokens are as frequent as in the stored text."""
         tokens = torch.from_numpy(np.array(self.store.sentences.tokens, dtype=np.int64))
         counts = torch.bincount(tokens, minlength=self.model.vocab_size)

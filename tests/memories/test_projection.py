@@ -114,7 +114,7 @@ def test_constant_logits_count_where_the_lens_says(relu: LanguageModel) -> None:
     shift = relu.head.norm.shift @ relu.head.embedding[: relu.vocab_size].T  # type: ignore[union-attr]
     h = torch.randn(2, relu.hidden_size)
 
-    def difference(kind: projection.Kind, one: Lens, other: Lens) -> torch.Tensor:
+    def difference(kind: projection.VectorKind, one: Lens, other: Lens) -> torch.Tensor:
         return logits(relu, h, kind, one) - logits(relu, h, kind, other)
 
     everywhere, nowhere = Lens(head_bias="all"), Lens(head_bias="none")

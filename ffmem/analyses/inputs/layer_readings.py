@@ -18,8 +18,8 @@ from ffmem.analyses.inputs.prefix_sample import BUDGET, NONE, PrefixSample, pref
 from ffmem.memories.projection import (
     CHUNK_BYTES,
     PAPER,
-    Kind,
     Lens,
+    VectorKind,
     additive,
     best,
     in_chunks,
@@ -118,7 +118,7 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class CoefficientSummary:
     """What the coefficients of each layer look like at each place, each [prefix, layer].
 
     `active` counts coefficients above zero (in a gated layer: gates that are on), `active_eps`
@@ -154,7 +154,7 @@ class SampleRecord:
     layers: tuple[int, ...]
     memories: tuple[int, ...]
     predictions: tuple[Predictions, ...]  # the default convention first
-    coefficients: Coefficients
+    coefficients: CoefficientSummary
     value_tops: tuple[Tensor, ...]  # per layer [memory], what v promotes
     output: Tensor  # [prefix], what the model says next
     entropy: Tensor  # [prefix], nats of the model's distribution
@@ -201,7 +201,7 @@ def record_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDG
         predictions=tuple(
             Predictions(convention, **whole[convention.name]) for convention in chosen
         ),
-        coefficients=Coefficients(**whole["coefficients"]),
+        coefficients=CoefficientSummary(**whole["coefficients"]),
         value_tops=tuple(bank.top.cpu() for bank in banks),
         **whole["model"],
     )
@@ -310,7 +310,9 @@ def _layer_predictions(
     }
 
 
-def _additive(model: LanguageModel, scores: Tensor, h: Tensor, kind: Kind, lens: Lens) -> Tensor:
+def _additive(
+    model: LanguageModel, scores: Tensor, h: Tensor, kind: VectorKind, lens: Lens
+) -> Tensor:
     """Logits of h that add up: its `scores`, or those by the tokens' vectors alone.
 
     An adaptive head's log-probabilities do not, and those of a piece are all below zero.

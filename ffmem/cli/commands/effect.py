@@ -30,7 +30,7 @@ from ffmem.errors import EditError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ffmem.analyses.effect import Change, TaskEffect, TextEffect
+    from ffmem.analyses.effect import LossChange, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
     from ffmem.memories.edits import Edit, Means
@@ -166,7 +166,7 @@ def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
         )
 
 
-def change_parts(change: Change) -> list[str]:
+def change_parts(change: LossChange) -> list[str]:
     """Loss, KL and top-1, with 95 % intervals over sentences."""
     loss, kl, top = change.loss, change.kl, change.top_1
     return [

@@ -29,11 +29,11 @@ from ffmem.steps import listen
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.execution.run import ScanPlan, Watch
+    from ffmem.execution.run import ScanPlan, ScanWatch
     from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.executor import Cluster
-    from ffmem.store.checkpoint import Progress
+    from ffmem.store.checkpoint import ScanProgress
     from ffmem.store.scan_store import ScanStore
 
 
@@ -310,7 +310,7 @@ def number_ranges(text: str) -> list[int] | None:
 
 
 @contextmanager
-def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
+def progress_line(what: str, plan: ScanPlan) -> Iterator[ScanWatch]:
     """One line that says how fast the scan is and how long it will take."""
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Line
@@ -324,7 +324,7 @@ def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
     with Line(*columns, transient=True) as line:
         task = line.add_task(what, total=None)
 
-        def watch(progress: Progress, share: float | None) -> None:
+        def watch(progress: ScanProgress, share: float | None) -> None:
             speed = progress.tokens / max(progress.seconds, 1e-9)
             seen = progress.sentences / plan.max_sentences if plan.max_sentences else share
             line.update(

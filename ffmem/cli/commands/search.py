@@ -16,7 +16,7 @@ from ffmem.errors import StoreError, visible_token
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.store.cells import Rows
+    from ffmem.store.cells import CellRows
     from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
 
@@ -160,7 +160,7 @@ def not_a_token(lookup: MemoryIndex, text: str) -> str:
     return f"{text!r} is not one token of this model but {len(pieces)}: {parts}; search for one"
 
 
-def trigger_ends(lookup: MemoryIndex, rows: Rows, ranks: Sequence[int]) -> list[str]:
+def trigger_ends(lookup: MemoryIndex, rows: CellRows, ranks: Sequence[int]) -> list[str]:
     """The end of one trigger of each of some cells, with the next token in brackets."""
     from ffmem.store.memory_page import trigger_text
     from ffmem.store.slots import single_triggers

@@ -14,7 +14,7 @@ from ffmem.cli.output import print_hanging, print_parts, say, terminal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ffmem.analyses.weights import Candidate, LayerWeights, Weights, WeightTable
+    from ffmem.analyses.weights import Candidate, LayerWeights, Weights, WeightSummary
     from ffmem.models.language_model import LanguageModel
 
 
@@ -93,7 +93,7 @@ def token_counts(model: LanguageModel, text: str) -> Tensor:
     return counts
 
 
-def save(out: Path, table: WeightTable, result: Weights, figures: bool) -> None:
+def save(out: Path, table: WeightSummary, result: Weights, figures: bool) -> None:
     """Leave the table, the numbers and the figures in a folder."""
     from ffmem.analyses.weights import table_columns
     from ffmem.cli.output import save_figure, save_numbers

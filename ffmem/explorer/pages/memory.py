@@ -16,13 +16,13 @@ from ffmem.errors import LiveError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.live_memory import (
-    Change,
-    Coefficients,
+    CoefficientEdit,
     ColouredText,
     EditKind,
     EffectView,
     KeyView,
     Nearest,
+    PageCoefficients,
     TriggerSaliency,
     describe,
     effect_view,
@@ -111,7 +111,7 @@ async def memory_coefficients(
     address: AddressText,
     triggers: Shown = TRIGGERS_SHOWN,
     load: Annotated[bool, Query(description="Load the model if it is not there yet.")] = False,
-) -> Coefficients:
+) -> PageCoefficients:
     """The memory's coefficient at every token of the sentences on its page."""
     cell, store = cell_of(context, address), context.store
     sentences = page_sentences(store, cell, triggers)
@@ -184,17 +184,17 @@ async def memory_effect(
     triggers: Few = 5,
 ) -> EffectView:
     """What happens to the next token when the memory is changed at its strongest triggers."""
-    return await ask_for_effect(context, address, Change(edit, amount), triggers)
+    return await ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers)
 
 
 @live.get("/silenced")
 async def silence_memory(context: TheStudy, address: AddressText, triggers: Few = 5) -> EffectView:
     """What happens to the next token when the memory is silenced at its strongest triggers."""
-    return await ask_for_effect(context, address, Change(), triggers)
+    return await ask_for_effect(context, address, CoefficientEdit(), triggers)
 
 
 async def ask_for_effect(
-    context: StudyContext, address: str, change: Change, triggers: int
+    context: StudyContext, address: str, change: CoefficientEdit, triggers: int
 ) -> EffectView:
     """Run the model as it is, with the change, and with the control's."""
     cell = cell_of(context, address)

@@ -18,10 +18,10 @@ from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.search import (
     MOST,
     MOST_SAVED,
-    Answer,
     By,
     Question,
     Results,
+    SearchAnswer,
     Sort,
     answer,
     as_csv,
@@ -38,7 +38,7 @@ PAGE = 25  # memories on a page
 SOON = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
 TEXTS = 512  # pages of hits that are kept, about 20 kB each
-ANSWER = TypeAdapter(Answer)
+ANSWER = TypeAdapter(SearchAnswer)
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
 
@@ -77,10 +77,10 @@ First = Annotated[int, Query(ge=0, le=MOST, description="Number of the first hit
 Count = Annotated[int, Query(ge=1, le=500, description="Hits in the answer, at most.")]
 
 
-@router.get("/api/search", tags=["memories"], response_model=Answer)
+@router.get("/api/search", tags=["memories"], response_model=SearchAnswer)
 async def search_data(
     request: Request, context: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
-) -> Answer | Response:
+) -> SearchAnswer | Response:
     """Memories that answer a question, with their statistics."""
     if question.by == "phrase":
         return await find_memories(context, question, first, count)
@@ -139,7 +139,7 @@ def _page_text(
     return _fill(app, path, question, answer(context, question, first, PAGE))
 
 
-def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:
+def _fill(app: FastAPI, path: str, question: Question, found: SearchAnswer) -> str:
     context: StudyContext = app.state.context
     return fill_template(
         app,
@@ -208,7 +208,7 @@ async def search_set(context: TheStudy, question: Asked) -> PlainTextResponse:
 
 async def find_memories(
     context: StudyContext, question: Question, first: int, count: int
-) -> Answer:
+) -> SearchAnswer:
     """The answer, by the tables or, for what fires on a phrase, by the model."""
     refuse_unknown_layer(context, question)
     firing = None

@@ -70,7 +70,7 @@ class TokenText:
 
 
 @dataclass(frozen=True)
-class Chance:
+class TokenProbability:
     """A next token's probability, as the model is and with the changes."""
 
     id: int
@@ -148,7 +148,7 @@ class PromptAnswer:
     position: int  # how many of them have been read, from 1
     token: TokenText  # whose logit is explained
     edits: tuple[str, ...]
-    chances: tuple[Chance, ...]
+    chances: tuple[TokenProbability, ...]
     plain: RunView
     edited: RunView | None
     moved: float | None  # nats, KL of the changed distribution from the plain one
@@ -353,12 +353,12 @@ def explanation(
 
 def chances(
     model: LanguageModel, plain: PromptExplanation, changed: PromptExplanation | None, token: int
-) -> tuple[Chance, ...]:
+) -> tuple[TokenProbability, ...]:
     """The likeliest next tokens of either run, and the explained one."""
     views = [plain] if changed is None else [plain, changed]
     ids = {token, *(one for view in views for one in view.likeliest(LISTED))}
     found = [
-        Chance(
+        TokenProbability(
             one,
             model.token_text(one),
             float(plain.distribution[one]),

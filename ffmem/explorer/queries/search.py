@@ -134,7 +134,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchAnswer:
     """A page of hits, and how many there are in all."""
 
     question: Question
@@ -167,7 +167,7 @@ def answer(
     first: int,
     count: int,
     firing: Matches | None = None,
-) -> Answer:
+) -> SearchAnswer:
     """One page of what is found; `firing` is what the model said of a meaning."""
     most = MOST if first + count <= MOST else MOST_SAVED
     found = (
@@ -177,7 +177,7 @@ def answer(
     )
     shown = slice(first, first + count)
     rows, scores = found.rows[shown], found.scores[shown]
-    return Answer(
+    return SearchAnswer(
         question=question,
         score=SCORES[question.by],
         total=found.total,
