@@ -24,7 +24,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import StudyFolder
-from ffmem.studies.inputs import PAPER, SIZES, Sizes, StudyInputs, untrained_inputs
+from ffmem.studies.inputs import PAPER_SIZES, SIZES, Sizes, StudyInputs, untrained_inputs
 from ffmem.studies.registry import ANALYSES, parse_names
 from ffmem.studies.runner import AnalysisEvent, AnalysisWatch, run_analyses
 from ffmem.studies.study import Study, open_study
@@ -128,7 +128,7 @@ class StudyPlan:
     """What to study: the scan, how much each analysis measures, and on which text."""
 
     scan: ScanPlan
-    sizes: Sizes = PAPER
+    sizes: Sizes = PAPER_SIZES
     valid: Source | None = None  # None: the demo's own, or the scanned text
     only: tuple[str, ...] = tuple(ANALYSES)
     seed: int = 0

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ffmem.address import Address, Parts
 from ffmem.analyses.controls import random_rows
 from ffmem.analyses.inputs.layer_readings import logit_rows
-from ffmem.analyses.inputs.prefix_sample import BUDGET, NONE, PrefixSample, prefix_batches
+from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, NO_TOKEN, PrefixSample, prefix_batches
 from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import logits
@@ -28,7 +28,7 @@ from ffmem.steps import steps
 from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
 
-TRIES = 2  # random prefixes looked at to find one that does not fire a memory
+PREFIX_TRIES = 2  # random prefixes looked at to find one that does not fire a memory
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ DEFAULT_SIZE = CausalSize()
 
 @dataclass(frozen=True)
 class _Places:
-    """Prefixes with the memory that each is about and the token that follows (or NONE)."""
+    """Prefixes with the memory that each is about and the token that follows (or NO_TOKEN)."""
 
     prefixes: list[Tensor]
     following: Tensor
@@ -217,7 +217,7 @@ def trigger_places(store: ScanStore, cells: Sequence[Address], count: int) -> _P
     for sentence, position in zip(slots.sentence.tolist(), slots.position.tolist(), strict=True):
         tokens = torch.from_numpy(kept.token_ids(sentence).astype(np.int64))
         prefixes.append(tokens[:position])
-        following.append(int(tokens[position]) if position < len(tokens) else NONE)
+        following.append(int(tokens[position]) if position < len(tokens) else NO_TOKEN)
     return _Places(prefixes, torch.tensor(following), torch.from_numpy(slots.cell))
 
 
@@ -234,16 +234,16 @@ def quiet_places(
     drawn = [
         prefix_of_length(sample, len(prefix), generator)
         for prefix in like.prefixes
-        for _ in range(TRIES)
+        for _ in range(PREFIX_TRIES)
     ]
     m = last_coefficients(model, cells[0].layer, [prefix for prefix, _ in drawn])
     prefixes, following, owners = [], [], []
     for place, owner in enumerate(like.owners.tolist()):
         cell = cells[owner]
-        tries = slice(place * TRIES, (place + 1) * TRIES)
+        tries = slice(place * PREFIX_TRIES, (place + 1) * PREFIX_TRIES)
         quiet = (m[tries, model.index_of(cell)] * sign_factor(cell) <= 0).nonzero().flatten()
         if len(quiet):
-            prefix, next_token = drawn[place * TRIES + int(quiet[0])]
+            prefix, next_token = drawn[place * PREFIX_TRIES + int(quiet[0])]
             prefixes.append(prefix)
             following.append(next_token)
             owners.append(owner)
@@ -260,7 +260,7 @@ def prefix_of_length(
         fit = sizes.argmax()[None]
     row = int(fit[torch.randint(len(fit), (1,), generator=generator)])
     tokens = sample.tokens[sample.starts[row] : sample.starts[row + 1]]
-    return tokens[:length], int(tokens[length]) if length < len(tokens) else NONE
+    return tokens[:length], int(tokens[length]) if length < len(tokens) else NO_TOKEN
 
 
 def random_places(
@@ -344,7 +344,7 @@ def next_log_probabilities(
     changed: at its last token, or at all of them.
     """
     found = torch.empty(len(prefixes), model.vocab_size)
-    for batch in prefix_batches(prefixes, model.bos, logit_rows(model), BUDGET):
+    for batch in prefix_batches(prefixes, model.bos, logit_rows(model), BATCH_TOKENS):
         held: AbstractContextManager[None] = nullcontext()
         if edits is not None:
             own = [edits[row] for row in batch.rows.tolist()]
@@ -360,7 +360,7 @@ def next_log_probabilities(
 def last_coefficients(model: LanguageModel, layer: int, prefixes: Sequence[Tensor]) -> Tensor:
     """One layer's coefficients [prefix, memory] at the last token, on the CPU."""
     found = torch.empty(len(prefixes), model.layer(layer).memories)
-    for batch in prefix_batches(prefixes, model.bos, len(prefixes), BUDGET):
+    for batch in prefix_batches(prefixes, model.bos, len(prefixes), BATCH_TOKENS):
         reading = record(model, batch.tokens, "m", at=batch.columns)[layer - 1]
         found[batch.rows] = reading.m.float().cpu()
     return found

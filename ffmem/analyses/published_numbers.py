@@ -25,7 +25,7 @@ from ffmem.memories.weight_statistics import (
 from ffmem.models.language_model import LanguageModel
 
 DATA = Path(ffmem.__file__).parent / "assets" / "published_neurons.json"
-NEAR = 2e-3  # relative difference up to which two numbers count as the same
+TOLERANCE = 2e-3  # relative difference up to which two numbers count as the same
 FIRST = 0.01  # share of a layer among which entropy neurons should stand
 
 
@@ -171,7 +171,7 @@ def memory_numbers(model: LanguageModel, one: PublishedModel) -> list[NumberComp
             "cosine_variance": float(vocabulary_moments(value[None], head)["cosine_variance"]),
         }
         for name, number in numbers.items():
-            near = abs(here[name] - number) <= NEAR * max(abs(number), 0.05)
+            near = abs(here[name] - number) <= TOLERANCE * max(abs(number), 0.05)
             found.append(
                 NumberComparison(
                     one.name,

@@ -28,7 +28,7 @@ from ffmem.store.scan_store import ScanStore
 
 REMOVALS = ("first", "last", "random")
 DECILES = 10
-BUDGET = {"cuda": 65_536, "cpu": 1_024}  # tokens per batch; the fewer, the fewer are padding
+BATCH_TOKENS = {"cuda": 65_536, "cpu": 1_024}  # tokens per batch; the fewer, the fewer are padding
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def removal(
     removed = _random_tokens(triggers, seed, variant.interior)
     asked = _questions(store, triggers, removed, np.flatnonzero(long))
     answers = shortened_coefficients(
-        model, asked, BUDGET["cuda" if model.device.type == "cuda" else "cpu"]
+        model, asked, BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
     )
     table = torch.full((len(long), 1 + len(REMOVALS)), float("nan"), dtype=torch.float64)
     found = answers.values.double().reshape(-1, 1 + len(REMOVALS))
@@ -284,7 +284,7 @@ def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Salie
         CoefficientQuery(key, ShortenedSentence(0, ids, missing), len(ids))
         for missing in range(len(ids) + 1)
     ]
-    found = shortened_coefficients(model, asked, BUDGET["cuda"]).values.clamp(min=0).tolist()
+    found = shortened_coefficients(model, asked, BATCH_TOKENS["cuda"]).values.clamp(min=0).tolist()
     before = found[0]
     changes = tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])
     return Saliency(str(key), before, tuple(int(token) for token in ids), changes)

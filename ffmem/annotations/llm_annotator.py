@@ -267,7 +267,7 @@ def output_question(
     ]
 
 
-def chosen_list(reply: str) -> str | None:
+def list_choice(reply: str) -> str | None:
     """A or B; None where the reply says neither."""
     match = re.search(r'"list"\s*:\s*"([AB])"', reply) or re.fullmatch(r"\W*([AB])\W*", reply)
     return match[1] if match else None
@@ -280,6 +280,6 @@ def share_right(
     right = 0.0
     for other in others:
         for letter, pair in (("A", (own, other)), ("B", (other, own))):
-            choice = chosen_list(chat(output_question(descriptions, *pair)).text)
+            choice = list_choice(chat(output_question(descriptions, *pair)).text)
             right += 0.5 if choice is None else float(choice == letter)
     return right / (2 * len(others)) if others else float("nan")

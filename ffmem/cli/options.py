@@ -93,7 +93,7 @@ def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def drawn_keys_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --keys, --controls and --seed, by which keys are drawn for annotators, to a command."""
     for option in (
         click.option(
@@ -321,7 +321,7 @@ SOME = Whole(1)
 ANY = Whole(0)
 SEED = Whole(0, 2**63 - 1)
 POSITIVE = Positive()
-SHARE = Positive(1)
+SHARE_TYPE = Positive(1)
 
 
 class EmbeddingOptions(ModelOptions):

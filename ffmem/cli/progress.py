@@ -31,7 +31,7 @@ def duration_text(seconds: float) -> str:
 
 
 @contextmanager
-def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
+def progress_lines(console: Console, estimate: Estimate) -> Iterator[Watches]:
     """Lines that live while the study runs; a terminal that cannot be redrawn gets plain ones."""
     from rich.progress import Progress as Lines
     from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn

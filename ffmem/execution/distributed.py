@@ -39,7 +39,7 @@ from ffmem.store.folder import StudyFolder, remove_folder
 from ffmem.store.manifest import ScanKey
 
 ExecutorFactory = Callable[[WorkerFactories], AbstractContextManager[Executor]]
-PATIENCE = 30.0  # seconds that workers get after Ctrl-C to end their shards and save
+STOP_SECONDS = 30.0  # seconds that workers get after Ctrl-C to end their shards and save
 
 
 class ShardJobs:
@@ -150,7 +150,7 @@ class DistributedScan:
         try:
             self._follow(executor.run(prefetch(text.jobs())), text)
         except KeyboardInterrupt:
-            self._follow(executor.run((), PATIENCE), text)
+            self._follow(executor.run((), STOP_SECONDS), text)
             raise
         self._ledger.check_whole(text.shards)
 

@@ -29,7 +29,7 @@ from ffmem.execution.plan import (
     token_budget,
 )
 from ffmem.execution.shard_reader import (
-    HELD_SHARDS,
+    SHARDS_PER_SAVE,
     ReadyShards,
     ShardReader,
     sentence_numbers,
@@ -251,7 +251,7 @@ class ScanWorker:
         )
 
     def _read(self, job: Read) -> JobAnswer:
-        parts = wanted_sentences([self._tokenise(shard) for shard in job.shards], job.sentences)
+        parts = first_sentences([self._tokenise(shard) for shard in job.shards], job.sentences)
         sentences = Sentences.join(parts)
         work = ReadyShards(sentences, shard_batches(self._model, sentences, self._budget))
         with self._turn:
@@ -264,7 +264,7 @@ class ScanWorker:
             self._shards |= report
             self._unsaved.append(job.number)
             held = len(self._unsaved) * len(job.shards)
-            due = time.monotonic() > self._next_save or held >= HELD_SHARDS
+            due = time.monotonic() > self._next_save or held >= SHARDS_PER_SAVE
             return self._save(report) if due else JobAnswer((), self._report(report))
 
     def _save(self, read: dict[int, ShardCounts]) -> JobAnswer:
@@ -309,7 +309,7 @@ class ScanWorker:
         )
 
 
-def wanted_sentences(parts: list[Sentences], most: int | None) -> list[Sentences]:
+def first_sentences(parts: list[Sentences], most: int | None) -> list[Sentences]:
     """The first sentences of some shards in a row, shard by shard; all where there is no limit."""
     found = []
     for part in parts:

@@ -45,7 +45,7 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-KEPT = 65_536  # pieces of tokens, which come again and again
+CACHE_PIECES = 65_536  # pieces of tokens, which come again and again
 
 
 def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
@@ -148,12 +148,12 @@ def _token_text(text: str) -> str:
     return escape(visible_token(text))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHE_PIECES)
 def _token_span(text: str, asked: bool) -> str:
     return f'<span class="token{" asked" if asked else ""}">{_token_text(text)}</span>'
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHE_PIECES)
 def _token_link(text: str, by: str) -> str:
     return f'<a href="/search?by={by}&amp;q={quote(text, safe="")}">{_token_text(text)}</a>'
 

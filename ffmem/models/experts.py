@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ffmem.models.device_placement import tensor_of
 
-NAME = "ffmem"
+EXPERTS_FORM = "ffmem"
 FLAGS = ("has_gate", "has_bias", "is_transposed", "_apply_gate", "down_proj")
 
 
@@ -87,7 +87,7 @@ class ExpertsSwitch:
             for module in self._modules:
                 _stock[module] = module.config._experts_implementation  # type: ignore[union-attr,assignment]
             registry()
-            self._on.enter_context(experts_function(self._modules, NAME))
+            self._on.enter_context(experts_function(self._modules, EXPERTS_FORM))
         self._readers += 1
         _listeners.setdefault(experts, []).append(listener)
 
@@ -198,7 +198,7 @@ def is_like_llama4(module: nn.Module) -> bool:
     return hasattr(module, "act_fn") and len(signature(module.forward).parameters) == 1
 
 
-def known_experts(module: nn.Module) -> bool:
+def has_readable_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that can be read."""
     return is_experts(module) or is_like_llama4(module)
 
@@ -248,7 +248,7 @@ def registry() -> Any:
     """Transformers' functions by name, ours among them; to import them takes seconds."""
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-    ALL_EXPERTS_FUNCTIONS.register(NAME, read_experts)
+    ALL_EXPERTS_FUNCTIONS.register(EXPERTS_FORM, read_experts)
     return ALL_EXPERTS_FUNCTIONS
 
 

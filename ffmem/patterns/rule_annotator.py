@@ -14,7 +14,7 @@ from ffmem.patterns.prefixes import Prefix
 from ffmem.patterns.record import MIN_TRIGGERS, Pattern
 from ffmem.patterns.surface_patterns import SPECIFIC, Background, Feature, features, shared_features
 
-NAME = "rules"
+ANNOTATOR_NAME = "rules"
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,18 @@ class RuleAnnotator:
         """
         shared = shared_features(prefixes, self.background)
         found = [
-            Rule(Pattern(key, s.feature.description, "shallow", s.ranks, NAME), s.feature, None)
+            Rule(
+                Pattern(key, s.feature.description, "shallow", s.ranks, ANNOTATOR_NAME),
+                s.feature,
+                None,
+            )
             for s in shared
         ]
         if self.meanings is None:
             return found
         removed = self.feature_words(prefixes, [s.feature for s in shared])
         return found + [
-            Rule(Pattern(key, c.description, "semantic", c.ranks, NAME), None, c)
+            Rule(Pattern(key, c.description, "semantic", c.ranks, ANNOTATOR_NAME), None, c)
             for c in self.meanings.clusters(prefixes, removed)
         ]
 

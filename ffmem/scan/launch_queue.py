@@ -16,8 +16,10 @@ from ffmem.scan.torch_pass import TorchPass
 if TYPE_CHECKING:
     from ffmem.scan.triton_pass import CellLists
 
-HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
-HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory
+LAUNCHES_AHEAD = (
+    2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
+)
+MEMORY_PART = 16  # more are held while their coefficients take this part of the GPU's memory
 
 
 class Launch(Protocol):
@@ -78,9 +80,9 @@ class LaunchQueue:
         the host may be busy with something else, such as the next batch.
         """
         m = launch.coefficients
-        room = _memory(m.device) // HELD_SHARE // max(m.numel() * m.element_size(), 1)
+        room = _memory(m.device) // MEMORY_PART // max(m.numel() * m.element_size(), 1)
         self._launches.append(launch)
-        while len(self._launches) > max(HELD, room):
+        while len(self._launches) > max(LAUNCHES_AHEAD, room):
             self._launches.popleft().settle()
 
     def settle(self) -> None:

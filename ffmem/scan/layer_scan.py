@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ffmem.scan.triton_pass import ExpertPass, Redo, TritonPass
 
 
-LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
+COMPILED_SLOTS = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
 SMALLEST = 16  # memories of an expert that the GPU kernel is worth
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
@@ -349,7 +349,7 @@ def folding_pass_for(
     memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
 ) -> TritonPass | CompiledPass | None:
     """The kernels of a GPU, or the loops of a CPU; None where plain torch must do."""
-    if settings.per_sentence == "all" or max(settings.top, settings.sample) > LARGEST:
+    if settings.per_sentence == "all" or max(settings.top, settings.sample) > COMPILED_SLOTS:
         return None
     with suppress(ImportError):
         from ffmem.scan.triton_pass import TritonPass, runs_on

@@ -16,8 +16,10 @@ from ffmem.scan.settings import ScanSettings
 from ffmem.scan.torch_pass import LayerPass, TorchPass
 from ffmem.scan.triggers import Thresholds, place_priorities
 
-CROWDED = 0.04  # share of maxima above which one more pass finds positions faster than look-ups
-LOOKED_UP = 2**20  # coefficients gathered at once
+FULL_PASS_SHARE = (
+    0.04  # share of maxima above which one more pass finds positions faster than look-ups
+)
+GATHER_SIZE = 2**20  # coefficients gathered at once
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def _steps(result: PassResult, row: Tensor, memory: Tensor, torch_pass: TorchPas
     found = result.found
     if found.steps is not None:
         return elements_at(found.steps, row * found.steps.shape[1] + memory).long()
-    if len(row) > CROWDED * found.maxima.numel() and result.rows.routing is None:
+    if len(row) > FULL_PASS_SHARE * found.maxima.numel() and result.rows.routing is None:
         return torch_pass.positions(result.m, result.rows, result.sign, found.maxima)[row, memory]
     return _prefix_steps(result, row, memory)
 
@@ -158,7 +160,7 @@ def _prefix_coefficients(result: PassResult, row: Tensor, memory: Tensor) -> Ten
 
 
 def _prefix_steps(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
-    pieces = max(1, LOOKED_UP // max(result.rows.columns))
+    pieces = max(1, GATHER_SIZE // max(result.rows.columns))
     parts = zip(row.split(pieces), memory.split(pieces), strict=True)
     return torch.cat([_prefix_coefficients(result, r, c).argmax(1) for r, c in parts])
 
@@ -169,7 +171,7 @@ def _all_prefixes(
     """Every prefix that may enter of the rows and memories that passed with their maximum."""
     found = []
     row, memory, thresholds = passing
-    pieces = max(1, LOOKED_UP // max(result.rows.columns))
+    pieces = max(1, GATHER_SIZE // max(result.rows.columns))
     for part in torch.arange(len(row), device=row.device).split(pieces):
         r, c, bar = row[part], memory[part], thresholds.at(part)
         values = _prefix_coefficients(result, r, c)

@@ -20,10 +20,12 @@ from ffmem.scan.settings import BINS, LOWEST, ScanSettings
 from ffmem.scan.tallies import steps_of
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
-CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
-CACHED_ON_DEVICE = 2**28
+PIECE_BYTES = (
+    7 * 2**17
+)  # bytes of a piece for each CPU thread: with its source it fits a core's cache
+DEVICE_PIECE_BYTES = 2**28
 ALONE = 2**12  # candidates that one thread puts in sooner than another wakes up
-BINNED = 2**22  # coefficients put into bins at once without the compiled loop
+BINNING_SIZE = 2**22  # coefficients put into bins at once without the compiled loop
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class TorchPass:
 
     def __init__(self, memories: int, device: torch.device) -> None:
         on_cpu = device.type == "cpu"
-        size = CACHED * torch.get_num_threads() if on_cpu else CACHED_ON_DEVICE
+        size = PIECE_BYTES * torch.get_num_threads() if on_cpu else DEVICE_PIECE_BYTES
         self.columns = max(1, size // (4 * memories))
         self.memories = memories
         self.device = device
@@ -176,7 +178,7 @@ class TorchPass:
         lines = (starts - first)[row] + torch.arange(len(row), device=self.device)
         flat, source = histogram.view(-1), m.reshape(-1, self.memories)
         for some in torch.arange(len(row), device=self.device).split(
-            max(1, BINNED // self.memories)
+            max(1, BINNING_SIZE // self.memories)
         ):
             piece = (sign * source[lines[some]].float()).contiguous()
             cell = (experts * self.memories)[row[some], None] + torch.arange(

@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 WORD = 8  # bytes read at once, from any byte on
 MOST_BITS = 8 * WORD - 7  # of a code, so that it lies in one word wherever it begins
 TOGETHER = 1 << 10  # rows coded at once, so that they stay in the processor's cache
-LISTED = 16  # bits of codes whose numbers are listed once instead of computed
+TABLE_BITS = 16  # bits of codes whose numbers are listed once instead of computed
 
 
 class Header(NamedTuple):
@@ -175,5 +175,5 @@ class BitRows:
     @cached_property
     def _list(self) -> NDArray[Any] | None:
         """What each code stands for, where there are few."""
-        few = self._head.bits <= LISTED
+        few = self._head.bits <= TABLE_BITS
         return self._numbers(np.arange(1 << self._head.bits)) if few else None

@@ -22,7 +22,7 @@ from typing import Any
 
 from ffmem.errors import StoreError, advice, reason
 from ffmem.locations import is_remote
-from ffmem.store.folder import StudyFolder, notes_beside, write_errors, write_whole
+from ffmem.store.folder import StudyFolder, notes_path, write_errors, write_whole
 
 SEAL = "seal"
 CHUNK = 1 << 20  # bytes read at a time
@@ -114,7 +114,7 @@ def write_and_note(path: Path, write: Callable[[Path], object]) -> None:
 
 def note(path: Path, digest: FileDigest) -> None:
     """Add a line to the notes beside a file, unless they have it."""
-    notes = notes_beside(path)
+    notes = notes_path(path)
     before = notes.read_bytes() if notes.exists() else b""
     line = json.dumps(seal({"file": path.name, **asdict(digest)})).encode()
     if line in before.splitlines():
@@ -141,7 +141,7 @@ def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
 
 def check_note(path: Path) -> None:
     """Refuse a file that is not as it was written; one without a note passes."""
-    known = read_notes(notes_beside(path))[0].get(path.name)
+    known = read_notes(notes_path(path))[0].get(path.name)
     if known and file_digest(path) not in known:
         raise StoreError(
             f"{path} is not as it was written; delete it and run the command that made it again"

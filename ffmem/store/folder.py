@@ -151,7 +151,7 @@ class StudyFolder:
 
     def notes(self) -> tuple[Path, ...]:
         """The files that can hold digests of what was written after the scan."""
-        return tuple(map(notes_beside, (self.report_page, self.result("*"), self.figure("*", "*"))))
+        return tuple(map(notes_path, (self.report_page, self.result("*"), self.figure("*", "*"))))
 
     def later_files(self) -> list[Path]:
         """Results, figures and reports that are there, with the notes beside them."""
@@ -178,7 +178,7 @@ class StudyFolder:
 
     def role(self, path: Path) -> FileRole:
         """What one of the files is."""
-        if path == notes_beside(path):
+        if path == notes_path(path):
             return "notes"
         if path in (self.report_page, self.report_text, self.report_numbers):
             return "report"
@@ -190,7 +190,7 @@ class StudyFolder:
         return roles.get(path.parent, "scan")
 
 
-def notes_beside(path: Path) -> Path:
+def notes_path(path: Path) -> Path:
     """Where the digest of a file that was written after the scan is noted."""
     return path.with_name("digests.jsonl")
 

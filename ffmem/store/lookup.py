@@ -18,7 +18,7 @@ from ffmem.scan.settings import UNIT
 from ffmem.store.cells import CellRows, sign_factor
 from ffmem.store.parquet_tables import (
     OTHER,
-    SURE,
+    PROBABILITY_COLUMN,
     End,
     all_pushes,
     by_token,
@@ -47,9 +47,9 @@ from ffmem.store.weight_columns import (
     cell_column,
 )
 
-MOST_COUNTED = 50_000  # triggers that a question of several words looks at
-MOST_RELATED = 200_000  # triggers that a question of related words looks at
-STEPS = 50_000  # of scores from 0 to 1, so that they fit into two bytes
+MOST_WORD_TRIGGERS = 50_000  # triggers that a question of several words looks at
+MOST_RELATED_TRIGGERS = 200_000  # triggers that a question of related words looks at
+SCORE_STEPS = 50_000  # of scores from 0 to 1, so that they fit into two bytes
 Postings = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
 NO_POSTINGS: Postings = (np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
 STATISTICS = ("fires", "mean", "largest", "probability")
@@ -334,9 +334,13 @@ class MemoryIndex:
         if len(numbers) == 1 and (counted := self._common(numbers[0] or 0)) is not None:
             return counted
         sentences, read = self._sentences_with([number for number in numbers if number is not None])
-        many, sentences, read = len(sentences), sentences[:MOST_COUNTED], read[:MOST_COUNTED]
+        many, sentences, read = (
+            len(sentences),
+            sentences[:MOST_WORD_TRIGGERS],
+            read[:MOST_WORD_TRIGGERS],
+        )
         sizes = self._trigger_counts[sentences]
-        few = int(np.searchsorted(np.cumsum(sizes), MOST_COUNTED, side="right"))
+        few = int(np.searchsorted(np.cumsum(sizes), MOST_WORD_TRIGGERS, side="right"))
         share = few / max(many, 1) if few < many else 1.0
         where = flat_indices(self.arrays["sentence_starts"][sentences[:few]], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
@@ -350,8 +354,8 @@ class MemoryIndex:
 
         `first` is how many of them are wanted; None wants all. The weights in a prefix are added
         up to at most `most`, which counts as 1. Words of little weight are left out once
-        MOST_RELATED triggers have been looked at. Scores are rounded to 1 / STEPS, which sorts
-        quickly.
+        MOST_RELATED_TRIGGERS have been looked at. Scores are rounded to 1 / SCORE_STEPS, which
+        sorts quickly.
         """
         words, share = self._heaviest(weights)
         sentences, read, each = (np.concatenate(column) for column in zip(*words, strict=True))
@@ -361,16 +365,16 @@ class MemoryIndex:
         scores = np.zeros(self.store.cells.count, np.float32)
         compiled_sums()(*postings, *triggers, scores)
         rows = np.flatnonzero(scores > 0)
-        steps = np.rint(scores[rows] * (STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
+        steps = np.rint(scores[rows] * (SCORE_STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
         found = Matches.of(rows, steps, share).by_score(first)
-        return replace(found, scores=found.scores / STEPS)
+        return replace(found, scores=found.scores / SCORE_STEPS)
 
     def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[Postings], float]:
-        """The words of most weight in MOST_RELATED triggers, and the share of all that is.
+        """The words of most weight in MOST_RELATED_TRIGGERS triggers, and the share of all that is.
 
         Of each word the sentences, the tokens read when it is whole, and its weight.
         """
-        found, room, wanted = [NO_POSTINGS], MOST_RELATED, 0
+        found, room, wanted = [NO_POSTINGS], MOST_RELATED_TRIGGERS, 0
         for word, weight in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0])):
             number = self.word_number(word)
             if number is None:
@@ -382,7 +386,7 @@ class MemoryIndex:
             if few:
                 found.append((sentences[:few], read[:few], np.full(few, weight, np.float32)))
                 room -= int(many[few - 1])
-        return found, (MOST_RELATED - room) / wanted if wanted else 1.0
+        return found, (MOST_RELATED_TRIGGERS - room) / wanted if wanted else 1.0
 
     @cached_property
     def _trigger_counts(self) -> NDArray[np.int64]:
@@ -475,7 +479,7 @@ class IndexedValues:
 
     def probability(self, end: End) -> NDArray[np.float32]:
         """Of every memory, the probability of the end's first token."""
-        return self.arrays[SURE[end]]
+        return self.arrays[PROBABILITY_COLUMN[end]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -496,4 +500,4 @@ class TableValues:
 
     def probability(self, end: End) -> NDArray[np.float32]:
         """Of every memory, the probability of the end's first token."""
-        return end_column(self.store, SURE[end])
+        return end_column(self.store, PROBABILITY_COLUMN[end])

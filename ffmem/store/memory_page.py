@@ -25,7 +25,7 @@ from ffmem.store.search_index import spans_of
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, TriggerList, read_together
 from ffmem.store.weight_columns import weight_row
 
-SHOWN = 10  # triggers and tokens in a text
+LINES_IN_TEXT = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text
 REST = 20  # characters behind the next token in a text
 BANDS = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # of coefficients, in shares of the largest
@@ -391,14 +391,14 @@ class MemoryPage:
             f"promotes {token_line(self.promoted)}",
             f"suppresses {token_line(self.suppressed)}",
         ]
-        for trigger, times in fold_equal(self.triggers, SHOWN):
+        for trigger, times in fold_equal(self.triggers, LINES_IN_TEXT):
             text = trigger_text(trigger)
             prefix = f"{text.before}{text.last}{text.next}{times_text(times)}"
             lines.append(f"{trigger.coefficient:8.3f}  {prefix}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(self._table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
+        rows = "".join(self._table_row(*fold) for fold in fold_equal(self.triggers, LINES_IN_TEXT))
         hook = (
             f"<code>{self.address.hook}</code> in TransformerLens<br>" if self.address.hook else ""
         )
@@ -425,7 +425,7 @@ class MemoryPage:
 
 def token_line(pushes: Sequence[TokenPush]) -> str:
     """The first tokens in a line, their spaces and control characters visible."""
-    return "  ".join(visible_token(push.text) for push in pushes[:SHOWN])
+    return "  ".join(visible_token(push.text) for push in pushes[:LINES_IN_TEXT])
 
 
 def times_text(times: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.kept_sentences import KeptSentences, flat_indices
+from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences, flat_indices
 from ffmem.errors import StoreError
 from ffmem.locations import for_arrow
 from ffmem.scan.histograms import COLUMNS
@@ -30,14 +30,13 @@ EVERYTHING = 1 << 62  # bytes
 CELLS = 1 << 15  # looked at together
 SLOTS = ("coefficients", "sentences", "positions")
 TALLIES = ("fires", "totals", "largest")
-KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
 TABLES = ("values", "endings", "vocabulary")
 FILES = {
     "trigger": tuple(f"trigger_{name}" for name in SLOTS),
     "sample": tuple(f"sample_{name}" for name in SLOTS),
     "slot": tuple(f"{kind}_{name}" for kind in ("trigger", "sample") for name in SLOTS),
     "tally": TALLIES,
-    "kept": tuple(f"sentence_{name}" for name in KEPT),
+    "kept": tuple(f"sentence_{name}" for name in ARRAYS),
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences
 from ffmem.errors import AddressError, StoreError
 from ffmem.locations import fetch_folder, is_remote, location
 from ffmem.scan.histograms import Histogram, cell_histogram
@@ -121,8 +121,7 @@ class ScanStore:
     @cached_property
     def sentences(self) -> KeptSentences:
         """The sentences that triggers point at."""
-        names = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
-        return KeptSentences(*(self.array(f"sentence_{name}") for name in names))
+        return KeptSentences(*(self.array(f"sentence_{name}") for name in ARRAYS))
 
     def slots(
         self,

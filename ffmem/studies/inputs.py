@@ -19,7 +19,7 @@ from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.sentence_coefficients import (
     SentenceCoefficients,
     first_cells,
-    shown_coefficients,
+    read_page_coefficients,
 )
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.analyses.weights import WeightSummary, weight_table
@@ -52,8 +52,8 @@ class Sizes:
     causal_memories: int = 8  # per layer
 
 
-PAPER = Sizes()
-SMALL = Sizes(
+PAPER_SIZES = Sizes()
+SMALL_SIZES = Sizes(
     sample=1000,
     pattern_keys=5,
     removal_keys=6,
@@ -61,7 +61,7 @@ SMALL = Sizes(
     lens_memories=6,
     causal_memories=4,
 )
-SIZES = {"paper": PAPER, "small": SMALL}
+SIZES = {"paper": PAPER_SIZES, "small": SMALL_SIZES}
 
 
 class StudyInputs:
@@ -71,7 +71,7 @@ class StudyInputs:
         self,
         model: LanguageModel,
         store: ScanStore,
-        sizes: Sizes = PAPER,
+        sizes: Sizes = PAPER_SIZES,
         valid: Source | None = None,
         seed: int = 0,
     ) -> None:
@@ -111,7 +111,7 @@ class StudyInputs:
         if "values" in self.__dict__:  # of this run, which are not written yet
             ranks = np.concatenate([part.ranks.numpy() for part in self.values])
         cells = first_cells(self.store, keys, ranks)
-        return shown_coefficients(self.model, self.store, cells)
+        return read_page_coefficients(self.model, self.store, cells)
 
     @cached_property
     def sample(self) -> PrefixSample:

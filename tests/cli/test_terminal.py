@@ -35,7 +35,7 @@ from ffmem.cli.output import (
     terminal,
     token_words,
 )
-from ffmem.cli.progress import board, print_plan
+from ffmem.cli.progress import print_plan, progress_lines
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.patterns.held_out import HeldOutScore
 from ffmem.report.comparison import Comparison, Side
@@ -321,7 +321,7 @@ def test_steps_tell_how_far_a_loop_is() -> None:
 def events_on(console: Console) -> None:
     """A scan that ranks values last, one analysis, and the scan of the twin."""
     estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0, "twin": 1.0}, 2**30)
-    with board(console, estimate) as watches:
+    with progress_lines(console, estimate) as watches:
         watches.scan(ScanProgress(tokens=10, seconds=1.0), 1.0)
         for _ in steps(range(8), "ranking values"):
             pass

@@ -81,7 +81,7 @@ def test_a_large_answer_is_cut_to_the_same_first_memories(
 ) -> None:
     whole = search.answer(explored, question, 0, 5)
     assert whole.total > 10
-    monkeypatch.setattr(search, "MOST", 5)
+    monkeypatch.setattr(search, "MOST_HITS", 5)
     monkeypatch.setattr(search, "MOST_SAVED", 5)
     assert search.answer(explored, question, 0, 5) == whole
 

@@ -91,11 +91,11 @@ def test_a_frozen_norm_without_its_size_is_refused(gated: LanguageModel) -> None
 def test_top_tokens_show_themselves(gated: LanguageModel) -> None:
     found = top_tokens(gated, value_vectors(gated.layers[0]), "piece", 300)
     assert found.texts[1][0] == gated.token_text(int(found.tokens[1, 0]))
-    more = f"and {gated.layers[0].memories - projection.LISTED} more vectors>"
+    more = f"and {gated.layers[0].memories - projection.VECTORS_IN_REPR} more vectors>"
     assert repr(found).endswith(more)
     assert f"{float(found.logits[0, 0]):.3f}" in repr(found)
     page = found._repr_html_()
-    assert page.count("<tr>") == 1 + projection.LISTED * gated.vocab_size
+    assert page.count("<tr>") == 1 + projection.VECTORS_IN_REPR * gated.vocab_size
     assert "&lt;" in page
     assert (repr(found) + page).isprintable()  # the toy's tokens are bytes, also control characters
 

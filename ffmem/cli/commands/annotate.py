@@ -16,9 +16,9 @@ from ffmem.cli.options import (
     SEED,
     EmbeddingOptions,
     database_option,
-    drawn_keys_options,
     embedder,
     embedding_options,
+    key_sample_options,
     open_database,
 )
 from ffmem.cli.output import interval_words, save_numbers, save_text, say
@@ -47,7 +47,7 @@ annotate.add_command(llm)
 @annotate.command()
 @click.argument("folder", type=LOCATION)
 @click.argument("out", type=LOCATION)
-@drawn_keys_options
+@key_sample_options
 @database_option
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None

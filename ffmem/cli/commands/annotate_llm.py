@@ -15,8 +15,8 @@ from ffmem.cli.options import (
     SOME,
     ModelOptions,
     database_option,
-    drawn_keys_options,
     endpoint_options,
+    key_sample_options,
     model_options,
     open_database,
 )
@@ -57,7 +57,7 @@ class PriceType(click.ParamType[Any]):
     "this machine, named as for `ffmem scan`.",
 )
 @endpoint_options
-@drawn_keys_options
+@key_sample_options
 @click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
 @click.option("--rate", type=POSITIVE, help="Most requests per minute; no limit by default.")
 @click.option(

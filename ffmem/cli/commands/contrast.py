@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.commands.effect import change_parts, first_rows
-from ffmem.cli.options import LOCATION, SEED, SHARE, SOME
+from ffmem.cli.options import LOCATION, SEED, SHARE_TYPE, SOME
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import StoreError
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=LOCATION)
-@click.option("--level", type=SHARE, default=0.05, show_default=True, help="False discoveries.")
+@click.option(
+    "--level", type=SHARE_TYPE, default=0.05, show_default=True, help="False discoveries."
+)
 @click.option(
     "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown of each."
 )
@@ -121,7 +123,7 @@ def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None
     say(f"-> {path}", err=True)
 
 
-Measured = tuple[str, str, "TextEffect"]  # whose set, on which text, what it did
+SetEffect = tuple[str, str, "TextEffect"]  # whose set, on which text, what it did
 
 
 def measure(
@@ -129,7 +131,7 @@ def measure(
     sets: dict[str, list[Address]],
     how: tuple[str | None, str],
     sizes: tuple[int, int, int],
-) -> list[Measured]:
+) -> list[SetEffect]:
     """Silence every set, and random sets like it, on the first sentences of every corpus."""
     import torch
 
@@ -161,7 +163,7 @@ def measure(
     return found
 
 
-def effects_data(effects: Sequence[Measured]) -> list[dict[str, Any]]:
+def effects_data(effects: Sequence[SetEffect]) -> list[dict[str, Any]]:
     """What silencing did, as plain data."""
     from ffmem.store.result_files import to_plain
 
@@ -191,7 +193,7 @@ def print_contrast(result: Contrast, count: int) -> None:
     print_parts(console, f"by layer ({'/'.join(names)}): ", layers)
 
 
-def print_check(effects: Sequence[Measured]) -> None:
+def print_check(effects: Sequence[SetEffect]) -> None:
     """What silencing each set did to each corpus, and random sets beside it."""
     console = terminal()
     for owner, name, found in effects:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ffmem.memories.prompt_explanation import PromptExplanation
     from ffmem.models.language_model import LanguageModel
 
-LISTED = 10  # next tokens in the JSON; a terminal shows half of them
+NEXT_TOKENS = 10  # next tokens in the JSON; a terminal shows half of them
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
-PROMOTED = 8  # tokens of a value, where they fit
+VALUE_TOKENS = 8  # tokens of a value, where they fit
 BEFORE_MEMORIES = 28  # characters of the table of layers before its memories, but for the tokens
 LEGEND = (
     "residual, layer, output = the top token of each (logit lens); made by = whose top token the "
@@ -154,7 +154,7 @@ def explain_token(
             memory,
             tuple(
                 model.token_text(one)
-                for one in value_tokens(model, memory.address, PROMOTED).tokens[0].tolist()
+                for one in value_tokens(model, memory.address, VALUE_TOKENS).tokens[0].tolist()
             ),
         )
         for memory in terms.strongest(top)
@@ -211,7 +211,7 @@ def print_prediction(
     views = [plain] if changed is None else [plain, changed]
     headings = "next token          " + ("as it is  with edits" if changed else "probability")
     console.print(f"\n{headings}", style="bold")
-    tokens = {token for view in views for token in view.likeliest(LISTED // 2)}
+    tokens = {token for view in views for token in view.likeliest(NEXT_TOKENS // 2)}
     for token in sorted(tokens, key=lambda one: -max(float(v.distribution[one]) for v in views)):
         chances = "".join(f"{100 * float(view.distribution[token]):8.1f} %" for view in views)
         word = cut_end(visible_token(model.token_text(token)), 16)
@@ -288,7 +288,7 @@ def view_data(model: LanguageModel, seen: PromptExplanation) -> dict[str, Any]:
             "token": model.token_text(token),
             "probability": float(seen.distribution[token]),
         }
-        for token in seen.likeliest(LISTED)
+        for token in seen.likeliest(NEXT_TOKENS)
     ]
     return {
         "position": seen.position,

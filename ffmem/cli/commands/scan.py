@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 FEW_SENTENCES = 5000  # below which a memory's best triggers are weak ones
-LOOKED_AT = 200  # values with the highest top-token probability, for one to look at first
+TOP_VALUES = 200  # values with the highest top-token probability, for one to look at first
 EXPERTS_HELP = "Experts to scan in every mixture layer, from 0, e.g. 0-7; all by default."
-NUMBERS = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
+NUMBER_RANGE = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
 def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +155,7 @@ def clear_memory(store: ScanStore) -> Address:
     from ffmem.store.lookup import MemoryIndex
 
     index, last = MemoryIndex.at_once(store), store.manifest.layers[-1][0]
-    rows = np.argsort(-index.statistic("probability"))[:LOOKED_AT]
+    rows = np.argsort(-index.statistic("probability"))[:TOP_VALUES]
     for cell in store.cells.addresses(rows):
         for trigger in store.triggers(cell)[:1]:
             if trigger.next == index.value_tokens(cell, count=1)[0].text:
@@ -167,7 +167,7 @@ def scan_here(
     model: str, choice: ModelOptions, corpus: str, out: Path, options: dict[str, Any]
 ) -> ScanStore:
     """Scan in this process."""
-    from ffmem.execution import run as pipeline
+    from ffmem.execution import run
 
     language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
@@ -177,7 +177,7 @@ def scan_here(
     chosen = layers_of(language_model, plan)
     memories = sum(layer.memories for layer in chosen)
     with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
-        return pipeline.run_scan(language_model, plan, out, watch)
+        return run.run_scan(language_model, plan, out, watch)
 
 
 def warn_of_wrapping(plan: ScanPlan) -> None:
@@ -223,11 +223,11 @@ def scan_there(
     cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
 ) -> ScanStore:
     """Scan by several processes; the model is loaded by them and not here."""
-    from ffmem.execution import run as pipeline
+    from ffmem.execution import run
 
-    chosen = pipeline.ModelChoice(model, **choice)
+    chosen = run.ModelChoice(model, **choice)
     with progress_line("all workers", plan) as watch:
-        return pipeline.run_scan_on_ray(cluster, chosen, plan, out, watch)
+        return run.run_scan_on_ray(cluster, chosen, plan, out, watch)
 
 
 def plan_of(  # noqa: PLR0913 - one parameter per option
@@ -301,7 +301,7 @@ def number_ranges(text: str) -> list[int] | None:
     """The numbers of a list with ranges, in order; None where it is not one."""
     numbers: set[int] = set()
     for part in text.split(","):
-        match = NUMBERS.fullmatch(part.strip())
+        match = NUMBER_RANGE.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
             return None

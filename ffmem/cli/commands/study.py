@@ -104,7 +104,13 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     """
     from ffmem.analyses.predictive_values import is_papers_model, paper_values
     from ffmem.cli.output import print_paper_values, print_verdicts, terminal
-    from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
+    from ffmem.cli.progress import (
+        duration_text,
+        exit_code,
+        print_failures,
+        print_plan,
+        progress_lines,
+    )
     from ffmem.report.build import build
     from ffmem.studies.estimates import SCAN, estimate, results_there
     from ffmem.workflows import run_study_plan, twin_analyses
@@ -137,7 +143,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     print_plan(console, what, expected)
     if SCAN not in expected.there:
         warn_of_shortage(language_model, plan.scan)
-    with board(console, expected) as watches:
+    with progress_lines(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
     if is_papers_model(language_model):

@@ -112,7 +112,7 @@ def save(out: Path, table: WeightSummary, result: Weights, figures: bool) -> Non
     say(f"-> {files.analyses}" + (f", {files.figures}" if figures else ""), err=True)
 
 
-SHOWN = ("strengthening", "proportional change", "weakening")
+CLASS_COLUMNS = ("strengthening", "proportional change", "weakening")
 
 
 def print_summary(result: Weights) -> None:
@@ -148,7 +148,9 @@ def print_summary(result: Weights) -> None:
 
 def class_line(layer: LayerWeights) -> str:
     """One layer; conditional and atypical classes counted with the plain ones."""
-    counts = [sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in SHOWN]
+    counts = [
+        sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in CLASS_COLUMNS
+    ]
     chance = sum(n for name, n in layer.mismatched_classes.items() if name != "orthogonal output")
     return (
         f"{layer.layer:5}  {layer.memories:8,}  {counts[0]:9,}  {counts[1]:8,}  {counts[2]:7,}  "

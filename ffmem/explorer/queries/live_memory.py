@@ -29,7 +29,7 @@ from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import cut, stored_coefficients
 from ffmem.store.scan_store import ScanStore
 
-WATCHED = 5  # next tokens shown before and after
+NEXT_TOKENS = 5  # next tokens shown before and after
 NEAR_TOKENS, BEFORE = 5, 60  # tokens and characters that describe a near memory
 EditKind = Literal["silence", "boost", "hold"]
 
@@ -328,7 +328,7 @@ def trigger_effect(
 
 def top(chances: Tensor) -> list[int]:
     """The likeliest tokens."""
-    return [int(token) for token in chances.topk(min(WATCHED, len(chances))).indices]
+    return [int(token) for token in chances.topk(min(NEXT_TOKENS, len(chances))).indices]
 
 
 @dataclass(frozen=True)
@@ -354,7 +354,7 @@ class PageCoefficients:
     advice: str = ""
 
 
-def kept_coefficients(
+def coefficients_from_store(
     store: ScanStore, cell: Address, sentences: Sequence[int]
 ) -> PageCoefficients:
     """What the study has kept along these sentences of the corpus."""

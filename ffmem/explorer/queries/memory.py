@@ -28,7 +28,7 @@ from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 from ffmem.store.weight_columns import ValueAgreement, agreement_table
 
 BARS = 16  # of the distribution of coefficients
-SETTLED = 1_000_000_000  # nanoseconds after which a further write has another time
+CLOCK_STEP = 1_000_000_000  # nanoseconds after which a further write has another time
 
 
 @dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
@@ -213,7 +213,7 @@ def file_mark(file: Path) -> tuple[int, int] | None:
         found = file.stat()
     except OSError:
         return None
-    settled = time.time_ns() - found.st_mtime_ns > SETTLED
+    settled = time.time_ns() - found.st_mtime_ns > CLOCK_STEP
     return (found.st_mtime_ns, found.st_size) if settled else None
 
 
