@@ -12,7 +12,7 @@ from torch import Tensor
 from ffmem.analyses.controls import random_rows, shuffle_rows
 from ffmem.analyses.inputs.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
-from ffmem.analyses.inputs.value_rankings import cell_values, token_ranks
+from ffmem.analyses.inputs.value_rankings import cell_values, target_ranks
 from ffmem.analyses.statistics import Interval, quantiles, wilson
 from ffmem.memories.projection import CHUNK_BYTES, in_chunks
 from ffmem.models.language_model import LanguageModel
@@ -280,7 +280,7 @@ def ranks_under_cells(model: LanguageModel, cells: Tensor, tokens: Tensor) -> Te
     table = torch.empty(len(used), len(kinds), dtype=torch.int32)
     for part, scores in in_chunks(model, values[used.to(values.device)], "piece"):
         wanted = kinds.to(scores.device).expand(len(scores), -1)
-        table[part] = token_ranks(scores, wanted.contiguous()).int().cpu()
+        table[part] = target_ranks(scores, wanted.contiguous()).int().cpu()
     row = torch.searchsorted(used, cells.clamp(min=0)).clamp(max=max(len(used) - 1, 0))
     if not len(used):
         return torch.full((len(tokens), *cells.shape), -1)

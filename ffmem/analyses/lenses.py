@@ -18,7 +18,7 @@ from torch import Tensor
 from ffmem.analyses.causal import next_log_probabilities
 from ffmem.analyses.controls import agreement_of_shuffles, random_rows, shuffle_rows
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, prefix_batches
-from ffmem.analyses.inputs.value_rankings import cell_values, token_ranks, trigger_tokens
+from ffmem.analyses.inputs.value_rankings import cell_values, target_ranks, trigger_tokens
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, additive, best, in_chunks
@@ -274,7 +274,7 @@ def _row(
         targets = wanted[start : start + len(part)].to(part.device)
         start += len(part)
         tops.append(best(part).cpu())
-        found.append(token_ranks(part, targets).cpu())
+        found.append(target_ranks(part, targets).cpu())
     nothing = torch.zeros(0, 2, dtype=torch.long)
     ranks = torch.cat(found) if found else nothing
     top = torch.cat(tops) if tops else nothing[:, 0]

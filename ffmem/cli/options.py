@@ -335,13 +335,13 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --embedding, --model and how to load it to a command."""
     command = model_options(command)
     command = click.option(
-        "--model", help="The scanned model, where it is not found under its own name."
+        "--model", help="The scanned model, if it cannot be found under its own name."
     )(command)
     return click.option(
         "--embedding",
         default="text",
         show_default=True,
-        help="How meanings are compared: text (words by their company in the scanned text), states "
+        help="How to compare meanings: text (words by their contexts in the scanned text), states "
         "(of the scanned model), or the name or folder of a sentence-transformers model.",
     )(command)
 

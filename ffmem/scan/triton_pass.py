@@ -17,7 +17,7 @@ from torch import Tensor
 from ffmem.scan.batch_rows import BatchRows, LineTable
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.settings import BINS, LISTED, LOWEST, ROOM_OF_EXPERTS, ScanSettings
+from ffmem.scan.settings import BINS, CANDIDATE_SLOTS, LOWEST, ROOM_OF_EXPERTS, ScanSettings
 from ffmem.scan.tallies import not_finite
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 from ffmem.scan.triton_kernels import (
@@ -52,7 +52,7 @@ class CellLists:
     """
 
     def __init__(self, cells: int, device: torch.device) -> None:
-        self.size = max(1, LISTED // cells)
+        self.size = max(1, CANDIDATE_SLOTS // cells)
         self.lengths = torch.zeros(cells, dtype=torch.int32, device=device)
         self.rows = torch.empty(cells, self.size, dtype=torch.int32, device=device)
         self.coefficients = torch.empty(cells, self.size, device=device)

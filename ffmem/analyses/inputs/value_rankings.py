@@ -149,7 +149,7 @@ def _project(
         total = scores.logsumexp(dim=1)
         certain = (scores.gather(1, top[:, None])[:, 0] - total).exp()
         targets = wanted[part].to(scores.device)
-        ranks = token_ranks(scores, targets)
+        ranks = target_ranks(scores, targets)
         masses = (
             mass_on(scores, total, tokens)
             for tokens in (targets[:, :-1], foreign[part].to(scores.device))
@@ -171,7 +171,7 @@ def mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
     return mass.masked_fill((ordered < 0).all(dim=1), torch.nan)
 
 
-def token_ranks(scores: Tensor, wanted: Tensor) -> Tensor:
+def target_ranks(scores: Tensor, wanted: Tensor) -> Tensor:
     """Ranks [row, target] of wanted tokens under scores [row, token]; -1 for a target below zero.
 
     Equal scores stand in order of their ids. On a CPU numpy sorts numbers alone in less time than

@@ -205,7 +205,7 @@ CONTROL_WORDS = {
     is_flag=True,
     help="Let coefficients fall below 0 (smooth or gated); writes removal-unclipped.",
 )
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
+@click.option("--model", help="The scanned model, if it cannot be found under its own name.")
 @model_options
 @names_damage
 def removal(  # noqa: PLR0913 - one parameter per option

@@ -57,8 +57,8 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--splitter",
-            help="How documents become sentences: rule, line, none, or paragraph for text whose "
-            "lines have a fixed width.",
+            help="How documents become sentences: rule, line, none, or paragraph for text with "
+            "hard line breaks.",
         ),
         click.option(
             "--max-tokens", type=SOME, default=512, show_default=True, help="Longest sentence."
@@ -80,7 +80,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("model")
 @click.argument("corpus")
-@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to fill.")
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to write.")
 @click.option(
     "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
 )
@@ -117,12 +117,12 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     r"""Find the texts of CORPUS that trigger each memory (MLP neuron) of MODEL most.
 
-    Those with the highest coefficient are kept (max-activating examples).
+    Keeps the prefixes with the highest coefficient (max-activating examples).
 
     CORPUS is a file (.txt: a document per line; .jsonl, .csv, .tsv, .parquet: a document per row;
     also .gz, .xz, .zst), a folder or glob of such files, a Hugging Face dataset id, - for standard
-    input, or demo (demo:valid), the embedded text. Files and folders may lie behind a URL (s3://,
-    gs://). A scan that was stopped goes on where it was when the same command is run again.
+    input, or demo (demo:valid), the embedded text. Files and folders may be at a URL (s3://,
+    gs://). The same command resumes a scan that was stopped.
 
     With --chat each row holds a conversation, in the column messages or conversations.
 

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figures.")
 @click.option(
     "--text",
-    help="Text (named as a corpus) to count tokens in, for the frequency column; without it the "
-    "order of token ids stands for their frequency.",
+    help="Text (named like a CORPUS) to count tokens in, for the frequency column; without it "
+    "frequency is estimated from the order of token ids.",
 )
 @click.option(
     "--seed", type=SEED, default=0, show_default=True, help="Seed of the mismatched pairs."
 )
-@click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
+@click.option(
+    "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def weights(  # noqa: PLR0913 - one parameter per option
@@ -41,11 +43,11 @@ def weights(  # noqa: PLR0913 - one parameter per option
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Describe every memory of MODEL by its weights; no corpus is read.
+    r"""Describe every memory (MLP neuron) of MODEL by its weights alone, without a corpus.
 
-    Norms of key, gate and value, their cosines and the class that follows (strengthening,
+    Reports norms of key, gate and value, their cosines and the resulting class (strengthening,
     weakening, conditional ...), moments of the value's logits, candidates for entropy and
-    token-frequency neurons, duplicates; mismatched pairs as the control. With -o:
+    token-frequency neurons, and duplicates; mismatched pairs are the control. With -o:
     weights.parquet, weights.csv and weights.json in analyses/, and the figures. For a study use
     `ffmem analyse DIR --only weights`; `ffmem search` then sorts and filters by the columns.
 
