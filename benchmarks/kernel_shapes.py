@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ffmem.corpus.batches import Batch
 from ffmem.scan import triton_pass
-from ffmem.scan.batch_rows import Rows
+from ffmem.scan.batch_rows import BatchRows
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 from ffmem.scan.triton_pass import CellLists, TritonPass
@@ -49,7 +49,7 @@ def launch_of(m: Tensor) -> Callable[[], object]:
     batch = Batch(torch.zeros(rows, width, dtype=torch.int64), lengths, torch.arange(rows), 1)
     settings = ScanSettings(include_final=True)
     kernel = TritonPass(memories, settings, CellLists(memories, m.device))
-    ready = Rows.of(batch, settings).to(m.device)
+    ready = BatchRows.of(batch, settings).to(m.device)
     high = torch.full((memories,), 1e9, device=m.device)
     thresholds = Thresholds(
         high, high.long(), torch.full((memories,), -1, dtype=torch.int32, device=m.device)

@@ -25,7 +25,7 @@ from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers
 from ffmem.store.checkpoint import (
     Checkpoint,
-    Progress,
+    ScanProgress,
     ShardCounts,
     read_checkpoint,
     save_checkpoint,
@@ -108,7 +108,7 @@ def whole(cells: int, layers: int, rounds: int) -> None:
         for number, path in enumerate(paths[:2]):
             state = {n + 1: simulated(cells, number * layers + n) for n in range(layers)}
             part = Checkpoint(
-                "k", Progress(), state, KeptSentences.empty(), {number: ShardCounts(1, 1, 0)}
+                "k", ScanProgress(), state, KeptSentences.empty(), {number: ShardCounts(1, 1, 0)}
             )
             save_checkpoint(path, part)
             del state, part

@@ -22,9 +22,9 @@ from ffmem import demo
 from ffmem.corpus import shards
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, Watch, run_scan_on_ray
+from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, ScanWatch, run_scan_on_ray
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.checkpoint import Progress
+from ffmem.store.checkpoint import ScanProgress
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ class Clock:
         self._workers = workers
         self._seen: list[tuple[float, int]] = []
 
-    def watch(self, progress: Progress, _share: float | None) -> None:
+    def watch(self, progress: ScanProgress, _share: float | None) -> None:
         """Note when so many tokens had been read."""
         self._seen.append((time.perf_counter(), progress.tokens))
 
@@ -89,7 +89,7 @@ def speed(model: str, text: Path, workers: int, out: Path) -> float:
     """Tokens per second of one scan by so many workers of one thread."""
     plan = ScanPlan(Source(str(text)), ScanSettings(), SentenceSettings())
     clock = Clock(workers)
-    watch: Watch = clock.watch
+    watch: ScanWatch = clock.watch
     began = time.perf_counter()
     cluster = Cluster("local", workers, 0, 1)
     store = run_scan_on_ray(cluster, ModelChoice(model, device="cpu"), plan, out, watch)

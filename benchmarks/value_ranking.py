@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.curve import quartiles
-from ffmem.analyses.inputs.value_rankings import wanted_ranks
+from ffmem.analyses.inputs.value_rankings import target_ranks
 from ffmem.memories.projection import CHUNK_BYTES, in_chunks
 from ffmem.memories.value_vectors import value_ends, value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -73,7 +73,7 @@ def ranks_of_tokens(model: LanguageModel) -> None:
     draw = torch.Generator().manual_seed(0)
     for _, scores in in_chunks(model, value_vectors(model.layers[0]), "piece"):
         tokens = torch.randint(0, model.vocab_size, (len(scores), WANTED), generator=draw)
-        wanted_ranks(scores, tokens)
+        target_ranks(scores, tokens)
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -8,12 +8,12 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Listener = Callable[[str, float], None]  # what is being done, and which share of it is done
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+StepListener = Callable[[str, float], None]  # what is being done, and which share of it is done
+_listener: ContextVar[StepListener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def listen(listener: Listener) -> Iterator[None]:
+def listen(listener: StepListener) -> Iterator[None]:
     """Tell `listener` of every step inside the `with`."""
     before = _listener.set(listener)
     try:

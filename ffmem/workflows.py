@@ -18,25 +18,24 @@ from ffmem.corpus.sources import Source, TextsInMemory, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
 from ffmem.errors import FfmemError
 from ffmem.execution import run
-from ffmem.execution.run import Cluster, ScanPlan, Watch
+from ffmem.execution.run import Cluster, ScanPlan, ScanWatch
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import StudyFolder
-from ffmem.studies.inputs import PAPER, SIZES, Sizes, StudyInputs, untrained_inputs
+from ffmem.studies.inputs import PAPER_SIZES, SIZES, Sizes, StudyInputs, untrained_inputs
 from ffmem.studies.registry import ANALYSES, parse_names
-from ffmem.studies.runner import AnalysisEvent, run_analyses
-from ffmem.studies.runner import Watch as AnalysisWatch
+from ffmem.studies.runner import AnalysisEvent, AnalysisWatch, run_analyses
 from ffmem.studies.study import Study, open_study
 
 REPORT, TWIN = "report", "untrained twin"
-Texts = str | Path | Iterable[Any] | Source  # a str is a path, never the text itself
+CorpusTexts = str | Path | Iterable[Any] | Source  # a str is a path, never the text itself
 
 
 def run_scan(  # noqa: PLR0913 - a keyword for each setting
     model: str | LanguageModel,
-    texts: Texts,
+    texts: CorpusTexts,
     out: str | Path,
     *,
     top: int = 50,
@@ -77,7 +76,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
 
 
 def _source(
-    texts: Texts, column: str = "text", splitter: str = DEFAULT, chat: bool = False
+    texts: CorpusTexts, column: str = "text", splitter: str = DEFAULT, chat: bool = False
 ) -> Source:
     source = source_of(texts, MESSAGES if chat and column == "text" else column)
     paragraphs = source.paragraphs or splitter == PARAGRAPH
@@ -86,11 +85,11 @@ def _source(
 
 def run_study(  # noqa: PLR0913 - a keyword for each setting
     model: str | LanguageModel,
-    texts: Texts,
+    texts: CorpusTexts,
     out: str | Path,
     *,
     size: Literal["small", "paper"] = "small",
-    valid: Texts | None = None,
+    valid: CorpusTexts | None = None,
     only: Sequence[str] | None = None,
     twin: bool = True,
     **settings: Any,
@@ -129,7 +128,7 @@ class StudyPlan:
     """What to study: the scan, how much each analysis measures, and on which text."""
 
     scan: ScanPlan
-    sizes: Sizes = PAPER
+    sizes: Sizes = PAPER_SIZES
     valid: Source | None = None  # None: the demo's own, or the scanned text
     only: tuple[str, ...] = tuple(ANALYSES)
     seed: int = 0
@@ -141,7 +140,7 @@ class StudyPlan:
 class Watches:
     """Functions that are called with every batch of the scan, and with every analysis."""
 
-    scan: Watch = lambda _progress, _share: None
+    scan: ScanWatch = lambda _progress, _share: None
     analyses: AnalysisWatch = lambda _event: None
 
 

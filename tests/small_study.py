@@ -34,7 +34,7 @@ FEW = Sizes(
 def calibration_on_few_keys() -> Iterator[None]:
     """The rule annotator is set on few control keys: no test of a small study asks how well."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, number in (("CALIBRATION", 21), ("COUNTED", 1500), ("POOL", 400)):
+        for name, number in (("CALIBRATION", 21), ("FEATURE_PREFIXES", 1500), ("POOL", 400)):
             patch.setattr(f"ffmem.patterns.analysis.{name}", number)
         yield
 

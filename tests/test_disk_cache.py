@@ -231,7 +231,9 @@ def test_values_are_ranked_again_when_a_weight_is_another(
     folder: Path, tmp_path: Path, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the change is in the file, in place, or behind torch's back."""
-    monkeypatch.setattr(fingerprint, "LOOKED_AT", 4)  # so that a sample sees few weights
+    monkeypatch.setattr(
+        fingerprint, "NUMBERS_PER_PARAMETER", 4
+    )  # so that a sample sees few weights
     known = scan(load(str(folder)), tmp_path / "known")
     work.done()
     changed = load(str(folder))

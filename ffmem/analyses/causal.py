@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ffmem.address import Address, Parts
 from ffmem.analyses.controls import random_rows
 from ffmem.analyses.inputs.layer_readings import logit_rows
-from ffmem.analyses.inputs.prefix_sample import BUDGET, NONE, PrefixSample, prefix_batches
+from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, NO_TOKEN, PrefixSample, prefix_batches
 from ffmem.analyses.statistics import Interval, bootstrap
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import logits
@@ -28,11 +28,11 @@ from ffmem.steps import steps
 from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
 
-TRIES = 2  # random prefixes looked at to find one that does not fire a memory
+PREFIX_TRIES = 2  # random prefixes looked at to find one that does not fire a memory
 
 
 @dataclass(frozen=True)
-class Effect:
+class NextTokenEffect:
     """What a change does to the next-token distribution, mean over memories.
 
     `value_probability` is the change in the summed probability of the value's top tokens,
@@ -75,11 +75,11 @@ class LayerCausal:
     memories: int
     triggers: int
     controls: int
-    silenced: Effect
-    other_silenced: Effect
-    silenced_elsewhere: Effect
-    forced: Effect
-    unrelated: Effect
+    silenced: NextTokenEffect
+    other_silenced: NextTokenEffect
+    silenced_elsewhere: NextTokenEffect
+    forced: NextTokenEffect
+    unrelated: NextTokenEffect
     other_strength: float = float("nan")
     by_memory: tuple[MemoryEffect, ...] = ()  # older results have none
     lost_more: Interval | None = None
@@ -109,7 +109,7 @@ DEFAULT_SIZE = CausalSize()
 
 @dataclass(frozen=True)
 class _Places:
-    """Prefixes with the memory that each is about and the token that follows (or NONE)."""
+    """Prefixes with the memory that each is about and the token that follows (or NO_TOKEN)."""
 
     prefixes: list[Tensor]
     following: Tensor
@@ -155,7 +155,7 @@ def layer_causal(
 
     def effect(
         places: _Places, before: Tensor, edits: Sequence[Edit], everywhere: bool = False
-    ) -> Effect:
+    ) -> NextTokenEffect:
         after = next_log_probabilities(model, places.prefixes, edits, everywhere)
         return effect_of(before, after, places, (tops, generator))
 
@@ -217,7 +217,7 @@ def trigger_places(store: ScanStore, cells: Sequence[Address], count: int) -> _P
     for sentence, position in zip(slots.sentence.tolist(), slots.position.tolist(), strict=True):
         tokens = torch.from_numpy(kept.token_ids(sentence).astype(np.int64))
         prefixes.append(tokens[:position])
-        following.append(int(tokens[position]) if position < len(tokens) else NONE)
+        following.append(int(tokens[position]) if position < len(tokens) else NO_TOKEN)
     return _Places(prefixes, torch.tensor(following), torch.from_numpy(slots.cell))
 
 
@@ -234,16 +234,16 @@ def quiet_places(
     drawn = [
         prefix_of_length(sample, len(prefix), generator)
         for prefix in like.prefixes
-        for _ in range(TRIES)
+        for _ in range(PREFIX_TRIES)
     ]
     m = last_coefficients(model, cells[0].layer, [prefix for prefix, _ in drawn])
     prefixes, following, owners = [], [], []
     for place, owner in enumerate(like.owners.tolist()):
         cell = cells[owner]
-        tries = slice(place * TRIES, (place + 1) * TRIES)
+        tries = slice(place * PREFIX_TRIES, (place + 1) * PREFIX_TRIES)
         quiet = (m[tries, model.index_of(cell)] * sign_factor(cell) <= 0).nonzero().flatten()
         if len(quiet):
-            prefix, next_token = drawn[place * TRIES + int(quiet[0])]
+            prefix, next_token = drawn[place * PREFIX_TRIES + int(quiet[0])]
             prefixes.append(prefix)
             following.append(next_token)
             owners.append(owner)
@@ -260,7 +260,7 @@ def prefix_of_length(
         fit = sizes.argmax()[None]
     row = int(fit[torch.randint(len(fit), (1,), generator=generator)])
     tokens = sample.tokens[sample.starts[row] : sample.starts[row + 1]]
-    return tokens[:length], int(tokens[length]) if length < len(tokens) else NONE
+    return tokens[:length], int(tokens[length]) if length < len(tokens) else NO_TOKEN
 
 
 def random_places(
@@ -304,12 +304,12 @@ def effect_of(
     after: Tensor,
     places: _Places,
     about: tuple[Sequence[Tensor], torch.Generator],
-) -> Effect:
+) -> NextTokenEffect:
     """Compare two sets of log-probabilities, mean within each memory first."""
     tops, generator = about
     if not len(before):
         nothing = bootstrap(torch.zeros(0), generator)
-        return Effect(nothing, nothing, nothing, nothing)
+        return NextTokenEffect(nothing, nothing, nothing, nothing)
     watched = torch.stack([tops[owner] for owner in places.owners.tolist()])
     old, new = before.gather(1, watched), after.gather(1, watched)
     known = places.following >= 0
@@ -323,7 +323,7 @@ def effect_of(
         return bootstrap(torch.stack(means) if means else torch.zeros(0), generator)
 
     every = torch.ones_like(known)
-    return Effect(
+    return NextTokenEffect(
         value_probability=over_memories((new.exp() - old.exp()).sum(dim=1), every),
         value_log_probability=over_memories((new - old).mean(dim=1), every),
         next_probability=over_memories(gained, known),
@@ -344,7 +344,7 @@ def next_log_probabilities(
     changed: at its last token, or at all of them.
     """
     found = torch.empty(len(prefixes), model.vocab_size)
-    for batch in prefix_batches(prefixes, model.bos, logit_rows(model), BUDGET):
+    for batch in prefix_batches(prefixes, model.bos, logit_rows(model), BATCH_TOKENS):
         held: AbstractContextManager[None] = nullcontext()
         if edits is not None:
             own = [edits[row] for row in batch.rows.tolist()]
@@ -360,7 +360,7 @@ def next_log_probabilities(
 def last_coefficients(model: LanguageModel, layer: int, prefixes: Sequence[Tensor]) -> Tensor:
     """One layer's coefficients [prefix, memory] at the last token, on the CPU."""
     found = torch.empty(len(prefixes), model.layer(layer).memories)
-    for batch in prefix_batches(prefixes, model.bos, len(prefixes), BUDGET):
+    for batch in prefix_batches(prefixes, model.bos, len(prefixes), BATCH_TOKENS):
         reading = record(model, batch.tokens, "m", at=batch.columns)[layer - 1]
         found[batch.rows] = reading.m.float().cpu()
     return found

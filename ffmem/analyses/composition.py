@@ -22,12 +22,17 @@ from ffmem.analyses.inputs.claim_effects import (
     lowest_layer_effect,
 )
 from ffmem.analyses.inputs.english import StopWords, punctuation_ids, stop_word_ids
-from ffmem.analyses.inputs.layer_readings import Coefficients, SampleRecord, foreign_gold, tops
+from ffmem.analyses.inputs.layer_readings import (
+    CoefficientSummary,
+    SampleRecord,
+    foreign_gold,
+    tops,
+)
 from ffmem.analyses.statistics import Interval, bootstrap, quantiles, share_of, wilson
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
-SHORT = 5  # a prefix of fewer tokens is short
+SHORT_PREFIX = 5  # a prefix of fewer tokens is short
 TargetToken = Literal["y", "gold", "output"]
 EXAMPLES = 20  # that are listed
 
@@ -110,7 +115,7 @@ def composition(
     stops = stop_word_ids(model, reading.sample.tokens)
     agree = reading.coefficients.matches_y > 0
     top = reading.predictions[0].feedforward
-    short = (reading.sample.positions < SHORT)[:, None].expand_as(agree)
+    short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
     return Composition(
         activity=activity(reading),
         zero_agreement=tuple(zero_agreement(model, reading, generator)),
@@ -128,7 +133,7 @@ def composition_effects(reading: SampleRecord, stop_word: Tensor) -> Effects:
     """Differences by prefix; `stop_word` [prefix, layer] says whether top(y) is one."""
     found = reading.coefficients
     agree = found.matches_y > 0
-    short = (reading.sample.positions < SHORT)[:, None].expand_as(agree)
+    short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
     return {
         **activity_effects(found.active.double() / torch.tensor(reading.memories)),
         "composed": lowest_layer_effect((~agree).double()),
@@ -138,7 +143,7 @@ def composition_effects(reading: SampleRecord, stop_word: Tensor) -> Effects:
 
 def activity(reading: SampleRecord) -> tuple[LayerActivity, ...]:
     """Figure 7: how much of each layer is at work."""
-    found: Coefficients = reading.coefficients
+    found: CoefficientSummary = reading.coefficients
     rows = []
     for place, (layer, memories) in enumerate(zip(reading.layers, reading.memories, strict=True)):
 
@@ -206,7 +211,7 @@ def agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[Agreeing
         "output": reading.output[:, None].expand_as(agree),
     }
     marks = punctuation_ids(model)
-    short = (reading.sample.positions < SHORT)[:, None].expand_as(agree)
+    short = (reading.sample.positions < SHORT_PREFIX)[:, None].expand_as(agree)
     rows = []
     lists: tuple[StopWords, ...] = ("function_words", "top100")
     for stopwords in lists:

@@ -30,7 +30,7 @@ from ffmem.store.scan_store import ScanStore
 
 BLOCKS = 64  # parts of a corpus, in reading order
 BINS = 10  # of cells by how often they fire; what a cell's own sample cannot tell comes from these
-LISTED = 20  # cells of each corpus
+CELLS_PER_CORPUS = 20  # cells of each corpus
 NOT_COMPARED = {"top", "sample", "seed"}  # settings that change no count
 TEXT_UNITS = ("splitter", "max_tokens", "drop_headings", "wikitext_detok")
 Floats = NDArray[np.float64]
@@ -353,7 +353,7 @@ def contrast(
         top={
             label: tuple(
                 specific_cell(stores[0], counts, table, corpus, int(row))
-                for row in table.order(corpus, level)[:LISTED]
+                for row in table.order(corpus, level)[:CELLS_PER_CORPUS]
             )
             for corpus, label in enumerate(labels)
         },

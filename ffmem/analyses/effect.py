@@ -25,7 +25,7 @@ NEIGHBOURS = 20  # memories of nearly the same rate among which a control is dra
 
 
 @dataclass(frozen=True)
-class Change:
+class LossChange:
     """Per predicted token: change of the loss and KL(before || after) in nats, and of top-1.
 
     `top_1` is the change of the share of tokens that were the most likely one. Intervals resample
@@ -49,8 +49,8 @@ class TextEffect:
     tokens: int
     loss: float  # as the model is, in nats per token
     top_1: float
-    edit: Change
-    random: tuple[Change, ...]
+    edit: LossChange
+    random: tuple[LossChange, ...]
     stronger: int
 
 
@@ -195,7 +195,7 @@ def text_effect(
     every = torch.cat(counts)
     whole = torch.cat(base, dim=1).sum(dim=1) / every.sum()
     changes = [
-        Change(*(pool_by_key(part, every, generator) for part in torch.cat(parts, dim=1)))
+        LossChange(*(pool_by_key(part, every, generator) for part in torch.cat(parts, dim=1)))
         for parts in sums
     ]
     own_loss = abs(changes[0].loss.estimate)

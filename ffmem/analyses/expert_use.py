@@ -94,7 +94,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Routing:
+class ExpertRouting:
     """One layer on a sample: places by sentence and expert, and shares of the layer's sum."""
 
     counts: Tensor  # [sentence, expert]
@@ -143,7 +143,7 @@ def experts(
 def expert_uses(
     layer: FeedForward,
     store: ScanStore,
-    routing: Routing,
+    routing: ExpertRouting,
     special: Specialisation,
     ranking: LayerValueRankings,
 ) -> list[ExpertUse]:
@@ -172,7 +172,7 @@ def expert_uses(
 def layer_experts(
     layer: FeedForward,
     uses: list[ExpertUse],
-    routing: Routing,
+    routing: ExpertRouting,
     special: Specialisation,
     rankings: dict[int, LayerValueRankings],
     generator: torch.Generator,
@@ -227,11 +227,11 @@ def share_of(ranking: LayerValueRankings, cells: Tensor) -> Interval:
 @torch.no_grad()
 def read_routing(
     model: LanguageModel, layers: Sequence[FeedForward], sample: PrefixSample
-) -> list[Routing]:
+) -> list[ExpertRouting]:
     """Run the model over the sample: who is chosen at every place, and the sums at the last."""
     size = len(sample)
     found = [
-        Routing(
+        ExpertRouting(
             torch.zeros(size, layer.parts.experts, dtype=torch.double),
             torch.zeros(size, layer.parts.experts, dtype=torch.double),
             torch.zeros(size, dtype=torch.double),

@@ -12,14 +12,14 @@ from torch import Tensor
 from ffmem.analyses.controls import random_rows, shuffle_rows
 from ffmem.analyses.inputs.english import FUNCTION_WORDS, MONTHS, NUMBER_WORDS, stem
 from ffmem.analyses.inputs.layer_readings import SampleRecord
-from ffmem.analyses.inputs.value_rankings import cell_values, wanted_ranks
+from ffmem.analyses.inputs.value_rankings import cell_values, target_ranks
 from ffmem.analyses.statistics import Interval, quantiles, wilson
 from ffmem.memories.projection import CHUNK_BYTES, in_chunks
 from ffmem.models.language_model import LanguageModel
 
 SHARES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # how near counts as near, as a share
-CONTROLS = 50  # blind pairs for people
-TRIES = 20  # tokens of other prefixes tried for a blind pair
+BLIND_PAIRS = 50  # blind pairs for people
+TOKEN_TRIES = 20  # tokens of other prefixes tried for a blind pair
 MOST_BY_CHANCE = 0.05  # of frequency-matched pairs that may be called near
 CLASSES: dict[str, frozenset[str]] = {"months": MONTHS} | {
     name: frozenset(words.split())
@@ -125,8 +125,8 @@ def foreign_tokens(
 
     A row for which no such token turns up in a few tries is left out.
     """
-    first = rows[:CONTROLS]
-    tries = torch.randint(max(len(rows), 1), (len(first), TRIES), generator=generator)
+    first = rows[:BLIND_PAIRS]
+    tries = torch.randint(max(len(rows), 1), (len(first), TOKEN_TRIES), generator=generator)
     tried = old[rows[tries]] if len(rows) else tries
     fits = (tried != old[first, None]) & (tried != new[first, None])
     known = fits.any(dim=1)
@@ -280,7 +280,7 @@ def ranks_under_cells(model: LanguageModel, cells: Tensor, tokens: Tensor) -> Te
     table = torch.empty(len(used), len(kinds), dtype=torch.int32)
     for part, scores in in_chunks(model, values[used.to(values.device)], "piece"):
         wanted = kinds.to(scores.device).expand(len(scores), -1)
-        table[part] = wanted_ranks(scores, wanted.contiguous()).int().cpu()
+        table[part] = target_ranks(scores, wanted.contiguous()).int().cpu()
     row = torch.searchsorted(used, cells.clamp(min=0)).clamp(max=max(len(used) - 1, 0))
     if not len(used):
         return torch.full((len(tokens), *cells.shape), -1)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ffmem.analyses.causal import next_log_probabilities
 from ffmem.analyses.controls import agreement_of_shuffles, random_rows, shuffle_rows
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, prefix_batches
-from ffmem.analyses.inputs.value_rankings import cell_values, trigger_tokens, wanted_ranks
+from ffmem.analyses.inputs.value_rankings import cell_values, target_ranks, trigger_tokens
 from ffmem.analyses.statistics import Interval, wilson
 from ffmem.memories.edits import Edit
 from ffmem.memories.projection import Lens, additive, best, in_chunks
@@ -106,7 +106,7 @@ def lenses(
     """
     static = lenses_of(model)
     rows: list[LensAgreement] = []
-    states, fits = scanned_states(model, store, generator), []
+    states, fits = lens_states(model, store, generator), []
     for layer in steps(store.memories, "layers"):
         following = trigger_tokens(store, layer).next[:, 0]
         cells = (following >= 0).nonzero().flatten()
@@ -123,9 +123,7 @@ def lenses(
         chosen = random_rows(len(cells), size[0], generator)
         own = wanted[chosen, 0]
         wanted = torch.stack([own, shuffle_rows(own, generator)], dim=1)
-        changes = measured_effects(
-            model, store, (layer, cells[chosen]), sample, (generator, size[1])
-        )
+        changes = mean_effects(model, store, (layer, cells[chosen]), sample, (generator, size[1]))
         rows.append(_row(model, (layer, MEASURED), changes, wanted, generator))
     return Lenses(tuple(rows), (*static, LEARNED, MEASURED), *size, tuple(fits))
 
@@ -174,7 +172,7 @@ class ScannedStates:
     training: int
 
 
-def scanned_prefixes(
+def lens_prefixes(
     store: ScanStore, generator: torch.Generator
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Random prefixes of the scan's random samples: to fit maps on, and of other sentences.
@@ -204,11 +202,11 @@ def random_prefixes(
 
 
 @torch.no_grad()
-def scanned_states(
+def lens_states(
     model: LanguageModel, store: ScanStore, generator: torch.Generator
 ) -> ScannedStates:
     """What every layer gives out at random places of the scanned text."""
-    training, testing = scanned_prefixes(store, generator)
+    training, testing = lens_prefixes(store, generator)
     prefixes = training + testing
     found: dict[int, list[Tensor]] = {layer.number: [] for layer in model.layers}
     order = []
@@ -243,7 +241,7 @@ def _tops(model: LanguageModel, states: Tensor) -> Tensor:
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
 
 
-def measured_effects(
+def mean_effects(
     model: LanguageModel,
     store: ScanStore,
     which: tuple[int, Tensor],
@@ -276,7 +274,7 @@ def _row(
         targets = wanted[start : start + len(part)].to(part.device)
         start += len(part)
         tops.append(best(part).cpu())
-        found.append(wanted_ranks(part, targets).cpu())
+        found.append(target_ranks(part, targets).cpu())
     nothing = torch.zeros(0, 2, dtype=torch.long)
     ranks = torch.cat(found) if found else nothing
     top = torch.cat(tops) if tops else nothing[:, 0]

@@ -22,8 +22,8 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
 PAIRS = 200  # prefixes of each text
-BUDGET = 1024  # tokens of one forward pass, for every coefficient of it is held
-MOST = 2.0  # a coefficient counts as at most so many times the strongest trigger's
+BATCH_TOKENS = 1024  # tokens of one forward pass, for every coefficient of it is held
+LARGEST_RATIO = 2.0  # a coefficient counts as at most so many times the strongest trigger's
 ROUNDS = 500
 
 
@@ -71,7 +71,7 @@ def membership(
 ) -> Membership:
     """Score prefixes of the sample and scanned ones of the same lengths, twice as many of these."""
     lengths = [int(sample.positions[row]) for row in range(len(sample))][:PAIRS]
-    used, members, others = scanned_prefixes(store, lengths, generator)
+    used, members, others = prefix_sets(store, lengths, generator)
     count = len(used)
     new = _PrefixSet([sample.prefix_tokens(row) for row in used], torch.full((count,), -1))
     own, again, strange = (scores(model, store, one) for one in (members, others, new))
@@ -95,7 +95,7 @@ def membership(
     )
 
 
-def scanned_prefixes(
+def prefix_sets(
     store: ScanStore, lengths: Sequence[int], generator: torch.Generator
 ) -> tuple[list[int], _PrefixSet, _PrefixSet]:
     """Two disjoint sets of prefixes of random scanned sentences, and which lengths they have.
@@ -135,14 +135,14 @@ def scores(model: LanguageModel, store: ScanStore, some: _PrefixSet) -> Tensor:
     """
     found = torch.zeros(len(some.prefixes), len(store.memories))
     triggers = {layer: _strongest_two(store, layer) for layer in store.memories}
-    for batch in prefix_batches(some.prefixes, model.bos, len(some.prefixes), BUDGET):
+    for batch in prefix_batches(some.prefixes, model.bos, len(some.prefixes), BATCH_TOKENS):
         readings = record(model, batch.tokens, "m")
         for place, layer in enumerate(store.memories):
             largest = _largest(readings[layer - 1].m, batch, store.cells.signed, model.bos)
             strength, sentence = triggers[layer]
             own = sentence[:, 0][None] == some.sentences[batch.rows][:, None]
             goal = torch.where(own, strength[:, 1][None], strength[:, 0][None])
-            ratio = (largest / goal.clamp(min=1e-30)).clamp(0, MOST).where(goal > 0, 0)
+            ratio = (largest / goal.clamp(min=1e-30)).clamp(0, LARGEST_RATIO).where(goal > 0, 0)
             found[batch.rows, place] = ratio.sum(dim=1) / (goal > 0).sum(dim=1).clamp(min=1)
     return found
 

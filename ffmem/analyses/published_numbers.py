@@ -25,7 +25,7 @@ from ffmem.memories.weight_statistics import (
 from ffmem.models.language_model import LanguageModel
 
 DATA = Path(ffmem.__file__).parent / "assets" / "published_neurons.json"
-NEAR = 2e-3  # relative difference up to which two numbers count as the same
+TOLERANCE = 2e-3  # relative difference up to which two numbers count as the same
 FIRST = 0.01  # share of a layer among which entropy neurons should stand
 
 
@@ -56,7 +56,7 @@ class PublishedModel:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class NumberComparison:
     """One published number beside the number here."""
 
     model: str
@@ -84,7 +84,9 @@ def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def compare_numbers(model: LanguageModel, published: Sequence[PublishedModel]) -> list[Comparison]:
+def compare_numbers(
+    model: LanguageModel, published: Sequence[PublishedModel]
+) -> list[NumberComparison]:
     """Every published number of models of this shape against the model; refuses other shapes."""
     able = [one for one in published if one.has_shape_of(model)]
     if not able:
@@ -94,14 +96,14 @@ def compare_numbers(model: LanguageModel, published: Sequence[PublishedModel]) -
             f"{len(model.layers)} layers of {model.layers[0].memories:,} memories; there are "
             f"numbers of {known}"
         )
-    found: list[Comparison] = []
+    found: list[NumberComparison] = []
     classes = [str(count) for count in class_counts(model)]
     for one in able:
         for name, count, here in zip(
             class_names(model.gated), map(str, one.classes), classes, strict=False
         ):
             found.append(
-                Comparison(one.name, f"class {name}", count, here, count == here, one.source)
+                NumberComparison(one.name, f"class {name}", count, here, count == here, one.source)
             )
         found += entropy_ranks(model, one)
         found += memory_numbers(model, one)
@@ -128,7 +130,7 @@ def class_counts(model: LanguageModel) -> list[int]:
     return total.tolist()
 
 
-def entropy_ranks(model: LanguageModel, one: PublishedModel) -> list[Comparison]:
+def entropy_ranks(model: LanguageModel, one: PublishedModel) -> list[NumberComparison]:
     """Where published entropy neurons stand among their layer's by the weights alone."""
     if not one.entropy:
         return []
@@ -140,7 +142,7 @@ def entropy_ranks(model: LanguageModel, one: PublishedModel) -> list[Comparison]
     ranks = score.argsort(descending=True).argsort() + 1
     most = max(len(addresses), round(FIRST * len(score)))
     return [
-        Comparison(
+        NumberComparison(
             one.name,
             f"{address} is an entropy neuron",
             f"among the first {most}",
@@ -152,7 +154,7 @@ def entropy_ranks(model: LanguageModel, one: PublishedModel) -> list[Comparison]
     ]
 
 
-def memory_numbers(model: LanguageModel, one: PublishedModel) -> list[Comparison]:
+def memory_numbers(model: LanguageModel, one: PublishedModel) -> list[NumberComparison]:
     """Published numbers of single memories."""
     found = []
     head = unembedding(model) if one.memories_by_address else None
@@ -169,9 +171,9 @@ def memory_numbers(model: LanguageModel, one: PublishedModel) -> list[Comparison
             "cosine_variance": float(vocabulary_moments(value[None], head)["cosine_variance"]),
         }
         for name, number in numbers.items():
-            near = abs(here[name] - number) <= NEAR * max(abs(number), 0.05)
+            near = abs(here[name] - number) <= TOLERANCE * max(abs(number), 0.05)
             found.append(
-                Comparison(
+                NumberComparison(
                     one.name,
                     f"{text} {name}",
                     f"{number:.5g}",

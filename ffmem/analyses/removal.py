@@ -26,9 +26,9 @@ from ffmem.steps import sized_steps
 from ffmem.store.cells import sign_factor
 from ffmem.store.scan_store import ScanStore
 
-KINDS = ("first", "last", "random")
+REMOVALS = ("first", "last", "random")
 DECILES = 10
-BUDGET = {"cuda": 65_536, "cpu": 1_024}  # tokens per batch; the fewer, the fewer are padding
+BATCH_TOKENS = {"cuda": 65_536, "cpu": 1_024}  # tokens per batch; the fewer, the fewer are padding
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ AS_PUBLISHED = Variant()
 
 
 @dataclass(frozen=True)
-class Change:
+class CoefficientChange:
     """How a coefficient changes when one token is removed, in percent of what it was.
 
     `mean` pools the ratios of all triggers (as the paper does), its interval resamples keys;
@@ -69,9 +69,9 @@ class LayerRemoval:
     """
 
     layer: int
-    first: Change
-    last: Change
-    random: Change
+    first: CoefficientChange
+    last: CoefficientChange
+    random: CoefficientChange
     deciles: tuple[Interval, ...]
     triggers: int  # measured
     keys: int  # with at least one measured trigger
@@ -127,12 +127,12 @@ def removal(
     removed = _random_tokens(triggers, seed, variant.interior)
     asked = _questions(store, triggers, removed, np.flatnonzero(long))
     answers = shortened_coefficients(
-        model, asked, BUDGET["cuda" if model.device.type == "cuda" else "cpu"]
+        model, asked, BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
     )
-    table = torch.full((len(long), 1 + len(KINDS)), float("nan"), dtype=torch.float64)
-    found = answers.values.double().reshape(-1, 1 + len(KINDS))
+    table = torch.full((len(long), 1 + len(REMOVALS)), float("nan"), dtype=torch.float64)
+    found = answers.values.double().reshape(-1, 1 + len(REMOVALS))
     table[torch.from_numpy(long)] = found.clamp(min=0) if variant.clipped else found
-    table[torch.from_numpy(removed == 0), 1 + KINDS.index("random")] = float("nan")
+    table[torch.from_numpy(removed == 0), 1 + REMOVALS.index("random")] = float("nan")
     generator = torch.Generator().manual_seed(seed)
     where = torch.from_numpy((removed - 0.5) / np.maximum(triggers.position, 1) * DECILES).long()
     layers = tuple(
@@ -224,7 +224,7 @@ def _layer(
     short, fires = m[:, 0].isnan(), m[:, 0] > 0
     key, m, decile, count = key[fires], m[fires], table.decile[mine][fires], len(of_layer)
     first, last, random = (
-        _change(m[:, [0, 1 + kind]], key, count, generator) for kind in range(len(KINDS))
+        _change(m[:, [0, 1 + kind]], key, count, generator) for kind in range(len(REMOVALS))
     )
     changes = 100 * (m[:, 3] - m[:, 0]) / m[:, 0]
     decile = torch.where(changes.isnan(), -1, decile)
@@ -246,12 +246,12 @@ def _layer(
     )
 
 
-def _change(m: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> Change:
+def _change(m: Tensor, key: Tensor, keys: int, generator: torch.Generator) -> CoefficientChange:
     """From [trigger, before and after]; a trigger that the kind of removal does not fit is NaN."""
     there = ~m[:, 1].isnan()
     (before, after), key = m[there].T, key[there]
     changes = 100 * (after - before) / before
-    return Change(
+    return CoefficientChange(
         _by_key(changes, key, keys, generator),
         float(100 * (after.sum() / before.sum() - 1)),
         float(changes.median()) if len(changes) else float("nan"),
@@ -284,7 +284,7 @@ def saliency(model: LanguageModel, key: Address, prefix: Sequence[int]) -> Salie
         CoefficientQuery(key, ShortenedSentence(0, ids, missing), len(ids))
         for missing in range(len(ids) + 1)
     ]
-    found = shortened_coefficients(model, asked, BUDGET["cuda"]).values.clamp(min=0).tolist()
+    found = shortened_coefficients(model, asked, BATCH_TOKENS["cuda"]).values.clamp(min=0).tolist()
     before = found[0]
     changes = tuple(100 * (m - before) / before if before else float("nan") for m in found[1:])
     return Saliency(str(key), before, tuple(int(token) for token in ids), changes)

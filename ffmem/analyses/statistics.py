@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_DRAWN_AT_ONCE = 1 << 22  # numbers held while resampling
+_RESAMPLE_SIZE = 1 << 22  # numbers held while resampling
 MOST_UNITS = 2048  # that a bootstrap draws: a layer of a large model has ten times as many keys
 
 
@@ -56,7 +56,7 @@ def bootstrap(
         sums = values.new_zeros(MOST_UNITS).index_add(0, group, values)
         sizes = torch.bincount(group, minlength=MOST_UNITS).double()
     means, units = [], len(sums)
-    at_once = max(1, _DRAWN_AT_ONCE // units)
+    at_once = max(1, _RESAMPLE_SIZE // units)
     for start in range(0, rounds, at_once):
         drawn = torch.randint(units, (min(at_once, rounds - start), units), generator=generator)
         means.append(sums[drawn].sum(dim=1) / sizes[drawn].sum(dim=1))
@@ -108,7 +108,7 @@ def pool_by_key(
 
 
 RESAMPLES = 2000  # rounds of a bootstrap that a verdict rests on
-FEWEST_MISSED = 3  # units that can all be missed with a chance of 5 % per n: the rule of three
+RULE_OF_THREE = 3  # units that can all be missed with a chance of 5 % per n: the rule of three
 
 
 def resample(
@@ -138,14 +138,14 @@ def resample(
         return Interval(estimate, estimate, estimate, count)
     kinds, times = np.unique(tallies.double().numpy(), axis=0, return_counts=True)
     draw, parts = np.random.default_rng(count), []
-    at_once = max(1, _DRAWN_AT_ONCE // len(kinds))
+    at_once = max(1, _RESAMPLE_SIZE // len(kinds))
     for start in range(0, rounds, at_once):
         size = min(at_once, rounds - start)
         weights = draw.multinomial(count, times / count, size=size).astype(np.float64)
         parts.append(statistic(torch.from_numpy(weights @ kinds)))
     found = torch.cat(parts).numpy()
     low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
-    reach = FEWEST_MISSED * largest / count
+    reach = RULE_OF_THREE * largest / count
     return Interval(
         estimate, float(min(low, estimate - reach)), float(max(high, estimate + reach)), count
     )

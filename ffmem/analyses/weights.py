@@ -27,13 +27,13 @@ from ffmem.memories.weight_statistics import (
 )
 from ffmem.models.language_model import LanguageModel
 
-PEAKED = 10.0  # kurtosis of the logits from which a value is about few tokens
-ALIKE = 0.9  # cosine of keys and of values from which two memories are duplicates
-APART = 5.0  # robust standard deviations from which a memory stands out of its layer
+PEAK_KURTOSIS = 10.0  # kurtosis of the logits from which a value is about few tokens
+DUPLICATE_COSINE = 0.9  # cosine of keys and of values from which two memories are duplicates
+OUTLIER_DEVIATIONS = 5.0  # robust standard deviations from which a memory stands out of its layer
 SHIFTS = 8  # mismatched pairings of each layer
 RANDOM_DIRECTIONS = 256  # whose logits are the control of peaked ones
-LISTED = 20  # candidates of each kind
-PAIRS = ("key_value", "gate_value", "gate_key")
+CANDIDATES_PER_KIND = 20  # candidates of each kind
+WEIGHT_PAIRS = ("key_value", "gate_value", "gate_key")
 ROLES = ("", "prediction", "suppression")
 
 
@@ -48,13 +48,13 @@ class LayerTable:
 
 
 @dataclass(frozen=True)
-class WeightTable:
+class WeightSummary:
     """All layers. `frequency_from` says what the frequency of tokens was taken from."""
 
     layers: tuple[LayerTable, ...]
     gated: bool
     frequency_from: str
-    random_peaked: float  # share of random directions whose logits are as peaked as PEAKED
+    random_peaked: float  # share of random directions whose logits are as peaked as PEAK_KURTOSIS
 
     def column(self, name: str) -> Tensor:
         """One column over all layers."""
@@ -134,7 +134,7 @@ def weight_table(
     counts_from: str = "the text",
     layers: Sequence[int] | None = None,
     watch: Callable[[int], None] = lambda _layer: None,
-) -> WeightTable:
+) -> WeightSummary:
     """Read every memory's weights, one layer in memory at a time.
 
     `counts` [token] are those of tokens in `counts_from`; without them the order of token ids
@@ -146,7 +146,7 @@ def weight_table(
     for number in numbers:
         parts.append(layer_table(model, number, head, generator))
         watch(number)
-    return WeightTable(
+    return WeightSummary(
         layers=tuple(parts),
         gated=model.layer(numbers[0]).gated,
         frequency_from="the order of token ids" if counts is None else counts_from,
@@ -207,7 +207,7 @@ def entropy_score(value_norm: Tensor, cosine_variance: Tensor) -> Tensor:
 
 def roles(kurtosis: Tensor, skew: Tensor) -> Tensor:
     """As places in ROLES: 1 for a prediction memory, 2 for a suppression memory."""
-    return (kurtosis > PEAKED) * torch.where(skew > 0, 1, 2)
+    return (kurtosis > PEAK_KURTOSIS) * torch.where(skew > 0, 1, 2)
 
 
 def robust_scores(numbers: Tensor) -> Tensor:
@@ -221,10 +221,10 @@ def peaked_share(head: Unembedding, generator: torch.Generator) -> float:
     """The share of random directions whose logits are peaked: a control without any training."""
     drawn = torch.randn(RANDOM_DIRECTIONS, len(head.mean), generator=generator)
     found = vocabulary_moments(drawn, head)["logit_kurtosis"]
-    return float((found > PEAKED).double().mean())
+    return float((found > PEAK_KURTOSIS).double().mean())
 
 
-def summarise_weights(table: WeightTable, generator: torch.Generator) -> Weights:
+def summarise_weights(table: WeightSummary, generator: torch.Generator) -> Weights:
     """The numbers of every layer, and the candidates of all."""
     layers = tuple(layer_summary(part, table.gated, generator) for part in table.layers)
     return Weights(
@@ -232,9 +232,11 @@ def summarise_weights(table: WeightTable, generator: torch.Generator) -> Weights
         gated=table.gated,
         frequency_from=table.frequency_from,
         random_peaked=table.random_peaked,
-        entropy=candidates(table, lambda part: robust_scores(part.columns["entropy_score"]), APART),
-        frequency=candidates(table, frequency_scores, APART),
-        duplicates=candidates(table, lambda part: part.columns["twin_cosine"], ALIKE),
+        entropy=candidates(
+            table, lambda part: robust_scores(part.columns["entropy_score"]), OUTLIER_DEVIATIONS
+        ),
+        frequency=candidates(table, frequency_scores, OUTLIER_DEVIATIONS),
+        duplicates=candidates(table, lambda part: part.columns["twin_cosine"], DUPLICATE_COSINE),
     )
 
 
@@ -259,7 +261,7 @@ def layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> 
         mismatched_classes=dict(zip(names, chance.tolist(), strict=True)),
         cosines={
             pair: pair_summary(columns[pair], part.mismatched[pair])
-            for pair in PAIRS
+            for pair in WEIGHT_PAIRS
             if pair in columns
         },
         key_norm=quantiles(columns["key_norm"]),
@@ -268,10 +270,10 @@ def layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> 
         weak_share=float(columns["weak_share"].double().mean()),
         prediction=int((columns["role"] == 1).sum()),
         suppression=int((columns["role"] == 2).sum()),
-        entropy=int((robust_scores(columns["entropy_score"]) > APART).sum()),
-        control_entropy=int((control > APART).sum()),
-        frequency=int((frequency_scores(part) > APART).sum()),
-        duplicates=int((columns["twin_cosine"] > ALIKE).sum()),
+        entropy=int((robust_scores(columns["entropy_score"]) > OUTLIER_DEVIATIONS).sum()),
+        control_entropy=int((control > OUTLIER_DEVIATIONS).sum()),
+        frequency=int((frequency_scores(part) > OUTLIER_DEVIATIONS).sum()),
+        duplicates=int((columns["twin_cosine"] > DUPLICATE_COSINE).sum()),
     )
 
 
@@ -283,7 +285,7 @@ def pair_summary(own: Tensor, mismatched: Tensor) -> PairCosines:
 
 
 def candidates(
-    table: WeightTable, score: Callable[[LayerTable], Tensor], least: float
+    table: WeightSummary, score: Callable[[LayerTable], Tensor], least: float
 ) -> tuple[Candidate, ...]:
     """The memories of all layers with the highest scores above a bar."""
     found = chain.from_iterable(
@@ -294,10 +296,10 @@ def candidates(
         for part in table.layers
         for scores in [score(part)]
     )
-    return tuple(sorted(found, key=lambda one: (-one.score, one.address))[:LISTED])
+    return tuple(sorted(found, key=lambda one: (-one.score, one.address))[:CANDIDATES_PER_KIND])
 
 
-def table_columns(table: WeightTable) -> dict[str, np.ndarray]:
+def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
     """The whole table in plain columns: names instead of numbers where a number is a name."""
     names = np.array(class_names(table.gated))
     layer = np.concatenate(

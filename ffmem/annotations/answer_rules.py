@@ -10,7 +10,7 @@ from typing import Literal
 
 from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.errors import FfmemError, shorten
-from ffmem.patterns.record import KINDS, MIN_TRIGGERS
+from ffmem.patterns.record import MIN_TRIGGERS, PATTERN_KINDS
 
 Field = Literal["description", "class", "prefixes"]
 LONGEST_DESCRIPTION = 500  # characters
@@ -77,10 +77,10 @@ def _description_fault(description: str, earlier: Container[str]) -> str | None:
 
 
 def _class_fault(kind: str) -> str | None:
-    if kind in KINDS:
+    if kind in PATTERN_KINDS:
         return None
     what = f"is {shorten(kind)!r}" if kind else "is empty"
-    return f"the class {what}; write {' or '.join(KINDS)}, and for both make two patterns"
+    return f"the class {what}; write {' or '.join(PATTERN_KINDS)}, and for both make two patterns"
 
 
 def _prefixes_fault(ranks: Sequence[int], prefixes: int) -> str | None:

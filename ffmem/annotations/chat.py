@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 RETRIES = 8  # with growing pauses, about 40 s together, or as long as the server asks for
-PATIENCE = 600  # seconds for one reply: a large model on a small machine is slow
+REPLY_SECONDS = 600  # seconds for one reply: a large model on a small machine is slow
 
 
 class Message(TypedDict):
@@ -138,7 +138,7 @@ class Endpoint:
                 "http://localhost:8000/v1"
             )
         self._client = openai.OpenAI(
-            base_url=url, api_key=key or "none", max_retries=RETRIES, timeout=PATIENCE
+            base_url=url, api_key=key or "none", max_retries=RETRIES, timeout=REPLY_SECONDS
         )
         self._pace = Pace(a_minute)
         self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": most}

@@ -26,10 +26,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from ffmem.annotations.revisions import TABLES, TRIES, writing
+from ffmem.annotations.revisions import TABLES, WRITE_TRIES, writing
 from ffmem.errors import StoreError
 
-STARRED = "starred"
+STAR_LIST = "starred"
 LONGEST_LABEL = 200  # characters
 LONGEST_NOTE = 5_000
 LONGEST_LIST_NAME = 60
@@ -102,7 +102,7 @@ class MemoryLabels:
         for row in sorted(newest.values(), key=lambda row: int(row["id"])):
             if row["member"]:
                 found.setdefault(row["list"], []).append(row["key"])
-        order = sorted(found, key=lambda name: (name != STARRED, name.casefold()))
+        order = sorted(found, key=lambda name: (name != STAR_LIST, name.casefold()))
         return {name: tuple(found[name]) for name in order}
 
     def add(self, name: str, keys: Iterable[str]) -> int:
@@ -122,7 +122,7 @@ class MemoryLabels:
 
     def _add(self, table: Table, rows: Sequence[dict[str, Any]], names: tuple[str, ...]) -> None:
         """Add rows as the newest revisions of what their columns `names` name."""
-        for _ in range(TRIES if rows else 0):
+        for _ in range(WRITE_TRIES if rows else 0):
             newest, now = self._newest(table), datetime.now(UTC)
             new = []
             for row in rows:

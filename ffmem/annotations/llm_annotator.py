@@ -17,7 +17,7 @@ from typing import Any, cast
 from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.chat import CachedChat, Chat, Message, Reply, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
-from ffmem.patterns.record import MIN_TRIGGERS, Kind
+from ffmem.patterns.record import MIN_TRIGGERS, PatternKind
 
 REPAIRS = 2  # times a reply that breaks the rules is sent back
 CHARACTERS = 4  # of English per token, about
@@ -81,7 +81,7 @@ def _pattern(each: Any) -> PatternAnswer | str:
     ranks = each.get("prefixes", [])
     if not isinstance(ranks, list) or any(type(rank) is not int for rank in ranks):
         return '"prefixes" must be a list of whole numbers'
-    return PatternAnswer(description, cast(Kind, kind), tuple(ranks))
+    return PatternAnswer(description, cast(PatternKind, kind), tuple(ranks))
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def output_question(
     ]
 
 
-def chosen_list(reply: str) -> str | None:
+def list_choice(reply: str) -> str | None:
     """A or B; None where the reply says neither."""
     match = re.search(r'"list"\s*:\s*"([AB])"', reply) or re.fullmatch(r"\W*([AB])\W*", reply)
     return match[1] if match else None
@@ -280,6 +280,6 @@ def share_right(
     right = 0.0
     for other in others:
         for letter, pair in (("A", (own, other)), ("B", (other, own))):
-            choice = chosen_list(chat(output_question(descriptions, *pair)).text)
+            choice = list_choice(chat(output_question(descriptions, *pair)).text)
             right += 0.5 if choice is None else float(choice == letter)
     return right / (2 * len(others)) if others else float("nan")

@@ -17,7 +17,7 @@ from ffmem.annotations.sheets import (
     SheetPrefix,
 )
 from ffmem.errors import StoreError, shorten
-from ffmem.patterns.record import MIN_TRIGGERS, Kind
+from ffmem.patterns.record import MIN_TRIGGERS, PatternKind
 
 BLANKS = 6  # empty patterns on a sheet; more can be added by hand
 INSTRUCTIONS = f"""\
@@ -148,7 +148,7 @@ def _pattern(block: dict[str, _Field], prefixes: int, place: SheetFile) -> Patte
             raise place.wrong(line, f"this pattern has no line ‘{name}:’; add it")
     kind = block["Class"].text.strip("`* .").lower()
     ranks = _ranks(block["Prefixes"], prefixes, place)
-    return PatternAnswer(block["Description"].text, cast(Kind, kind), ranks)
+    return PatternAnswer(block["Description"].text, cast(PatternKind, kind), ranks)
 
 
 def _ranks(field: _Field, prefixes: int, place: SheetFile) -> tuple[int, ...]:

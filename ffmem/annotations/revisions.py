@@ -28,7 +28,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ffmem.errors import StoreError
 
-TRIES = 20  # writers that meet on one sheet and annotator
+WRITE_TRIES = 20  # writers that meet on one sheet and annotator
 
 
 @contextmanager
@@ -55,7 +55,7 @@ class Revisions:
 
     def add(self, rows: Sequence[dict[str, Any]]) -> int:
         """Add the sheets that are not there yet; how many that were."""
-        for _ in range(TRIES):
+        for _ in range(WRITE_TRIES):
             known = set(self.names())
             new = [row for row in rows if row["name"] not in known]
             if not new:
@@ -86,7 +86,7 @@ class Revisions:
     def save(self, sheet: str, annotator: str, text: str) -> bool:
         """Save what was said as the annotator's newest; False where it is already there."""
         digest = hashlib.sha256(text.encode()).hexdigest()
-        for _ in range(TRIES):
+        for _ in range(WRITE_TRIES):
             latest = self.latest(sheet, annotator)
             if latest is not None and latest[1] == digest:
                 return False

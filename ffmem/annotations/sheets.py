@@ -19,9 +19,9 @@ from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefix
 from ffmem.patterns.record import (
     MIN_TRIGGERS,
     KeyPatterns,
-    Kind,
     Label,
     Pattern,
+    PatternKind,
     trigger_labels,
 )
 from ffmem.store.scan_store import ScanStore
@@ -30,7 +30,7 @@ from ffmem.store.slots import TRIGGERS_SHOWN
 if TYPE_CHECKING:
     from ffmem.analyses.last_layer import Case, LastLayer
 
-CHOSEN = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
+CHOICE_PREFIX = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
 Judgement = Literal["related", "distant"]
 RULES = "rules"  # who the rule's judgements are saved as
 ON_A_SHEET = 25
@@ -63,7 +63,7 @@ class Sheet:
     @property
     def by_choice(self) -> bool:
         """Whether its key was picked, not drawn: then no study of random keys counts it."""
-        return self.name.startswith(CHOSEN)
+        return self.name.startswith(CHOICE_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PatternAnswer:
     """One pattern as an annotator gave it."""
 
     description: str
-    kind: Kind
+    kind: PatternKind
     ranks: tuple[int, ...]
 
 
@@ -193,7 +193,7 @@ def sheet_of_key(store: ScanStore, key: Address) -> Sheet:
             "choose another key"
         )
     digest = store.manifest.key.digest
-    name = CHOSEN + _blind(digest, 0, str(key))
+    name = CHOICE_PREFIX + _blind(digest, 0, str(key))
     return Sheet(name, digest, key.layer, str(key), None, _to_sheet_prefixes(triggers))
 
 

@@ -28,7 +28,7 @@ from ffmem.cli.output import say
 from ffmem.errors import FfmemError, is_text, sentence, shorten
 from ffmem.version import VERSION
 
-STOPPED = 130  # the exit code that shells know: ended by Ctrl-C
+INTERRUPT_CODE = 130  # the exit code that shells know: ended by Ctrl-C
 RESUMABLE = (["scan"], ["study"], ["analyse"])  # commands that keep what they have done
 NOBODY_READS = 1  # as click has it: the reader of a pipe has left, as `head` does
 
@@ -107,7 +107,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         goes_on = "; the same command goes on from here" if sys.argv[1:2] in RESUMABLE else ""
         click.echo(f"stopped{goes_on}", err=True)
-        sys.exit(STOPPED)
+        sys.exit(INTERRUPT_CODE)
 
 
 def run(words: list[str]) -> int:

@@ -93,7 +93,7 @@ def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def drawn_keys_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --keys, --controls and --seed, by which keys are drawn for annotators, to a command."""
     for option in (
         click.option(
@@ -321,7 +321,7 @@ SOME = Whole(1)
 ANY = Whole(0)
 SEED = Whole(0, 2**63 - 1)
 POSITIVE = Positive()
-SHARE = Positive(1)
+SHARE_TYPE = Positive(1)
 
 
 class EmbeddingOptions(ModelOptions):
@@ -335,13 +335,13 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --embedding, --model and how to load it to a command."""
     command = model_options(command)
     command = click.option(
-        "--model", help="The scanned model, where it is not found under its own name."
+        "--model", help="The scanned model, if it cannot be found under its own name."
     )(command)
     return click.option(
         "--embedding",
         default="text",
         show_default=True,
-        help="How meanings are compared: text (words by their company in the scanned text), states "
+        help="How to compare meanings: text (words by their contexts in the scanned text), states "
         "(of the scanned model), or the name or folder of a sentence-transformers model.",
     )(command)
 

@@ -37,7 +37,9 @@ MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
     "undecided": ("?", "dim"),
 }
 GLUE = re.compile(rf"{IN_NUMBERS}|(?<=\S\[) (?=\S)")  # or begin a next token in brackets
-CONTROL = dict.fromkeys({*range(32), *range(127, 160)} - {9, 10}, "�")  # not for a terminal
+CONTROL_CHARACTERS = dict.fromkeys(
+    {*range(32), *range(127, 160)} - {9, 10}, "�"
+)  # not for a terminal
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
 NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
@@ -74,10 +76,10 @@ def save_result(
     """
     place = place_for(folder, name, made_from)
     numbers = save_numbers(place, name, result, made_from)
-    return f"{numbers}, {save_figure(place, name, chart)}{beside_note(place, folder)}"
+    return f"{numbers}, {save_figure(place, name, chart)}{other_place_note(place, folder)}"
 
 
-def beside_note(place: Path, folder: Path) -> str:
+def other_place_note(place: Path, folder: Path) -> str:
     """Why a result is not among the study's own."""
     return "" if place == folder else " (the study's own result has other settings and stays)"
 
@@ -115,7 +117,7 @@ def print_hanging(console: Console, head: str | Text, body: str | Text, style: s
     line = Text.assemble(head)
     indent = line.cell_len
     text = Text(body, style=style) if isinstance(body, str) else body.copy()
-    plain = text.plain.translate(CONTROL)
+    plain = text.plain.translate(CONTROL_CHARACTERS)
     text.plain = GLUE.sub(SPACE, plain).replace("\u00a0", NO_BREAK)
     parts = text.wrap(console, max(console.width - indent, 20))
     for number, part in enumerate(parts or [Text()]):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Lines
     from rich.progress import TaskID
 
-    from ffmem.store.checkpoint import Progress
+    from ffmem.store.checkpoint import ScanProgress
     from ffmem.studies.estimates import Estimate
     from ffmem.studies.runner import AnalysisEvent
     from ffmem.workflows import Watches
@@ -31,7 +31,7 @@ def duration_text(seconds: float) -> str:
 
 
 @contextmanager
-def board(console: Console, estimate: Estimate) -> Iterator[Watches]:
+def progress_lines(console: Console, estimate: Estimate) -> Iterator[Watches]:
     """Lines that live while the study runs; a terminal that cannot be redrawn gets plain ones."""
     from rich.progress import Progress as Lines
     from rich.progress import ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
@@ -70,7 +70,7 @@ class _EventLines:
             self.tasks[name] = self.lines.add_task(name, total=1.0, estimate=seconds, note="")
         return self.tasks[name]
 
-    def batch(self, progress: Progress, _share: float | None) -> None:
+    def batch(self, progress: ScanProgress, _share: float | None) -> None:
         """The scan's own speed replaces the estimate."""
         task, tokens = self.begin("scan"), self.estimate.text.tokens or 0
         speed = progress.tokens / max(progress.seconds, 1e-9)

@@ -23,7 +23,7 @@ from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.errors import CorpusError, refusals, shorten
 from ffmem.locations import for_arrow, is_remote
 
-COMPRESSED = (".gz", ".xz", ".zst")
+COMPRESSION_ENDINGS = (".gz", ".xz", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -136,7 +136,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 def format_of(path: Path) -> str:
     """The suffix that decides how a file is read, without that of its compression."""
-    inner = path.with_suffix("") if path.suffix in COMPRESSED else path
+    inner = path.with_suffix("") if path.suffix in COMPRESSION_ENDINGS else path
     return inner.suffix.lower()
 
 
@@ -186,12 +186,12 @@ def file_documents(
         elif has_columns(path):
             yield from json_rows(text_lines(file, str(path), errors), str(path), rows)
         elif paragraphs:
-            yield from joined_lines(text_lines(file, str(path), errors))
+            yield from paragraph_texts(text_lines(file, str(path), errors))
         else:
             yield from (line for _, line in text_lines(file, str(path), errors))
 
 
-def joined_lines(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+def paragraph_texts(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     """Lines that follow each other without an empty one between them, as one text."""
     part: list[str] = []
     last = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,6 +153,9 @@ class KeptSentences:
             starts_of(text_sizes),
             self.text[letters],
         )
+
+
+ARRAYS = tuple(field.name for field in fields(KeptSentences))  # their names on disk, too
 
 
 def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.conversations import ChatText, chat_text, is_content, read_conversation
 from ffmem.corpus.file_formats import Meter
-from ffmem.corpus.shards import POSITIONS, ROWS, Shard, sentence_number, shards
+from ffmem.corpus.shards import POSITIONS, SHARD_SENTENCES, Shard, sentence_number, shards
 from ffmem.corpus.sources import Source, documents
 from ffmem.corpus.splitters import DEFAULT, splitter
 from ffmem.errors import CorpusError
@@ -147,9 +147,9 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
     kept = [text for text, size in zip(texts, sizes, strict=True) if size]
     found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
     count = len(found.texts)
-    if count > ROWS:
+    if count > SHARD_SENTENCES:
         raise CorpusError(
-            f"shard {shard.number} has {count} sentences and {ROWS} is the most; "
+            f"shard {shard.number} has {count} sentences and {SHARD_SENTENCES} is the most; "
             "choose a larger max_tokens or the splitter 'rule'"
         )
     first = sentence_number(shard.number, 0)

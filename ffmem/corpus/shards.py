@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # text is made ready in processes that need no torch
     import numpy as np
     from torch import Tensor
 
-ROWS = 1 << 16  # sentences in one shard, at most
+SHARD_SENTENCES = 1 << 16  # sentences in one shard, at most
 POSITIONS = 1 << 16  # positions in one sentence, at most; a sentence of n tokens has n + 1
 EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 
@@ -44,7 +44,7 @@ def sentence_and_position(place: Whole) -> tuple[Whole, Whole]:
 
 def sentence_number(shard: int, row: int) -> int:
     """The number of the sentence in that row of a shard."""
-    return shard * ROWS + row
+    return shard * SHARD_SENTENCES + row
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from ffmem import demo
 from ffmem.corpus.conversations import column_of, conversation_line
 from ffmem.corpus.file_formats import (
-    COMPRESSED,
+    COMPRESSION_ENDINGS,
     JSON_LINES,
     Meter,
     RowFormat,
@@ -31,13 +31,22 @@ from ffmem.errors import CorpusError, is_text, refusals, shorten
 from ffmem.locations import is_remote, is_url, location
 
 IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
-NEW = ("paragraphs", "chat")  # what older scans do not say
+NEW_SETTINGS = ("paragraphs", "chat")  # what older scans do not say
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _LOOKED_AT, _FEWEST, _WIDEST = 300, 20, 140  # lines, lines, characters of a line
 _STOPS = frozenset(".!?…:;\"'”’)]}。！？")
 _DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
-_FILE_SUFFIXES = (".txt", ".tokens", ".parquet", ".csv", ".tsv", ".md", *JSON_LINES, *COMPRESSED)
+_FILE_SUFFIXES = (
+    ".txt",
+    ".tokens",
+    ".parquet",
+    ".csv",
+    ".tsv",
+    ".md",
+    *JSON_LINES,
+    *COMPRESSION_ENDINGS,
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Source:
     def plain(self) -> dict[str, Any]:
         """What says where the text is, as plain values; a new one only where it is not usual."""
         values = {each.name: getattr(self, each.name) for each in fields(Source)}
-        return {name: values[name] for name in values if values[name] or name not in NEW}
+        return {name: values[name] for name in values if values[name] or name not in NEW_SETTINGS}
 
     @property
     def rows(self) -> RowFormat:

@@ -53,9 +53,9 @@ _TITLES = _words(
     "subsp"
 )
 # Followed by more of it when that is a number.
-_COUNTED = _words("no nos fig figs vol vols pp p ch sec eq art ed op nr r")
+_BEFORE_NUMBERS = _words("no nos fig figs vol vols pp p ch sec eq art ed op nr r")
 # These may end a sentence: they do before a capital letter.
-_SHORTENED = _words(
+_ABBREVIATIONS = _words(
     "etc inc ltd co corp jr sr bros ave blvd rd dept univ jan feb mar apr jun jul aug sep sept oct "
     "nov dec a.m p.m am pm b.c a.d ph.d m.d b.a m.a esq dist"
 )
@@ -81,7 +81,7 @@ def _ends_after_dot(word: str, following: str) -> bool:
     lowered = word.lower()
     if lowered in _TITLES:
         return False
-    if lowered in _SHORTENED or lowered in _COUNTED:
+    if lowered in _ABBREVIATIONS or lowered in _BEFORE_NUMBERS:
         return not following.strip("ABCDEFGHIJKLMNOPQRSTUVWXYZ").isdigit()
     if "." in word and all(len(part) == 1 and part.isalpha() for part in word.split(".")):
         return following in _STARTERS  # U.S, R.K

@@ -30,7 +30,7 @@ from ffmem.corpus.shards import Shard
 from ffmem.corpus.sources import is_stream
 from ffmem.errors import CorpusError
 
-MOST = 4  # processes; all of them read the whole text, so more soon gain nothing
+MOST_PROCESSES = 4  # processes; all of them read the whole text, so more soon gain nothing
 CORES = 4  # for each of them: the tokenizer has threads of its own
 BUFFER = 1 << 20
 
@@ -106,7 +106,7 @@ def tokenise_in_processes(
     request: CorpusRequest, tokenizer: Any, processes: int | None = None
 ) -> Iterator[TokenisedShard]:
     """What `tokenise_corpus` gives, in the same order, from other processes."""
-    count = processes or max(1, min(MOST, (os.cpu_count() or 1) // CORES))
+    count = processes or max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
     with ExitStack() as stack:
         children = [stack.enter_context(ChildProcess(serve_shards)) for _ in range(count)]

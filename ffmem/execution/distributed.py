@@ -21,7 +21,7 @@ from ffmem.corpus.sources import digest, documents, is_stream
 from ffmem.errors import ScanError, StoreError
 from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
 from ffmem.execution.shard_reader import prefetch
-from ffmem.execution.single_process import Watch, refuse_too_many, shards_per_batch
+from ffmem.execution.single_process import ScanWatch, refuse_too_many, shards_per_batch
 from ffmem.execution.worker import (
     Describe,
     Finish,
@@ -34,12 +34,12 @@ from ffmem.execution.worker import (
     WorkerReport,
 )
 from ffmem.scaleout.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
-from ffmem.store.checkpoint import Progress, ShardCounts, read_notes
+from ffmem.store.checkpoint import ScanProgress, ShardCounts, read_notes
 from ffmem.store.folder import StudyFolder, remove_folder
 from ffmem.store.manifest import ScanKey
 
 ExecutorFactory = Callable[[WorkerFactories], AbstractContextManager[Executor]]
-PATIENCE = 30.0  # seconds that workers get after Ctrl-C to end their shards and save
+STOP_SECONDS = 30.0  # seconds that workers get after Ctrl-C to end their shards and save
 
 
 class ShardJobs:
@@ -98,7 +98,7 @@ class DistributedScan:
     model: ModelChoice
     plan: ScanPlan
     folder: StudyFolder
-    watch: Watch
+    watch: ScanWatch
 
     def __post_init__(self) -> None:
         if is_stream(self.plan.source):
@@ -150,7 +150,7 @@ class DistributedScan:
         try:
             self._follow(executor.run(prefetch(text.jobs())), text)
         except KeyboardInterrupt:
-            self._follow(executor.run((), PATIENCE), text)
+            self._follow(executor.run((), STOP_SECONDS), text)
             raise
         self._ledger.check_whole(text.shards)
 
@@ -275,10 +275,10 @@ class Ledger:
     def _drop(self, part: str) -> None:
         self.folder.part(part).unlink(missing_ok=True)
 
-    def progress(self, seconds: float) -> Progress:
+    def progress(self, seconds: float) -> ScanProgress:
         """What has been read so far by all workers together."""
         counts = list(self.read.values())
-        return Progress(
+        return ScanProgress(
             shards=len(counts),
             sentences=sum(c.sentences for c in counts),
             tokens=sum(c.tokens for c in counts),

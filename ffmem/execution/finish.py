@@ -17,7 +17,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import ScanState
 from ffmem.scan.settings import ScanSettings
 from ffmem.steps import sized_steps
-from ffmem.store.checkpoint import Progress
+from ffmem.store.checkpoint import ScanProgress
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_writer import (
@@ -41,7 +41,7 @@ class FinishedScan:
     settings: ScanSettings
     state: ScanState
     kept: KeptSentences
-    progress: Progress
+    progress: ScanProgress
 
 
 def write_store(

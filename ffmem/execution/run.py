@@ -16,7 +16,7 @@ from ffmem.execution.plan import (
     sentence_settings,
     token_budget,
 )
-from ffmem.execution.single_process import ScanRun, Watch, background_shards, new_checkpoint
+from ffmem.execution.single_process import ScanRun, ScanWatch, background_shards, new_checkpoint
 from ffmem.execution.worker import ModelChoice, ModelFacts
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
@@ -31,7 +31,7 @@ __all__ = [
     "Cluster",
     "ModelChoice",
     "ScanPlan",
-    "Watch",
+    "ScanWatch",
     "run_scan",
     "run_scan_on_ray",
     "sentence_settings",
@@ -42,7 +42,7 @@ def run_scan(
     model: LanguageModel,
     plan: ScanPlan,
     out: Path,
-    watch: Watch = lambda _progress, _share: None,
+    watch: ScanWatch = lambda _progress, _share: None,
     cluster: Cluster | None = None,
 ) -> ScanStore:
     """Find the strongest triggers of every key and keep them in the folder `out`.
@@ -87,7 +87,7 @@ def run_scan_on_ray(
     model: ModelChoice,
     plan: ScanPlan,
     out: Path,
-    watch: Watch = lambda _progress, _share: None,
+    watch: ScanWatch = lambda _progress, _share: None,
 ) -> ScanStore:
     """The same scan on Ray: each worker loads the model and reads its share of the shards.
 
@@ -110,7 +110,7 @@ def run_scan_by(
     model: ModelChoice,
     plan: ScanPlan,
     out: Path,
-    watch: Watch = lambda _progress, _share: None,
+    watch: ScanWatch = lambda _progress, _share: None,
 ) -> ScanStore:
     """The scan by workers of any kind."""
     folder = StudyFolder(location(out))

@@ -23,8 +23,8 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.scan.hashing import EMPTY
 from ffmem.scan.scanner import Scanner, ScanState
 
-HELD_SHARDS = 32  # shards that a worker reads between two saves, at most
-FEW = 4  # pieces of work whose whole text is held before any of it is dropped
+SHARDS_PER_SAVE = 32  # shards that a worker reads between two saves, at most
+WHOLE_TEXT_PIECES = 4  # pieces of work whose whole text is held before any of it is dropped
 Item = TypeVar("Item")
 
 _POLL = 0.05  # seconds between looks at whether the reader has stopped
@@ -80,7 +80,7 @@ class ShardReader:
         few times what the state can point at.
         """
         held = sum(len(sentences.tokens) for sentences in self._recent)
-        return len(self._recent) >= FEW and held >= len(self.kept_sentences.tokens)
+        return len(self._recent) >= WHOLE_TEXT_PIECES and held >= len(self.kept_sentences.tokens)
 
     def snapshot(self) -> ScanState:
         """The state so far; `kept_sentences` are brought up to it, in the background.

@@ -20,7 +20,7 @@ from ffmem.execution.plan import ScanPlan, sentence_settings
 from ffmem.execution.shard_reader import ReadyShards, ShardReader, prefetch, shard_batches
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.scanner import Scanner
-from ffmem.store.checkpoint import Checkpoint, Progress, save_checkpoint
+from ffmem.store.checkpoint import Checkpoint, ScanProgress, save_checkpoint
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import ScanKey
 
@@ -28,7 +28,7 @@ MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 SAVE_EVERY = 60.0  # seconds between checkpoints, at least
 SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
 SHARD_SHARE = 8_192  # of a batch's tokens, so many for each shard that batches are made of
-Watch = Callable[[Progress, float | None], None]
+ScanWatch = Callable[[ScanProgress, float | None], None]
 
 
 class ScanRun:
@@ -42,7 +42,7 @@ class ScanRun:
         self._began = time.monotonic() - start.progress.seconds
         self._next_save = time.monotonic() + SAVE_EVERY
 
-    def read(self, shards_of_work: Iterator[ReadyShards], watch: Watch) -> None:
+    def read(self, shards_of_work: Iterator[ReadyShards], watch: ScanWatch) -> None:
         """Read all the work there is."""
         for shard in shards_of_work:
             batches = self._reader.read(shard)
@@ -96,13 +96,13 @@ def new_checkpoint(key: ScanKey, budget: int) -> Checkpoint:
     return Checkpoint.of(key, start_progress(budget), {}, KeptSentences.empty())
 
 
-def start_progress(budget: int) -> Progress:
+def start_progress(budget: int) -> ScanProgress:
     """Nothing read, and how batches will be made."""
-    return Progress(budget=budget, together=max(1, budget // SHARD_SHARE))
+    return ScanProgress(budget=budget, together=max(1, budget // SHARD_SHARE))
 
 
 def background_shards(
-    model: LanguageModel, plan: ScanPlan, done: Progress, meanwhile: Iterable[object] = ()
+    model: LanguageModel, plan: ScanPlan, done: ScanProgress, meanwhile: Iterable[object] = ()
 ) -> Iterator[ReadyShards]:
     """What is not done yet of the corpus, in order, made ready in the background.
 
@@ -112,7 +112,7 @@ def background_shards(
 
 
 def remaining_shards(
-    model: LanguageModel, plan: ScanPlan, done: Progress
+    model: LanguageModel, plan: ScanPlan, done: ScanProgress
 ) -> Iterator[TokenisedShard]:
     """The tokenised shards that are not done yet; for a GPU, from processes of their own."""
     reading = CorpusRequest(plan.source, sentence_settings(model, plan), done.shards)
@@ -121,7 +121,7 @@ def remaining_shards(
     return tokenise_corpus(reading, model.tokenizer)
 
 
-def ready_shards(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterator[ReadyShards]:
+def ready_shards(model: LanguageModel, plan: ScanPlan, done: ScanProgress) -> Iterator[ReadyShards]:
     """Split, tokenise and batch what is left of the corpus, some shards at a time."""
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
     if left is not None and left <= 0:
@@ -142,7 +142,7 @@ def ready_shards(model: LanguageModel, plan: ScanPlan, done: Progress) -> Iterat
             return
 
 
-def shards_per_batch(first: int, done: Progress) -> int:
+def shards_per_batch(first: int, done: ScanProgress) -> int:
     """How many shards, from this one on, batches are made of.
 
     Large batches need many sentences, to fill the last of each width and to find others of the

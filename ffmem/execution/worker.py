@@ -29,7 +29,7 @@ from ffmem.execution.plan import (
     token_budget,
 )
 from ffmem.execution.shard_reader import (
-    HELD_SHARDS,
+    SHARDS_PER_SAVE,
     ReadyShards,
     ShardReader,
     sentence_numbers,
@@ -42,7 +42,7 @@ from ffmem.scaleout.executor import JobAnswer, Resources
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import (
     Checkpoint,
-    Progress,
+    ScanProgress,
     ShardCounts,
     read_checkpoint,
     save_checkpoint,
@@ -111,7 +111,7 @@ class ModelFacts:
     tokenizer: Any
     memories: int
     layers: int
-    start: Progress  # how batches are made
+    start: ScanProgress  # how batches are made
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Finish:
     """Write the store from the part that holds everything."""
 
     part: str
-    progress: Progress
+    progress: ScanProgress
     number: int = 0
     label: str = "the writing of the store"
 
@@ -214,7 +214,7 @@ class ScanWorker:
     def _beginning(self) -> Checkpoint:
         name = self._brief.begins_with
         if name is None:
-            progress = Progress(budget=token_budget(self._model, self._plan))
+            progress = ScanProgress(budget=token_budget(self._model, self._plan))
             return Checkpoint.of(self.key, progress, {}, KeptSentences.empty())
         found = read_checkpoint(self._brief.folder.part(name))
         refuse_other_checkpoint(self._brief.folder.root, found.digest, found.key, self.key)
@@ -251,7 +251,7 @@ class ScanWorker:
         )
 
     def _read(self, job: Read) -> JobAnswer:
-        parts = wanted_sentences([self._tokenise(shard) for shard in job.shards], job.sentences)
+        parts = first_sentences([self._tokenise(shard) for shard in job.shards], job.sentences)
         sentences = Sentences.join(parts)
         work = ReadyShards(sentences, shard_batches(self._model, sentences, self._budget))
         with self._turn:
@@ -264,7 +264,7 @@ class ScanWorker:
             self._shards |= report
             self._unsaved.append(job.number)
             held = len(self._unsaved) * len(job.shards)
-            due = time.monotonic() > self._next_save or held >= HELD_SHARDS
+            due = time.monotonic() > self._next_save or held >= SHARDS_PER_SAVE
             return self._save(report) if due else JobAnswer((), self._report(report))
 
     def _save(self, read: dict[int, ShardCounts]) -> JobAnswer:
@@ -276,7 +276,7 @@ class ScanWorker:
         name = f"{self._brief.name}-{self._serial}"
         state, progress = (
             self._reader.snapshot(),
-            Progress(
+            ScanProgress(
                 shards=len(self._shards),
                 budget=self._budget,
                 seconds=self._brief.seconds + began - self._began,
@@ -309,7 +309,7 @@ class ScanWorker:
         )
 
 
-def wanted_sentences(parts: list[Sentences], most: int | None) -> list[Sentences]:
+def first_sentences(parts: list[Sentences], most: int | None) -> list[Sentences]:
     """The first sentences of some shards in a row, shard by shard; all where there is no limit."""
     found = []
     for part in parts:

@@ -19,7 +19,7 @@ from fastapi.staticfiles import StaticFiles
 
 from ffmem.errors import ListenError, shorten
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.error_pages import DOCUMENTED, HeadAsGet, install_error_pages
+from ffmem.explorer.error_pages import ERROR_RESPONSES, HeadAsGet, install_error_pages
 from ffmem.explorer.page_queue import PageQueue, can_fork
 from ffmem.explorer.pages import (
     annotate,
@@ -115,7 +115,7 @@ def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
         docs_url=None,  # the stock page fetches scripts from elsewhere; /api lists the routes
         redoc_url=None,
         openapi_url="/api/openapi.json",
-        responses=DOCUMENTED,
+        responses=ERROR_RESPONSES,
     )
     app.state.context = context
     app.state.page_queue = PageQueue()

@@ -20,7 +20,7 @@ from ffmem.studies.study import first_damage
 
 TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
 
-LONGEST_SHOWN = 80  # characters of what was asked for
+LONGEST_QUOTE = 80  # characters of what was asked for
 REFUSALS = {  # by the guard, before a route is reached
     401: "A token is needed",
     403: "Another site or another host name",
@@ -36,7 +36,7 @@ class Problem(BaseModel):
 
 
 TEXT = {"text/plain": {"schema": {"type": "string"}}}
-DOCUMENTED: dict[int | str, dict[str, Any]] = {
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     **{status: {"model": Problem, "description": title} for status, title in TITLES.items()},
     **{status: {"content": TEXT, "description": title} for status, title in REFUSALS.items()},
 }
@@ -81,7 +81,7 @@ def install_error_pages(app: FastAPI) -> None:
 
 def brief(text: str) -> str:
     """What was asked for, in quotes, cut where it would fill the page."""
-    return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…")
+    return repr(text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…")
 
 
 async def perhaps_damage(request: Request, error: Exception) -> Response:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ffmem.patterns.findings import KeyFinding, PatternFinder
 
 Answer = TypeVar("Answer")
-PATIENCE = 60.0  # seconds until a question is given up, its wait for its turn included
-WAITING = 16  # questions that may wait or run
-State = Literal["waiting", "running", "done", "failed", "stopped"]
-SAVED_EVERY = 20  # keys
+QUESTION_SECONDS = 60.0  # seconds until a question is given up, its wait for its turn included
+MOST_QUESTIONS = 16  # questions that may wait or run
+SearchState = Literal["waiting", "running", "done", "failed", "stopped"]
+KEYS_PER_SAVE = 20  # keys
 MOST_WAITING = 8  # searches
-MOST_REMEMBERED = 200
+MOST_SEARCHES = 200
 Work = Callable[["PatternFinder", Address], "KeyFinding"]
 
 
@@ -42,8 +42,8 @@ class LiveModel:
         self,
         store: ScanStore,
         name: str | None = None,
-        patience: float = PATIENCE,
-        waiting: int = WAITING,
+        patience: float = QUESTION_SECONDS,
+        waiting: int = MOST_QUESTIONS,
     ) -> None:
         self.name: str = name or store.manifest.key.model["name"]
         self._store, self._given = store, name
@@ -121,7 +121,7 @@ class PatternJob:
 
     number: int
     about: str
-    state: State
+    state: SearchState
     keys: int
     doing: str = ""
     share: float = 0.0
@@ -161,7 +161,7 @@ class PatternJobs:
                 raise LiveError("other searches for patterns are waiting; ask again in a minute")
             job = PatternJob(max(self._jobs, default=0) + 1, about, "waiting", len(keys))
             self._jobs[job.number] = job
-            for old in list(self._jobs)[:-MOST_REMEMBERED]:
+            for old in list(self._jobs)[:-MOST_SEARCHES]:
                 del self._jobs[old]
             if self._thread is None:  # a daemon: what it writes is whole, so it may just end
                 self._thread = threading.Thread(target=self._run_all, daemon=True)
@@ -223,7 +223,7 @@ class PatternJobs:
             for place, key in enumerate(steps(keys, "looking at triggers"), 1):
                 new.append(work(finder, key))
                 patterns += len(new[-1].patterns)
-                if len(new) == SAVED_EVERY:
+                if len(new) == KEYS_PER_SAVE:
                     add_findings(folder, scan, new)
                     new = []
                 self._set(number, done=place, patterns=patterns, share=place / len(keys))

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ffmem.errors import visible_token
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
-from ffmem.explorer.queries.search import Answer, Hit, Question, Sort
+from ffmem.explorer.queries.search import Hit, Question, SearchAnswer, Sort
 from ffmem.report.rendering import whole_numbers
 from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
@@ -45,7 +45,7 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-KEPT = 65_536  # pieces of tokens, which come again and again
+CACHE_PIECES = 65_536  # pieces of tokens, which come again and again
 
 
 def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
@@ -90,7 +90,7 @@ def longest_bar(*ends: Iterable[TokenView]) -> float:
     return max(abs(math.log(max(factor, 1e-9))) for factor in extremes)
 
 
-def hit_rows(found: Answer) -> Markup:
+def hit_rows(found: SearchAnswer) -> Markup:
     """What was found as rows of a table."""
     asked, sorted_by_weight = found.question, found.question.sort in NUMBERS
     wanted = (asked.text, f" {asked.text}") if asked.by == "promotes" else ()
@@ -148,12 +148,12 @@ def _token_text(text: str) -> str:
     return escape(visible_token(text))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHE_PIECES)
 def _token_span(text: str, asked: bool) -> str:
     return f'<span class="token{" asked" if asked else ""}">{_token_text(text)}</span>'
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHE_PIECES)
 def _token_link(text: str, by: str) -> str:
     return f'<a href="/search?by={by}&amp;q={quote(text, safe="")}">{_token_text(text)}</a>'
 

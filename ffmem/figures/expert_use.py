@@ -11,27 +11,27 @@ from ffmem.analyses.statistics import Interval
 from ffmem.figures import style
 from ffmem.figures.style import FigureText, Row
 
-NEW = "Not in the paper, whose model has no experts."
+NOT_IN_PAPER = "Not in the paper, whose model has no experts."
 TEXTS = (
     FigureText(
         "experts-load",
         "Share of the scanned prefixes that the router chose each expert for; one mark per expert. "
         "The grey mark is where all would lie if every expert were chosen as often.",
-        NEW,
+        NOT_IN_PAPER,
     ),
     FigureText(
         "experts-parts",
         "How much the choice of expert tells about the part of the text: bits of information "
         "between the two. Grey: the same with sentences dealt to the parts at random, which is "
         "above zero because every sentence chooses its experts for its own words.",
-        NEW,
+        NOT_IN_PAPER,
     ),
     FigureText(
         "experts-output",
         "What the routed and the shared experts add of a layer's sum: the share of each one's "
         "projection on it. A share above 100 % beside one below 0 % means that they work against "
         "each other.",
-        NEW,
+        NOT_IN_PAPER,
     ),
     FigureText(
         "experts-agreement",

@@ -11,7 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from ffmem.analyses.removal import KINDS, Removal
+from ffmem.analyses.removal import REMOVALS, Removal
 from ffmem.figures import style
 from ffmem.figures.style import FigureText
 from ffmem.patterns.analysis import BAR, ControlRate, PatternResults, hardest_control
@@ -137,10 +137,10 @@ def removal_chart(result: Removal) -> Any:
             "triggers": layer.triggers,
         }
         for layer in result.layers
-        for kind in KINDS
+        for kind in REMOVALS
         if (change := getattr(layer, kind)).mean.n
     ]
-    colour = style.series("removed", [f"{kind} token" for kind in KINDS])
+    colour = style.series("removed", [f"{kind} token" for kind in REMOVALS])
     data = style.base(rows, style.enough_cases("triggers", style.LEAST_MEAN))
     axis = alt.Axis(format="~%")
     band = data.mark_area(opacity=0.18).encode(

@@ -45,10 +45,10 @@ class FigureText:
     claims: tuple[str, ...] = ()  # by name
 
 
-class Rows(alt.Data):
+class ChartRows(alt.Data):
     """Rows that charts share: nothing changes them, so a copy of a chart does not copy them."""
 
-    def __deepcopy__(self, _others: object) -> Rows:
+    def __deepcopy__(self, _others: object) -> ChartRows:
         return self
 
 
@@ -58,7 +58,7 @@ def base(rows: Sequence[Row], enough: str | None = None) -> alt.Chart:
     Rows that are not `enough`, an expression such as `enough_cases`, are kept and not drawn.
     """
     clean = [{name: _plain(value) for name, value in row.items()} for row in rows]
-    chart = alt.Chart(Rows(values=clean))
+    chart = alt.Chart(ChartRows(values=clean))
     return chart if enough is None else chart.transform_filter(enough)
 
 

@@ -325,10 +325,10 @@ def predictive_chart(result: Values) -> Any:
 def lenses_charts(result: Lenses) -> dict[str, Any]:
     """Every figure of this analysis by its file name."""
     found = {"lenses-top-10": top_10_chart(result), "lenses-rank": rank_chart(result)}
-    return found | ({"lenses-learned": learned_chart(result)} if result.fits else {})
+    return found | ({"lenses-learned": learned_lens_chart(result)} if result.fits else {})
 
 
-def learned_chart(result: Lenses) -> Any:
+def learned_lens_chart(result: Lenses) -> Any:
     """Shares of held-out places with the model's own token: as it is, learned, shuffled."""
     names = {"learned": "learned map", "identity": "as it is", "shuffled": "map of shuffled pairs"}
     rows: list[Row] = []

@@ -24,7 +24,7 @@ from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import LinearNorm
 
-LISTED = 3  # memories that are listed for a person
+MEMORIES_IN_REPR = 3  # memories that are listed for a person
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Contributions:
     def __repr__(self) -> str:
         return (
             f"<Contributions to the logit {self.logit:.3f} of {self.text!r}: "
-            f"{_terms_text(self.strongest(LISTED))}; {len(self.layers)} layers>"
+            f"{_terms_text(self.strongest(MEMORIES_IN_REPR))}; {len(self.layers)} layers>"
         )
 
     def _repr_html_(self) -> str:
@@ -101,7 +101,7 @@ class Contributions:
             (
                 str(part.layer),
                 *(f"{one:.3f}" for one in (part.attention, part.memories, part.bias, part.rest)),
-                _terms_text(part.strongest[:LISTED]),
+                _terms_text(part.strongest[:MEMORIES_IN_REPR]),
             )
             for part in self.layers
         ]

@@ -23,12 +23,12 @@ from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import Embed, Head
 
-Kind = Literal["state", "piece"]
+VectorKind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
 GPU_CHUNKS = 3  # so many times that on a GPU, which small pieces do not keep busy
 GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
 HOT_BYTES = 2 * 2**20  # logits that stay in a CPU's cache while they are summed
-LISTED = 5  # vectors whose top tokens are listed for a person
+VECTORS_IN_REPR = 5  # vectors whose top tokens are listed for a person
 WIDEST = 80.0  # a difference of scores whose exponential float32 still holds
 
 
@@ -54,7 +54,7 @@ class Lens:
         """Whether this lens reads log-probabilities by band, which are not linear in a piece."""
         return head.classes is not None and (self.embed, self.bands) == ("output", "adaptive")
 
-    def norm_for(self, kind: Kind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
+    def norm_for(self, kind: VectorKind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
         """What happens to one kind of vector under this lens."""
         if self.final_norm != "auto":
             return self.final_norm
@@ -63,7 +63,7 @@ class Lens:
         return "apply" if kind == "state" else "fold"
 
 
-PAPER = Lens()
+PAPER_LENS = Lens()
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,10 @@ class TopTokens:
                 for token, logit, probability in zip(*lists, strict=True)
             ]
             for lists in zip(
-                *(one[:LISTED].tolist() for one in (self.tokens, self.logits, self.probabilities)),
+                *(
+                    one[:VECTORS_IN_REPR].tolist()
+                    for one in (self.tokens, self.logits, self.probabilities)
+                ),
                 strict=True,
             )
         ]
@@ -109,7 +112,11 @@ class TopTokens:
 
 @torch.no_grad()
 def logits(
-    model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER, size: Tensor | None = None
+    model: LanguageModel,
+    h: Tensor,
+    kind: VectorKind,
+    lens: Lens = PAPER_LENS,
+    size: Tensor | None = None,
 ) -> Tensor:
     """Logits [..., token] in float32 over the tokens the tokenizer knows.
 
@@ -183,7 +190,7 @@ def _shift(head: Head) -> Tensor:
     return shift.to(head.device) * head.before
 
 
-def before_embedding(model: LanguageModel, pieces: Tensor, lens: Lens = PAPER) -> Tensor:
+def before_embedding(model: LanguageModel, pieces: Tensor, lens: Lens = PAPER_LENS) -> Tensor:
     """What pieces [vector, width] are in front of the embedding, with every factor of the head."""
     head = model.head
     folded = _fold(head, pieces.to(head.device), lens.norm_for("piece", head), None)
@@ -196,7 +203,7 @@ def additive(lens: Lens) -> Lens:
 
 
 def in_chunks(
-    model: LanguageModel, h: Tensor, kind: Kind, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Iterator[tuple[slice, Tensor]]:
     """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
     held = CHUNK_BYTES * (GPU_CHUNKS if h.device.type == "cuda" else 1)
@@ -296,7 +303,7 @@ def _count_true(flags: Tensor) -> Tensor:
 
 
 def top_tokens(
-    model: LanguageModel, h: Tensor, kind: Kind, k: int = 10, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, kind: VectorKind, k: int = 10, lens: Lens = PAPER_LENS
 ) -> TopTokens:
     """The k strongest tokens of every vector in h [vector, width]; ties go to the lowest id."""
     found = []
@@ -309,7 +316,7 @@ def top_tokens(
 
 
 def token_ranks(
-    model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Tensor:
     """How many tokens stand before the target of each vector: 0 is best. No sort.
 
@@ -326,7 +333,7 @@ def token_ranks(
 
 
 def token_probabilities(
-    model: LanguageModel, h: Tensor, targets: Tensor, kind: Kind, lens: Lens = PAPER
+    model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Tensor:
     """The probability that each vector of h gives to its target [vector]."""
     model.check_tokens(targets, model.vocab_size)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffmem.address import Address, Sign
 from ffmem.errors import FfmemError, shorten, visible_token
-from ffmem.memories.projection import PAPER, Lens, logits, top_tokens
+from ffmem.memories.projection import PAPER_LENS, Lens, logits, top_tokens
 from ffmem.memories.recording import LayerRecord, html_table, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
@@ -153,7 +153,9 @@ def winner(residual: int, feedforward: int, output: int) -> Winner:
 
 
 @torch.no_grad()
-def step_at(model: LanguageModel, reading: LayerRecord, strongest: int, lens: Lens = PAPER) -> Step:
+def step_at(
+    model: LanguageModel, reading: LayerRecord, strongest: int, lens: Lens = PAPER_LENS
+) -> Step:
     """Describe one layer of a reading with quantities r, a, m, y, o at one place: [1, ...] each."""
     layer = reading.layer
     tops = {
@@ -177,7 +179,7 @@ def step_at(model: LanguageModel, reading: LayerRecord, strongest: int, lens: Le
 
 
 def strong_memories(
-    model: LanguageModel, reading: LayerRecord, m: Tensor, count: int, lens: Lens = PAPER
+    model: LanguageModel, reading: LayerRecord, m: Tensor, count: int, lens: Lens = PAPER_LENS
 ) -> tuple[StrongMemory, ...]:
     """The memories of one layer that add most for coefficients m [memory], strongest first."""
     layer = reading.layer

@@ -30,7 +30,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import first_tensor
 
 Place = tuple[nn.Module, str]  # a module, and "in" or "out"
-KINDS = {  # each has a letter and a name
+RECORD_KINDS = {  # each has a letter and a name
     "block_input": "h",
     "residual": "r",
     "key_input": "x",
@@ -138,7 +138,7 @@ class LayerRecord:
         return f"<LayerRecord of layer {self.layer.number}: {', '.join(kinds)}>"
 
     def _repr_html_(self) -> str:
-        letters = KINDS | OF_MIXTURES
+        letters = RECORD_KINDS | OF_MIXTURES
         rows = [(name, letters[name], str(list(getattr(self, name).shape))) for name in self.kinds]
         return f"<b>layer {self.layer.number}</b>{html_table(('kind', 'letter', 'shape'), rows)}"
 
@@ -147,7 +147,7 @@ class LayerRecord:
         """The names of what was recorded."""
         return tuple(
             name
-            for name, letter in (KINDS | OF_MIXTURES).items()
+            for name, letter in (RECORD_KINDS | OF_MIXTURES).items()
             if (places := places_for(self.layer, letter)) and places.keys() <= self.raw.keys()
         )
 
@@ -255,13 +255,13 @@ def stop_after(layer: FeedForward) -> Iterator[None]:
         handle.remove()
 
 
-Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor
+PromptTexts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor
 
 
 @torch.no_grad()
 def record(
     model: LanguageModel,
-    text: Texts,
+    text: PromptTexts,
     kinds: str | Sequence[str] = "rxamyo",
     at: Tensor | int | None = None,
 ) -> tuple[LayerRecord, ...]:
@@ -298,19 +298,19 @@ def record(
 
 def kind_letters(kinds: str | Sequence[str]) -> str:
     """Kinds of activations as letters; refuses one that there is not."""
-    known = KINDS | OF_MIXTURES
+    known = RECORD_KINDS | OF_MIXTURES
     names = [kinds] if isinstance(kinds, str) and kinds in known else list(kinds)
     letters = [known.get(name, name) for name in names]
     unknown = [name for name in letters if name not in {"u", *known.values()}]
     if unknown or not letters:
         raise ModelError(
             f"there is no kind of activation {''.join(unknown[:1])!r}; choose among "
-            f"{', '.join(KINDS)}, or their letters {''.join(KINDS.values())}"
+            f"{', '.join(RECORD_KINDS)}, or their letters {''.join(RECORD_KINDS.values())}"
         )
     return "".join(letters)
 
 
-def token_rows(model: LanguageModel, text: Texts) -> tuple[Tensor, Tensor]:
+def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]:
     """Token ids [batch, position] on the model's device, and how many of each row are its own."""
     if isinstance(text, Tensor):
         rows = list(text if text.ndim == 2 else text[None])

@@ -13,7 +13,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.disk_cache import address_of, find, keep
 from ffmem.memories.projection import (
-    PAPER,
+    PAPER_LENS,
     Lens,
     TopTokens,
     in_chunks,
@@ -68,7 +68,7 @@ def norm_after(layer: FeedForward) -> LinearNorm | None:
 
 
 def value_tokens(
-    model: LanguageModel, address: Address | str, k: int = 10, lens: Lens = PAPER
+    model: LanguageModel, address: Address | str, k: int = 10, lens: Lens = PAPER_LENS
 ) -> TopTokens:
     """The k tokens that one memory's value promotes most (a logit lens on the value); [1, k].
 
@@ -101,14 +101,16 @@ class ValueEnds:
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
 
-def value_ends(model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER) -> ValueEnds:
+def value_ends(
+    model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER_LENS
+) -> ValueEnds:
     """The k tokens that each value of a layer promotes, and suppresses, most; on the CPU."""
     return ValueEnds.join(list(rank_in_parts(model, layer, k, lens)))
 
 
 @torch.no_grad()
 def rank_in_parts(
-    model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER
+    model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER_LENS
 ) -> Iterator[ValueEnds]:
     """The same for some values after the other; all logits of a layer are never held at once."""
     values = value_vectors(layer)

@@ -29,7 +29,7 @@ from torch import Tensor
 from ffmem.memories.folded_weights import FoldedWeights, folded_weights, paired_cosines
 from ffmem.memories.projection import (
     CHUNK_BYTES,
-    PAPER,
+    PAPER_LENS,
     additive,
     before_embedding,
     in_chunks,
@@ -131,7 +131,7 @@ def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembeddi
     Without counts the order of token ids stands for frequency: vocabularies are made by merging the
     most frequent pair first.
     """
-    unit, linear = torch.eye(model.hidden_size), additive(PAPER)
+    unit, linear = torch.eye(model.hidden_size), additive(PAPER_LENS)
     vectors = model.at_hand().head.vectors().first(model.vocab_size)
     bands: tuple[tuple[Tensor | None, Tensor], ...]
     if len(vectors.bands) == 1:

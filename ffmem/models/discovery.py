@@ -30,7 +30,7 @@ from ffmem.models.block_forms import (
 )
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.effective_weights import is_linear
-from ffmem.models.experts import coefficient_source, known_experts
+from ffmem.models.experts import coefficient_source, has_readable_experts
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
@@ -126,7 +126,7 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
     experts = [
         path
         for path, inside in module.named_modules()
-        if known_experts(inside) and f"{block}.{path}" in run.outputs
+        if has_readable_experts(inside) and f"{block}.{path}" in run.outputs
     ]
     if not experts:
         refuse_experts(module, name)

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ffmem.models.device_placement import tensor_of
 
-NAME = "ffmem"
+EXPERTS_FORM = "ffmem"
 FLAGS = ("has_gate", "has_bias", "is_transposed", "_apply_gate", "down_proj")
 
 
@@ -41,8 +41,8 @@ class RoutedCoefficients:
     places: Tensor  # [line]: positions of the batch, counted through all its rows
 
 
-Listener = Callable[[RoutedCoefficients], None]
-_listeners: WeakKeyDictionary[nn.Module, list[Listener]] = WeakKeyDictionary()
+ExpertListener = Callable[[RoutedCoefficients], None]
+_listeners: WeakKeyDictionary[nn.Module, list[ExpertListener]] = WeakKeyDictionary()
 _stock: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 
@@ -81,17 +81,17 @@ class ExpertsSwitch:
         self._on = ExitStack()
         self._readers = 0
 
-    def listen(self, experts: nn.Module, listener: Listener) -> None:
+    def listen(self, experts: nn.Module, listener: ExpertListener) -> None:
         """Let a listener know the coefficients of some experts whenever they run."""
         if not self._readers:
             for module in self._modules:
                 _stock[module] = module.config._experts_implementation  # type: ignore[union-attr,assignment]
             registry()
-            self._on.enter_context(experts_function(self._modules, NAME))
+            self._on.enter_context(experts_function(self._modules, EXPERTS_FORM))
         self._readers += 1
         _listeners.setdefault(experts, []).append(listener)
 
-    def leave(self, experts: nn.Module, listener: Listener) -> None:
+    def leave(self, experts: nn.Module, listener: ExpertListener) -> None:
         """No longer; after the last the model runs as it did."""
         _listeners[experts].remove(listener)
         self._readers -= 1
@@ -116,7 +116,7 @@ class CoefficientSource(Protocol):
     def experts(self) -> Any:
         """The module, or what stands for it."""
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: ExpertListener) -> Callable[[], None]:
         """Let a listener know the coefficients whenever they run, until what is returned is."""
 
     def total(self, output: Tensor, places: int) -> Tensor:
@@ -129,7 +129,7 @@ class RegisteredExperts:
     def __init__(self, model: nn.Module, experts: nn.Module) -> None:
         self.experts, self._switch = experts, switch_of(model)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: ExpertListener) -> Callable[[], None]:
         """Turn our function on."""
         self._switch.listen(self.experts, listener)
         return partial(self._switch.leave, self.experts, listener)
@@ -168,7 +168,7 @@ class WeightedInputs(nn.Module):
         m: Tensor = keys * self._module[0].act_fn(gate)
         return m
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: ExpertListener) -> Callable[[], None]:
         """Work out from every input what the module makes of it before the down map."""
 
         def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -198,7 +198,7 @@ def is_like_llama4(module: nn.Module) -> bool:
     return hasattr(module, "act_fn") and len(signature(module.forward).parameters) == 1
 
 
-def known_experts(module: nn.Module) -> bool:
+def has_readable_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that can be read."""
     return is_experts(module) or is_like_llama4(module)
 
@@ -248,7 +248,7 @@ def registry() -> Any:
     """Transformers' functions by name, ours among them; to import them takes seconds."""
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-    ALL_EXPERTS_FUNCTIONS.register(NAME, read_experts)
+    ALL_EXPERTS_FUNCTIONS.register(EXPERTS_FORM, read_experts)
     return ALL_EXPERTS_FUNCTIONS
 
 

@@ -43,7 +43,7 @@ LLAMA = Family(
     attention="self_attn",
     gate="mlp.gate_proj",
 )
-FUSED = replace(LLAMA, keys="mlp.gate_up_proj[half:]", gate="mlp.gate_up_proj[:half]")
+FUSED_GATE = replace(LLAMA, keys="mlp.gate_up_proj[half:]", gate="mlp.gate_up_proj[:half]")
 SANDWICH = replace(LLAMA, norm="pre_feedforward_layernorm", after="post_feedforward_layernorm")
 NORM_AFTER = replace(LLAMA, norm=None, after="post_feedforward_layernorm")
 GPT2 = Family("transformer.h", "mlp.c_fc", "mlp.c_proj", norm="ln_2", attention="attn")
@@ -98,8 +98,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3": replace(SANDWICH, blocks="model.language_model.layers"),
     "gemma3_text": SANDWICH,
     "git": replace(BERT, blocks="git.encoder.layer"),
-    "glm": FUSED,
-    "glm4": replace(FUSED, after="post_mlp_layernorm"),
+    "glm": FUSED_GATE,
+    "glm4": replace(FUSED_GATE, after="post_mlp_layernorm"),
     "gpt2": GPT2,
     "gpt_bigcode": GPT2,
     "gpt_neo": GPT2,
@@ -137,8 +137,8 @@ FAMILIES: dict[str, Family] = {
     "pegasus": BART,
     "persimmon": replace(NEOX, blocks="model.layers", attention="self_attn"),
     "phi": Family("model.layers", "mlp.fc1", "mlp.fc2", "input_layernorm", "self_attn"),
-    "phi3": FUSED,
-    "phi4_multimodal": FUSED,
+    "phi3": FUSED_GATE,
+    "phi4_multimodal": FUSED_GATE,
     "plbart": BART,
     "qwen2": LLAMA,
     "qwen3": LLAMA,

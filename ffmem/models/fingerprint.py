@@ -21,7 +21,7 @@ from ffmem.models.effective_weights import quantised_modules, storage_facts, sto
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-LOOKED_AT = 4096  # numbers of each parameter that count
+NUMBERS_PER_PARAMETER = 4096  # numbers of each parameter that count
 
 
 @torch.no_grad()
@@ -53,7 +53,7 @@ def plain_parameters(model: nn.Module) -> list[str]:
 
 def _add_some(found: hashlib._Hash, name: str, tensor: Tensor, kind: torch.dtype) -> None:
     flat = tensor.detach().reshape(-1)
-    some = flat[:: max(1, len(flat) // LOOKED_AT)].to(kind).float().cpu().numpy()
+    some = flat[:: max(1, len(flat) // NUMBERS_PER_PARAMETER)].to(kind).float().cpu().numpy()
     found.update(f"{name} {tuple(tensor.shape)} {kind}".encode())
     found.update(some.tobytes())
 

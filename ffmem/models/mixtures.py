@@ -24,7 +24,7 @@ from ffmem.models.experts import CoefficientSource, RoutedCoefficients, expert_r
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.trace import Trace, first_tensor
 
-Role = Literal["keys", "gate", "values"]
+MapRole = Literal["keys", "gate", "values"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SharedExpert:
         """Number of its memories."""
         return self.value_map.shape[1]
 
-    def map(self, role: Role) -> LinearPart:
+    def map(self, role: MapRole) -> LinearPart:
         """One of its maps; in a layer without gates the keys are what is asked for as the gate."""
         maps = {"keys": self.key_map, "gate": self.gate_map, "values": self.value_map}
         return maps[role] or self.key_map
@@ -78,7 +78,7 @@ class MixtureReading:
         beside = [self.shared_coefficients(one) for one in range(len(self.mixture.shared))]
         return torch.cat([self._spread(self.routed.coefficients), *beside], dim=1)
 
-    def scores(self, role: Role) -> Tensor:
+    def scores(self, role: MapRole) -> Tensor:
         """What the keys, or the gate's keys, gave for every memory: [place, memory]."""
         own = self.mixture.half(self.routed.scores, role)
         beside = [
@@ -115,7 +115,7 @@ class MixtureReading:
         return table.index_put_(where, lines, accumulate=True).flatten(1)
 
 
-Listener = Callable[[MixtureReading], Tensor | None]  # a tensor takes the place of y
+MixtureListener = Callable[[MixtureReading], Tensor | None]  # a tensor takes the place of y
 
 
 class Mixture:
@@ -143,13 +143,17 @@ class Mixture:
         self.shared = tuple(shared)
         self.factor = factor
         self._source = source
-        self._listeners: list[Listener] = []
+        self._listeners: list[MixtureListener] = []
         self._hooks = ExitStack()
         self._x: Tensor | None = None
         self._routed: RoutedCoefficients | None = None
         self._tensors: dict[tuple[int, str], Tensor] = {}
         self._sums: list[Tensor] = []  # of the modules before the last
-        self.keys, self.gate, self.router = StandIn(self), StandIn(self), StandIn(self)
+        self.keys, self.gate, self.router = (
+            MapPlaceholder(self),
+            MapPlaceholder(self),
+            MapPlaceholder(self),
+        )
         self.values = ValueStandIn(self)
 
     @cached_property
@@ -204,7 +208,7 @@ class Mixture:
         maps = [(one.key_map, one.value_map, one.gate_map) for one in self.shared]
         return [part for three in maps for part in three if part is not None]
 
-    def half(self, scores: Tensor, role: Role) -> Tensor:
+    def half(self, scores: Tensor, role: MapRole) -> Tensor:
         """The gate's or the keys' part of what the experts' first map gives: the last axis."""
         if not self.experts.has_gate:
             return scores
@@ -213,7 +217,7 @@ class Mixture:
         first, second = scores.chunk(2, dim=-1)
         return first if role == "gate" else second
 
-    def rows(self, role: Role) -> Tensor:
+    def rows(self, role: MapRole) -> Tensor:
         """[memory, width]: keys, gate keys or values of all parts; a copy."""
         beside = [one.map(role).weight for one in self.shared]
         if role == "values":
@@ -260,7 +264,7 @@ class Mixture:
         first, *others = (run.outputs[names[module]] for module in self.modules)
         return sum((other.reshape(first.shape) for other in others), first)
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: MixtureListener) -> Callable[[], None]:
         """Call a listener after every forward pass of the mixture, until what is returned is."""
         if not self._listeners:
             self._attach()
@@ -400,7 +404,7 @@ def with_experts(layer: FeedForward, numbers: Sequence[int]) -> FeedForward:
     )
 
 
-class StandIn(nn.Module):
+class MapPlaceholder(nn.Module):
     """Stands for a map that a mixture spreads over its experts; not a part of the model."""
 
     def __init__(self, mixture: Mixture) -> None:
@@ -425,7 +429,7 @@ class StandIn(nn.Module):
         return self.mixture.present(super().register_forward_hook(*args, **options))
 
 
-class ValueStandIn(StandIn):
+class ValueStandIn(MapPlaceholder):
     """Stands for the value map: coefficients in, their values' sum out."""
 
     def forward(self, coefficients: Tensor, reading: MixtureReading) -> Tensor:  # type: ignore[override]
@@ -443,7 +447,7 @@ class MixtureMap:
     """The keys, gate keys or values of a mixture where a dense layer has a linear map."""
 
     mixture: Mixture
-    role: Role
+    role: MapRole
 
     @property
     def module(self) -> nn.Module:

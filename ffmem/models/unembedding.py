@@ -57,7 +57,7 @@ class LinearNorm:
 
 
 @dataclass(frozen=True)
-class Band:
+class VocabularyBand:
     """Tokens of consecutive ids: a row for each, and the map to the states' width, if there is one.
 
     A token's vector is its row, or `projection` times its row where rows are narrower than states.
@@ -87,7 +87,7 @@ class Band:
 class TokenVectors:
     """A vector for every token, in bands; an embedding matrix is one band without a projection."""
 
-    bands: tuple[Band, ...]
+    bands: tuple[VocabularyBand, ...]
 
     def __len__(self) -> int:
         """How many tokens there are."""
@@ -169,10 +169,12 @@ def token_vectors(module: nn.Module) -> TokenVectors:
     names = [name for name, _ in module.named_parameters(recurse=False)]
     count = sum(name.startswith("rows_") for name in names)
     if not count:
-        return TokenVectors((Band(_tensor(module, "weight")),))
+        return TokenVectors((VocabularyBand(_tensor(module, "weight")),))
     return TokenVectors(
         tuple(
-            Band(_tensor(module, f"rows_{number}"), tensor_of(module, f"projection_{number}"))
+            VocabularyBand(
+                _tensor(module, f"rows_{number}"), tensor_of(module, f"projection_{number}")
+            )
             for number in range(count)
         )
     )
@@ -215,7 +217,9 @@ class Head:
         maps = [band.projection for band in bands]
         return TokenVectors(
             tuple(
-                Band(band.rows.to(self.device), None if each is None else each.to(self.device))
+                VocabularyBand(
+                    band.rows.to(self.device), None if each is None else each.to(self.device)
+                )
                 for band, each in zip(bands, maps, strict=True)
             )
         )

@@ -20,7 +20,7 @@ from ffmem.models.discovery import (
     read_mixtures,
 )
 from ffmem.models.effective_weights import quantised_modules, refuse_adapted_experts
-from ffmem.models.experts import experts_function, experts_in, known_experts
+from ffmem.models.experts import experts_function, experts_in, has_readable_experts
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 EXACT, ROUNDED = 1e-4, 3e-2  # largest relative error allowed in float32, and in 16 bits
-QUANTISED = 5e-2  # and in layers that round what enters them to 8 bits
+QUANTISED_TOLERANCE = 5e-2  # and in layers that round what enters them to 8 bits
 
 
 @torch.no_grad()
@@ -57,7 +57,7 @@ def wrap(
             "its name with ffmem.load"
         )
     model = without_peft(without_compilation(model))
-    refuse_adapted_experts(model, [one for one in model.modules() if known_experts(one)])
+    refuse_adapted_experts(model, [one for one in model.modules() if has_readable_experts(one)])
     with evaluation_mode(model):
         return wrap_in_evaluation(model, tokenizer, name, revision)
 
@@ -163,7 +163,7 @@ def families_for(
     model: PreTrainedModel, kind: str, run: Trace, name: str
 ) -> tuple[dict[int, Family], Literal["row", "structure"]]:
     """By each block's index the table's row for this architecture, or one made from structure."""
-    if kind not in FAMILIES and any(map(known_experts, model.modules())):
+    if kind not in FAMILIES and any(map(has_readable_experts, model.modules())):
         return families_by_block(model, run, name), "structure"
     known = kind in FAMILIES
     family = FAMILIES[kind] if known else family_by_structure(model, run, name)
@@ -216,7 +216,7 @@ def largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
     A quantised layer may round what enters it to fewer bits.
     """
     if quantised:
-        return QUANTISED
+        return QUANTISED_TOLERANCE
     return EXACT if dtype in (torch.float32, torch.float64) else ROUNDED
 
 

@@ -31,13 +31,13 @@ from ffmem.patterns.record import (
     summarise_patterns,
     trigger_labels,
 )
-from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator
+from ffmem.patterns.rule_annotator import ANNOTATOR_NAME, Rule, RuleAnnotator
 from ffmem.patterns.surface_patterns import Background
 from ffmem.steps import steps
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
-COUNTED = 6_000  # random prefixes that features are counted over
+FEATURE_PREFIXES = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from
 CALIBRATION = 150  # pseudo-keys of each kind that set the nearness of meanings
 REFERENCE = 200  # random prefixes that show where a ticked pattern ends
@@ -80,7 +80,7 @@ def rule_annotator(
     store: ScanStore, embed: Callable[[Background], Embedding], seed: int = 0
 ) -> tuple[RuleAnnotator, PseudoKeys]:
     """The rule annotator, calibrated on this scan's own text, and pseudo-keys to test it with."""
-    counted = random_prefixes(store, COUNTED, seed)
+    counted = random_prefixes(store, FEATURE_PREFIXES, seed)
     pool = counted[:POOL]
     if len({prefix.sentence for prefix in pool}) < 2 * TRIGGERS_SHOWN:
         raise StoreError(
@@ -157,7 +157,7 @@ def patterns_by_rule(
         _control_trial(annotator, pseudo, control) for control in steps(controls, "control keys")
     ]
     return PatternResults(
-        summary=summarise_patterns(NAME, annotated, seed),
+        summary=summarise_patterns(ANNOTATOR_NAME, annotated, seed),
         controls=tuple(
             control_rate(kind, controls, [trial.rules for trial in control_trials])
             for kind in CONTROLS

@@ -54,7 +54,7 @@ def content_words(prefix: Prefix, removed: frozenset[int] = NO_WORDS) -> list[in
 
 
 @dataclass(frozen=True)
-class Cluster:
+class TriggerCluster:
     """Triggers (ranks from 1) around one of them, and how near they are to it."""
 
     centre: Tensor = field(repr=False)
@@ -128,18 +128,18 @@ class ClusterFinder:
 
     def clusters(
         self, prefixes: Sequence[Prefix], removed: Sequence[frozenset[int]]
-    ) -> list[Cluster]:
+    ) -> list[TriggerCluster]:
         """The semantic patterns among some prefixes, the largest first; they share no prefix."""
         if len(prefixes) < min(CLUSTER_SIZES):
             return []
         near, vectors = self.cosines(prefixes, removed), self.vectors(prefixes, removed)
-        taken: list[Cluster] = []
+        taken: list[TriggerCluster] = []
         while True:
             least, centre, ranks = self._largest(near)
             if not ranks:
                 return taken
             words = self._label([(prefixes[rank - 1], removed[rank - 1]) for rank in ranks])
-            taken.append(Cluster(vectors[centre], least, ranks, words))
+            taken.append(TriggerCluster(vectors[centre], least, ranks, words))
             gone = [rank - 1 for rank in ranks]
             near[gone], near[:, gone] = -1, -1
 

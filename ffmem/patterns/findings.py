@@ -15,7 +15,7 @@ from ffmem.patterns.embeddings import WordContexts
 from ffmem.patterns.held_out import HeldOutScore, held_out_scores
 from ffmem.patterns.prefixes import Prefix, PseudoKeys, trigger_prefixes
 from ffmem.patterns.record import MIN_TRIGGERS, Pattern
-from ffmem.patterns.rule_annotator import NAME, Rule, RuleAnnotator, rules_from_examples
+from ffmem.patterns.rule_annotator import ANNOTATOR_NAME, Rule, RuleAnnotator, rules_from_examples
 from ffmem.store.folder import StudyFolder
 from ffmem.store.result_files import ResultFile, read_result, restore, write_result
 from ffmem.store.scan_store import ScanStore
@@ -84,7 +84,7 @@ class PatternFinder:
         annotator, _ = self._tools
         shown = self._first_prefixes(key)
         found = annotator.rules(key, shown) if len(shown) >= MIN_TRIGGERS else []
-        return self._finding(key, NAME, shown, found)
+        return self._finding(key, ANNOTATOR_NAME, shown, found)
 
     def by_other(self, key: Address, patterns: Sequence[Pattern], name: str) -> KeyFinding:
         """Patterns that somebody else gave for a key, scored with the same yardstick."""

@@ -11,10 +11,12 @@ import numpy as np
 
 from ffmem.address import Address
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.slots import TRIGGERS_SHOWN, Kind
+from ffmem.store.slots import TRIGGERS_SHOWN, SlotKind
 
 WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
-FEW = 500  # with fewer sentences than this in the random samples, all kept ones are drawn from
+FEW_SENTENCES = (
+    500  # with fewer sentences than this in the random samples, all kept ones are drawn from
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def prefix_at(store: ScanStore, row: int, position: int) -> Prefix:
 
 
 def trigger_prefixes(
-    store: ScanStore, key: Address, kind: Kind = "trigger"
+    store: ScanStore, key: Address, kind: SlotKind = "trigger"
 ) -> list[tuple[Prefix, float]]:
     """A key's triggers, strongest first, or its random sample, with their coefficients."""
     slots = store.slots([store.cells.row(key)], kind)
@@ -78,7 +80,7 @@ def random_prefixes(store: ScanStore, count: int, seed: int) -> list[Prefix]:
     """
     generator = np.random.default_rng([seed, 4])
     rows = store.slots(slice(None), "sample").distinct_sentences()
-    if len(rows) < FEW:
+    if len(rows) < FEW_SENTENCES:
         rows = np.arange(len(store.sentences))
     sizes = np.diff(np.asarray(store.sentences.starts))[rows]
     rows, sizes = rows[sizes > 1], sizes[sizes > 1]
@@ -103,7 +105,7 @@ class PseudoKey:
 
 
 CONTROLS = ("random", "matched", "length", "strangers")
-ALIKE = 25  # last tokens of like frequency, at least, that a matched prefix is drawn from
+LIKE_FREQUENCY = 25  # last tokens of like frequency, at least, that a matched prefix is drawn from
 
 
 class PseudoKeys:
@@ -180,7 +182,7 @@ class PseudoKeys:
             }
             nearest = sorted(far, key=lambda ending: (far[ending], ending))
             same = sum(distance == 0 for distance in far.values())
-            self._alike[level] = nearest[: max(ALIKE, same)]
+            self._alike[level] = nearest[: max(LIKE_FREQUENCY, same)]
         return self._alike[level]
 
     def _with_ending(self, endings: Sequence[str]) -> Prefix:

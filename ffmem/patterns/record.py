@@ -13,8 +13,8 @@ from ffmem.address import Address
 from ffmem.analyses.inputs.claim_effects import Effects, takeover_effects
 from ffmem.analyses.statistics import Interval, bootstrap, pool_by_key, wilson
 
-Kind = Literal["shallow", "semantic"]
-KINDS: tuple[Kind, ...] = ("shallow", "semantic")
+PatternKind = Literal["shallow", "semantic"]
+PATTERN_KINDS: tuple[PatternKind, ...] = ("shallow", "semantic")
 Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
 LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
 MIN_TRIGGERS = 3  # triggers that make a pattern
@@ -26,12 +26,12 @@ class Pattern:
 
     key: Address | None  # None for a control key
     description: str
-    kind: Kind
+    kind: PatternKind
     ranks: tuple[int, ...]
     annotator: str
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        if self.kind not in PATTERN_KINDS:
             raise ValueError(f"the class {self.kind!r} is neither shallow nor semantic")
         if len(set(self.ranks)) < MIN_TRIGGERS or len(set(self.ranks)) != len(self.ranks):
             raise ValueError(
@@ -120,7 +120,7 @@ def pattern_effects(keys: Sequence[KeyPatterns]) -> Effects:
     tally = [Counter(key.labels) for key in keys]
     shallow, semantic = (
         torch.tensor([count[kind] / key.triggers for count, key in zip(tally, keys, strict=True)])
-        for kind in KINDS
+        for kind in PATTERN_KINDS
     )
     return takeover_effects(shallow, semantic, *key_depths([key.key for key in keys]))
 

@@ -25,7 +25,7 @@ from ffmem.store.search_index import words_in
 
 FORMAT = 1  # raised when the vectors are made in another way
 MOST_SENTENCES = 50_000  # that words are counted in
-RELATED = 12  # words for each word that is asked for
+RELATED_PER_WORD = 12  # words for each word that is asked for
 LEAST_COSINE = 0.45  # from which on a word is related
 
 
@@ -47,7 +47,7 @@ class RelatedWords:
         if number is None:
             return {}
         cosines = self.vectors @ self.vectors[number]
-        nearest = np.argsort(-cosines, kind="stable")[: RELATED + 1].tolist()
+        nearest = np.argsort(-cosines, kind="stable")[: RELATED_PER_WORD + 1].tolist()
         return {
             self.words[one]: float(cosines[one])
             for one in nearest

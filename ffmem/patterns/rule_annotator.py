@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.patterns.embeddings import Cluster, ClusterFinder
+from ffmem.patterns.embeddings import ClusterFinder, TriggerCluster
 from ffmem.patterns.prefixes import Prefix
 from ffmem.patterns.record import MIN_TRIGGERS, Pattern
 from ffmem.patterns.surface_patterns import SPECIFIC, Background, Feature, features, shared_features
 
-NAME = "rules"
+ANNOTATOR_NAME = "rules"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Rule:
 
     pattern: Pattern
     feature: Feature | None
-    cluster: Cluster | None
+    cluster: TriggerCluster | None
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,18 @@ class RuleAnnotator:
         """
         shared = shared_features(prefixes, self.background)
         found = [
-            Rule(Pattern(key, s.feature.description, "shallow", s.ranks, NAME), s.feature, None)
+            Rule(
+                Pattern(key, s.feature.description, "shallow", s.ranks, ANNOTATOR_NAME),
+                s.feature,
+                None,
+            )
             for s in shared
         ]
         if self.meanings is None:
             return found
         removed = self.feature_words(prefixes, [s.feature for s in shared])
         return found + [
-            Rule(Pattern(key, c.description, "semantic", c.ranks, NAME), None, c)
+            Rule(Pattern(key, c.description, "semantic", c.ranks, ANNOTATOR_NAME), None, c)
             for c in self.meanings.clusters(prefixes, removed)
         ]
 
@@ -150,7 +154,7 @@ class _Clusters:
         self._shown, self._others = shown, others
         self._vectors: tuple[Tensor, Tensor] | None = None
 
-    def of(self, pattern: Pattern) -> Cluster | None:
+    def of(self, pattern: Pattern) -> TriggerCluster | None:
         """The middle of the ticked prefixes; None where fewer than two of them have a meaning."""
         if self._annotator.meanings is None:
             return None
@@ -164,7 +168,7 @@ class _Clusters:
         rest = torch.nn.functional.normalize(ticked.sum(dim=0) - ticked, dim=1)
         centre = torch.nn.functional.normalize(ticked.sum(dim=0), dim=0)
         near = _parting((ticked * rest).sum(dim=1), others @ centre)
-        return Cluster(centre, near, pattern.ranks, pattern.description)
+        return TriggerCluster(centre, near, pattern.ranks, pattern.description)
 
     def _compute(self, prefixes: Sequence[Prefix]) -> Tensor:
         meanings = self._annotator.meanings

@@ -12,7 +12,7 @@ from itertools import pairwise
 from ffmem.analyses.inputs.english import is_content, stem, word_classes
 from ffmem.patterns.prefixes import Prefix
 
-NEAR = 8  # words from the end that count as near it
+NEAR_END = 8  # words from the end that count as near it
 # The more specific a kind is, the rather it is taken among patterns of like cover.
 SPECIFIC = {
     "last 3": 8,
@@ -89,7 +89,7 @@ def features(prefix: Prefix) -> Mapping[Feature, frozenset[int]]:
 
 def _near(low: list[str]) -> dict[Feature, frozenset[int]]:
     """Content words close to the end but not at it, by themselves, in pairs and by distance."""
-    end, begin = len(low) - 1, max(0, len(low) - NEAR)
+    end, begin = len(low) - 1, max(0, len(low) - NEAR_END)
     found: dict[Feature, frozenset[int]] = {}
     for at in range(begin, end):
         if is_content(low[at]) and low[at] != low[end]:

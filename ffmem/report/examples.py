@@ -22,7 +22,7 @@ from ffmem.store.slots import TRIGGERS_SHOWN
 from ffmem.studies.study import Study
 
 BANDS = 6  # parts of the depth that each give a row of Table 1
-TRIGGERS = 3  # shown of each key
+TRIGGERS_PER_KEY = 3  # shown of each key
 VALUES = 12  # rows of Table 2
 BEFORE = 70  # characters of a prefix that are shown
 FIGURES = (  # one of each chapter of the paper
@@ -31,7 +31,7 @@ FIGURES = (  # one of each chapter of the paper
     "composition-zero-agreement",
     "refinement-winners",
 )
-SENTENCES = {  # by the claim whose numbers they say; they judge nothing
+CLAIM_SENTENCES = {  # by the claim whose numbers they say; they judge nothing
     "every-key-has-a-pattern": "Keys detect patterns: {number} of the keys that were drawn have a "
     "pattern that repeats in their triggers",
     "upper-values-agree": "Values promote tokens: {number} of the values in the upper layers put "
@@ -39,7 +39,7 @@ SENTENCES = {  # by the claim whose numbers they say; they judge nothing
     "a-third-is-settled-early": "Layers refine: {number} of the predictions are on top of the "
     "residual at 5/16 of the depth",
 }
-SHOWN = 6  # triggers and tokens of the memory
+MEMORY_LINES = 6  # triggers and tokens of the memory
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _key_row(key: Address, patterns: Sequence[Pattern], store: ScanStore) -> Key
         covers=len(first.ranks),
         triggers=tuple(
             ExampleTrigger(cut(one.before, BEFORE), one.last, one.next)
-            for one in (triggers[rank - 1] for rank in sorted(first.ranks)[:TRIGGERS])
+            for one in (triggers[rank - 1] for rank in sorted(first.ranks)[:TRIGGERS_PER_KEY])
         ),
     )
 
@@ -180,7 +180,7 @@ def sentences(verdicts: Sequence[Verdict]) -> tuple[Sentence, ...]:
         if verdict.finding is not None and not math.isnan(verdict.finding.number.estimate)
     }
     return tuple(
-        Sentence(text, by_name[name]) for name, text in SENTENCES.items() if name in by_name
+        Sentence(text, by_name[name]) for name, text in CLAIM_SENTENCES.items() if name in by_name
     )
 
 
@@ -202,13 +202,13 @@ def draw_memory(page: MemoryPage) -> MemoryExample:
     """A memory's strongest triggers, equal ones once, and the tokens that its value promotes."""
     shown = dict.fromkeys(
         ExampleTrigger(cut(one.before, BEFORE), one.last, one.next or "end")
-        for one in page.triggers[: 4 * SHOWN]
+        for one in page.triggers[: 4 * MEMORY_LINES]
     )
-    first = page.promoted[:SHOWN]
+    first = page.promoted[:MEMORY_LINES]
     most = max((abs(one.logit) for one in first), default=0.0) or 1.0
     return MemoryExample(
         address=page.address,
         frequency=page.frequency,
-        triggers=tuple(shown)[:SHOWN],
+        triggers=tuple(shown)[:MEMORY_LINES],
         promoted=tuple(Push(one.text, max(0.0, one.logit / most)) for one in first),
     )

@@ -32,7 +32,7 @@ from ffmem.report.verdicts import (
     exact,
     interval_text,
     judge_claims,
-    judged_results,
+    results_with_judgements,
 )
 from ffmem.studies.study import Study
 
@@ -778,5 +778,5 @@ CLAIMS = (  # in the paper's order
 
 def judge(study: Study) -> list[Verdict]:
     """Every claim's verdict, from the study, its untrained twin and what people said."""
-    twin = judged_results(study.twin) if study.twin else None
-    return judge_claims(CLAIMS, judged_results(study), twin)
+    twin = results_with_judgements(study.twin) if study.twin else None
+    return judge_claims(CLAIMS, results_with_judgements(study), twin)

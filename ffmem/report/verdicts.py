@@ -336,7 +336,7 @@ def is_person(annotator: str) -> bool:
     return not annotator.startswith(PROGRAMS)
 
 
-def judged_results(study: Study) -> dict[str, Any]:
+def results_with_judgements(study: Study) -> dict[str, Any]:
     """The results of a study by name of analysis, those that people judged with what they said."""
     results = {name: study.result(name) for name in study.names}
     folder = study.store.folder

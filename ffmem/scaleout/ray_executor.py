@@ -29,7 +29,7 @@ import ray  # noqa: E402
 from ray.exceptions import RayError, RayTaskError  # noqa: E402
 
 AHEAD = 2  # jobs a worker has: one under way, one being made ready
-TRIES = 3  # workers that may be lost over one job
+JOB_TRIES = 3  # workers that may be lost over one job
 START = 900.0  # seconds until one worker at least must have started
 LOOK = 5.0  # seconds between looks at the clock
 
@@ -196,13 +196,13 @@ class RayExecutor:
         reason = " ".join(str(error).split())[:400]
         if not isinstance(error, RayError):
             reason = f"{type(error).__name__}: {reason}"
-        if not seat.started and self._bad_starts >= TRIES:
+        if not seat.started and self._bad_starts >= JOB_TRIES:
             return ScanError(f"workers do not start ({reason}); fix that and try again")
-        if worst is None or self._tries[worst.number] < TRIES:
+        if worst is None or self._tries[worst.number] < JOB_TRIES:
             return None
         return ScanError(
-            f"{worst.label} failed {TRIES} times, the last time so: {reason}; what was finished is "
-            "saved, so fix that and run the same command again"
+            f"{worst.label} failed {JOB_TRIES} times; the last time: {reason}; what was "
+            "finished is saved, so fix that and run the same command again"
         )
 
     def _seat(self, number: int) -> None:

@@ -22,7 +22,7 @@ from ffmem.scan.triggers import place_priorities
 _Prefixes = tuple[Tensor, Tensor, Tensor | None]  # lines, their places, and their groups
 
 
-class Batch(Protocol):
+class PaddedBatch(Protocol):
     """Sentences side by side, right-padded; after `bos` (1 or 0) columns come a row's tokens."""
 
     @property
@@ -47,7 +47,7 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True)
-class Routing:
+class LineIndex:
     """Where the prefixes of rows are that do not stand in columns, but in lines.
 
     A row is an expert's share of a sentence, or what is content of a conversation: lines from
@@ -61,9 +61,9 @@ class Routing:
     admissible: Tensor  # the lines of all rows, in order
     weights: Tensor  # [line], float16: the router's
 
-    def to(self, device: torch.device) -> Routing:
+    def to(self, device: torch.device) -> LineIndex:
         """The same on another device, without waiting for the copy."""
-        return Routing(
+        return LineIndex(
             _send(self.starts, device),
             _send(self.experts, device),
             _send(self.places, device),
@@ -74,7 +74,7 @@ class Routing:
 
 
 @dataclass(frozen=True)
-class Rows:
+class BatchRows:
     """The admissible prefixes of each row: `counts[r]` columns from column `first` on.
 
     `places` [b] are those of the first of them, so the i-th has places + i; `priorities` [b]
@@ -93,11 +93,11 @@ class Rows:
     groups: Tensor | None
     census: Tensor
     factors: Tensor
-    routing: Routing | None = None
+    routing: LineIndex | None = None
     lines: Tensor | None = None
 
     @classmethod
-    def of(cls, batch: Batch, settings: ScanSettings) -> Rows:
+    def of(cls, batch: PaddedBatch, settings: ScanSettings) -> BatchRows:
         """The rows of a batch, on the CPU."""
         lengths = torch.as_tensor(batch.lengths).to("cpu", torch.int64)
         sentences = torch.as_tensor(batch.sentences).to("cpu", torch.int64)
@@ -123,7 +123,7 @@ class Rows:
             return rows
         return rows.only(torch.as_tensor(batch.content).cpu(), batch.bos, settings)
 
-    def only(self, content: Tensor, bos: int, settings: ScanSettings) -> Rows:
+    def only(self, content: Tensor, bos: int, settings: ScanSettings) -> BatchRows:
         """The rows with those of their prefixes that end with content: [b, width - bos]."""
         width = content.shape[1] + bos
         step = torch.arange(width) - self.first
@@ -144,10 +144,10 @@ class Rows:
         firsts[counts > 0] = places[starts[counts > 0]]
         some = counts[self.census] > 0
         weights = torch.zeros(len(places), dtype=torch.float16)
-        routing = Routing(
+        routing = LineIndex(
             starts, torch.zeros_like(starts), places, groups, torch.arange(len(places)), weights
         )
-        return Rows(
+        return BatchRows(
             0,
             counts,
             firsts,
@@ -207,7 +207,7 @@ class Rows:
             chunks.append((start, len(self), widest))
         return [chunk for chunk in chunks if chunk[2]]
 
-    def to(self, device: torch.device) -> Rows:
+    def to(self, device: torch.device) -> BatchRows:
         """The same rows on another device, without waiting for the copy."""
         moved = replace(
             self,
@@ -240,7 +240,7 @@ def _smallest_priorities(places: Tensor, counts: Tensor, settings: ScanSettings)
     ).amin(1)
 
 
-def _groups(batch: Batch, settings: ScanSettings, shortest: int, most: int) -> Tensor:
+def _groups(batch: PaddedBatch, settings: ScanSettings, shortest: int, most: int) -> Tensor:
     """The hash of each admissible prefix's tokens, or of its whole sentence's: [b, most]."""
     tokens = torch.as_tensor(batch.tokens).to("cpu", torch.int64)[:, batch.bos :]
     none_read = mix_bits(torch.full((len(tokens), 1), -1))
@@ -251,7 +251,9 @@ def _groups(batch: Batch, settings: ScanSettings, shortest: int, most: int) -> T
     return hashes[:, shortest : shortest + most].contiguous()
 
 
-def content_lines(rows: Rows, routed: RoutedCoefficients, positions: int) -> RoutedCoefficients:
+def content_lines(
+    rows: BatchRows, routed: RoutedCoefficients, positions: int
+) -> RoutedCoefficients:
     """The lines at content, in a batch of `positions` columns: all, where everything is content."""
     if rows.lines is None:
         return routed
@@ -261,7 +263,7 @@ def content_lines(rows: Rows, routed: RoutedCoefficients, positions: int) -> Rou
     return RoutedCoefficients(*(getattr(routed, one.name)[own] for one in fields(routed)))
 
 
-def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
+def routed_rows(rows: BatchRows, routed: RoutedCoefficients, width: int) -> BatchRows:
     """A row for every expert and sentence that meet in a batch of rows of `width` columns.
 
     Lines are sorted by expert and then by place, so the admissible prefixes of such a row stand
@@ -280,13 +282,13 @@ def routed_rows(rows: Rows, routed: RoutedCoefficients, width: int) -> Rows:
         groups[lines] = own_groups
     starts = lines[first]
     weights = routed.weights.to(torch.float16)
-    routing = Routing(starts, expert[first], places, groups, lines, weights)
+    routing = LineIndex(starts, expert[first], places, groups, lines, weights)
     factors = torch.zeros_like(rows.places)
     factors[rows.census] = rows.factors
     factors = factors[row[first]]
     census = factors.nonzero()[:, 0]
     priorities = rows.priorities[row[first]]
-    return Rows(
+    return BatchRows(
         0, counts, places[starts], priorities, None, census, factors[census], routing=routing
     )
 
@@ -301,7 +303,7 @@ class LineTable:
     router's (float16); `admissible` [line] says which lines are of a prefix.
     """
 
-    rows: Rows  # of the batch
+    rows: BatchRows  # of the batch
     width: int
     positions: Tensor
     weights: Tensor
@@ -315,7 +317,7 @@ class LineTable:
         return len(self.counts) // max(len(self.rows), 1)
 
 
-def line_table(rows: Rows, routed: RoutedCoefficients, width: int, experts: int) -> LineTable:
+def line_table(rows: BatchRows, routed: RoutedCoefficients, width: int, experts: int) -> LineTable:
     """The lines of the routed experts."""
     row, column = routed.places // width, routed.places % width - rows.first
     own = routed.experts * len(rows) + row
@@ -329,7 +331,7 @@ def line_table(rows: Rows, routed: RoutedCoefficients, width: int, experts: int)
     return LineTable(rows, width, routed.places, weights, admissible, starts, counts)
 
 
-def table_of_columns(rows: Rows, width: int) -> LineTable:
+def table_of_columns(rows: BatchRows, width: int) -> LineTable:
     """The lines of a shared expert: every column of every row, without a router's weight."""
     positions = torch.arange(len(rows) * width, device=rows.counts.device)
     weights = torch.zeros_like(positions, dtype=torch.float16)
@@ -337,7 +339,7 @@ def table_of_columns(rows: Rows, width: int) -> LineTable:
     return LineTable(rows, width, positions, weights, every, starts, rows.counts)
 
 
-def _prefixes_in_columns(rows: Rows, routed: RoutedCoefficients, width: int) -> _Prefixes:
+def _prefixes_in_columns(rows: BatchRows, routed: RoutedCoefficients, width: int) -> _Prefixes:
     row, column = routed.places // width, routed.places % width - rows.first
     lines = ((column >= 0) & (column < rows.counts[row])).nonzero()[:, 0]
     row, column = row[lines], column[lines]
@@ -345,7 +347,7 @@ def _prefixes_in_columns(rows: Rows, routed: RoutedCoefficients, width: int) -> 
     return lines, rows.places[row] + column, groups
 
 
-def _prefixes_in_content(rows: Rows, routed: RoutedCoefficients, width: int) -> _Prefixes:
+def _prefixes_in_content(rows: BatchRows, routed: RoutedCoefficients, width: int) -> _Prefixes:
     assert rows.lines is not None
     assert rows.routing is not None
     at = torch.zeros(len(rows) * width, dtype=torch.int64, device=rows.lines.device)

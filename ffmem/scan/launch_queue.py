@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from ffmem.scan.batch_rows import Batch, Rows
+from ffmem.scan.batch_rows import BatchRows, PaddedBatch
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.torch_pass import TorchPass
 
 if TYPE_CHECKING:
     from ffmem.scan.triton_pass import CellLists
 
-HELD = 2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
-HELD_SHARE = 16  # more are held while their coefficients take this part of the GPU's memory
+LAUNCHES_AHEAD = (
+    2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
+)
+MEMORY_PART = 16  # more are held while their coefficients take this part of the GPU's memory
 
 
 class Launch(Protocol):
@@ -39,17 +41,17 @@ class LaunchQueue:
 
     def __init__(self, settings: ScanSettings) -> None:
         self.settings = settings
-        self._batch: Batch | None = None
-        self._rows: dict[torch.device, Rows] = {}
+        self._batch: PaddedBatch | None = None
+        self._rows: dict[torch.device, BatchRows] = {}
         self._passes: dict[tuple[int, torch.device], TorchPass] = {}
         self._lists: dict[tuple[int, torch.device], CellLists] = {}
         self._launches: deque[Launch] = deque()
 
-    def rows(self, batch: Batch, device: torch.device) -> Rows:
+    def rows(self, batch: PaddedBatch, device: torch.device) -> BatchRows:
         """The batch's rows on a device."""
         if self._batch is not batch:
             self._batch = batch
-            self._rows = {torch.device("cpu"): Rows.of(batch, self.settings)}
+            self._rows = {torch.device("cpu"): BatchRows.of(batch, self.settings)}
         if device not in self._rows:
             self._rows[device] = self._rows[torch.device("cpu")].to(device)
         return self._rows[device]
@@ -78,9 +80,9 @@ class LaunchQueue:
         the host may be busy with something else, such as the next batch.
         """
         m = launch.coefficients
-        room = _memory(m.device) // HELD_SHARE // max(m.numel() * m.element_size(), 1)
+        room = _memory(m.device) // MEMORY_PART // max(m.numel() * m.element_size(), 1)
         self._launches.append(launch)
-        while len(self._launches) > max(HELD, room):
+        while len(self._launches) > max(LAUNCHES_AHEAD, room):
             self._launches.popleft().settle()
 
     def settle(self) -> None:

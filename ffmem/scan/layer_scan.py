@@ -14,9 +14,9 @@ from torch import Tensor
 from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan.batch_rows import (
-    Batch,
+    BatchRows,
     LineTable,
-    Rows,
+    PaddedBatch,
     content_lines,
     line_table,
     routed_rows,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ffmem.scan.triton_pass import ExpertPass, Redo, TritonPass
 
 
-LARGEST = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
+COMPILED_SLOTS = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
 SMALLEST = 16  # memories of an expert that the GPU kernel is worth
 _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and in one line
 
@@ -124,7 +124,7 @@ class LayerScan:
             )
         self._begin_at(state.to(self.device))
 
-    def take_in(self, m: Tensor, batch: Batch) -> None:
+    def take_in(self, m: Tensor, batch: PaddedBatch) -> None:
         """Take in a batch's coefficients: [b, width, memories], or the same with b*width first."""
         rows = self._shared.rows(batch, self.device)
         if m.shape[-1] != self.memories or m.numel() % max(len(rows) * self.memories, 1):
@@ -142,7 +142,7 @@ class LayerScan:
         self._sentences += rows.sentences
 
     def take_in_mixture(
-        self, routed: RoutedCoefficients, beside: Sequence[Tensor], batch: Batch
+        self, routed: RoutedCoefficients, beside: Sequence[Tensor], batch: PaddedBatch
     ) -> None:
         """The same for a mixture: its experts' lines, and the coefficients of shared experts."""
         rows = self._shared.rows(batch, self.device)
@@ -188,7 +188,7 @@ class LayerScan:
         return self._triggers.places.shape[0] * (self.settings.top + self.settings.sample)
 
     def _scan_experts_by_torch(
-        self, routed: RoutedCoefficients, beside: Sequence[Tensor], rows: Rows, width: int
+        self, routed: RoutedCoefficients, beside: Sequence[Tensor], rows: BatchRows, width: int
     ) -> None:
         routed = content_lines(rows, routed, len(rows) * width)
         lines = routed_rows(rows, routed, width)
@@ -211,7 +211,7 @@ class LayerScan:
         kernel: ExpertPass,
         routed: RoutedCoefficients,
         beside: Sequence[Tensor],
-        rows: Rows,
+        rows: BatchRows,
         width: int,
     ) -> None:
         size = routed.coefficients.shape[1]
@@ -219,7 +219,7 @@ class LayerScan:
         table, span = line_table(rows, routed, width, first // size), (0, first, size)
         self._count_routing(routed, table.admissible, table.experts)
 
-        def redo(m: Tensor, rows: Rows) -> None:
+        def redo(m: Tensor, rows: BatchRows) -> None:
             self._redo(m, routed_rows(rows, routed, width), span)
 
         self._launch_lines(kernel, routed.coefficients.detach(), table, 0, redo)
@@ -249,7 +249,7 @@ class LayerScan:
         self._routed = counts if self._routed is None else self._routed + counts
         self._weights = sums if self._weights is None else self._weights + sums
 
-    def _scan_by_torch(self, m: Tensor, rows: Rows, span: _Span) -> None:
+    def _scan_by_torch(self, m: Tensor, rows: BatchRows, span: _Span) -> None:
         for sign in (1, -1) if self.settings.signed else (1,):
             result = self._run_pass(m, rows, sign, span)
             cells = self._cells(sign, span)
@@ -262,7 +262,7 @@ class LayerScan:
         if sum(map(len, self._loose)) >= (1 if self._kernel else self._enough):
             self._fold()
 
-    def _run_pass(self, m: Tensor, rows: Rows, sign: int, span: _Span) -> PassResult:
+    def _run_pass(self, m: Tensor, rows: BatchRows, sign: int, span: _Span) -> PassResult:
         cells = self._cells(sign, span)
         thresholds = self._thresholds.at(cells)
         found = self._shared.torch_pass(span[2], self.device).run(m, rows, sign, thresholds)
@@ -288,7 +288,9 @@ class LayerScan:
         first = span[0] if sign > 0 else self.memories + span[0]
         return slice(first, first + span[1])
 
-    def _scan_by_folding(self, folding: TritonPass | CompiledPass, m: Tensor, rows: Rows) -> None:
+    def _scan_by_folding(
+        self, folding: TritonPass | CompiledPass, m: Tensor, rows: BatchRows
+    ) -> None:
         state = self._triggers, self._sample, self._thresholds
         folding.take_in(m, rows, state, (self._fires, self._totals))
         if self._histogram is not None:
@@ -306,12 +308,12 @@ class LayerScan:
         if kernel.found >= min(self._enough, kernel.capacity // 2) or self._loose:
             self._fold()
 
-    def _redo(self, m: Tensor, rows: Rows, span: _Span) -> None:
+    def _redo(self, m: Tensor, rows: BatchRows, span: _Span) -> None:
         """Collect plainly the candidates of a batch that had too many for the kernel's buffer."""
         for sign in (1, -1) if self.settings.signed else (1,):
             self._collect(self._run_pass(m, rows, sign, span), span)
 
-    def _redo_columns(self, m: Tensor, rows: Rows, span: _Span) -> None:
+    def _redo_columns(self, m: Tensor, rows: BatchRows, span: _Span) -> None:
         """The same for a shared expert, whose lines are columns of rows."""
         self._redo(m.view(len(rows), -1, span[2]), rows, span)
 
@@ -347,7 +349,7 @@ def folding_pass_for(
     memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
 ) -> TritonPass | CompiledPass | None:
     """The kernels of a GPU, or the loops of a CPU; None where plain torch must do."""
-    if settings.per_sentence == "all" or max(settings.top, settings.sample) > LARGEST:
+    if settings.per_sentence == "all" or max(settings.top, settings.sample) > COMPILED_SLOTS:
         return None
     with suppress(ImportError):
         from ffmem.scan.triton_pass import TritonPass, runs_on

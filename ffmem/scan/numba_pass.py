@@ -20,7 +20,7 @@ ZERO = np.float32(0)
 ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
 EXPONENT, FIRST_BIN, LAST_BIN = np.int32(23), np.int32(127 + LOWEST), np.int32(BINS - 1)
 SIGN_BIT, WIDTH = np.int32(-(2**31)), np.uint32(BINS)
-NEAR = 64  # memories whose bins, or slots, stay in the cache together
+CACHE_MEMORIES = 64  # memories whose bins, or slots, stay in the cache together
 
 
 def compile_loop(function: Callable[..., None]) -> Callable[..., None]:
@@ -165,9 +165,9 @@ def fold_passing(
     so that their slots stay in the cache.
     """
     begin, end = memories
-    for near in range(begin, end, NEAR):
+    for near in range(begin, end, CACHE_MEMORIES):
         for row in range(len(places)):
-            for j in range(near, min(near + NEAR, end)):
+            for j in range(near, min(near + CACHE_MEMORIES, end)):
                 if passes[row, j]:
                     value, place = maxima[row, j], places[row] + steps[row, j]
                     _enter(value, place, triggers[0][j], triggers[1][j])
@@ -211,10 +211,10 @@ def count_bins(
     """
     flip = SIGN_BIT if sign < 0 else np.int32(0)
     begin, end = memories
-    at = np.empty(NEAR, np.uint32)
+    at = np.empty(CACHE_MEMORIES, np.uint32)
     for row in range(len(counts)):
         into, factor = histogram[experts[row]], factors[row]
-        for near in range(begin, end, NEAR):
-            bins = into[near : min(near + NEAR, end)].reshape(-1)
+        for near in range(begin, end, CACHE_MEMORIES):
+            bins = into[near : min(near + CACHE_MEMORIES, end)].reshape(-1)
             for line in range(starts[row], starts[row] + counts[row]):
-                _add(bits[line, near : min(near + NEAR, end)], flip, factor, bins, at)
+                _add(bits[line, near : min(near + CACHE_MEMORIES, end)], flip, factor, bins, at)

@@ -9,15 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.scan.batch_rows import Rows
+from ffmem.scan.batch_rows import BatchRows
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import NO_PRIORITY
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.torch_pass import LayerPass, TorchPass
 from ffmem.scan.triggers import Thresholds, place_priorities
 
-CROWDED = 0.04  # share of maxima above which one more pass finds positions faster than look-ups
-LOOKED_UP = 2**20  # coefficients gathered at once
+FULL_PASS_SHARE = (
+    0.04  # share of maxima above which one more pass finds positions faster than look-ups
+)
+GATHER_SIZE = 2**20  # coefficients gathered at once
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class PassResult:
     """One sign's coefficients, what a pass found in them, its cells' thresholds, the first cell."""
 
     m: Tensor
-    rows: Rows
+    rows: BatchRows
     found: LayerPass
     sign: int
     thresholds: Thresholds
@@ -71,7 +73,7 @@ def _cells(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
     return elements_at(routing.experts, row) * result.found.maxima.shape[1] + memory
 
 
-def _passing(maxima: Tensor, rows: Rows, thresholds: Thresholds) -> Tensor:
+def _passing(maxima: Tensor, rows: BatchRows, thresholds: Thresholds) -> Tensor:
     """Flags of the maxima that reach a bar, or fire in a row drawn for the sample."""
     if rows.routing is not None:
         below, limits = (
@@ -93,13 +95,13 @@ def _steps(result: PassResult, row: Tensor, memory: Tensor, torch_pass: TorchPas
     found = result.found
     if found.steps is not None:
         return elements_at(found.steps, row * found.steps.shape[1] + memory).long()
-    if len(row) > CROWDED * found.maxima.numel() and result.rows.routing is None:
+    if len(row) > FULL_PASS_SHARE * found.maxima.numel() and result.rows.routing is None:
         return torch_pass.positions(result.m, result.rows, result.sign, found.maxima)[row, memory]
     return _prefix_steps(result, row, memory)
 
 
 def _raise_thresholds(
-    thresholds: Thresholds, maxima: Tensor, rows: Rows, settings: ScanSettings
+    thresholds: Thresholds, maxima: Tensor, rows: BatchRows, settings: ScanSettings
 ) -> Thresholds:
     """Bars raised to what this batch alone would fill the slots with, expert by expert."""
     if rows.routing is None:
@@ -158,7 +160,7 @@ def _prefix_coefficients(result: PassResult, row: Tensor, memory: Tensor) -> Ten
 
 
 def _prefix_steps(result: PassResult, row: Tensor, memory: Tensor) -> Tensor:
-    pieces = max(1, LOOKED_UP // max(result.rows.columns))
+    pieces = max(1, GATHER_SIZE // max(result.rows.columns))
     parts = zip(row.split(pieces), memory.split(pieces), strict=True)
     return torch.cat([_prefix_coefficients(result, r, c).argmax(1) for r, c in parts])
 
@@ -169,7 +171,7 @@ def _all_prefixes(
     """Every prefix that may enter of the rows and memories that passed with their maximum."""
     found = []
     row, memory, thresholds = passing
-    pieces = max(1, LOOKED_UP // max(result.rows.columns))
+    pieces = max(1, GATHER_SIZE // max(result.rows.columns))
     for part in torch.arange(len(row), device=row.device).split(pieces):
         r, c, bar = row[part], memory[part], thresholds.at(part)
         values = _prefix_coefficients(result, r, c)
@@ -198,7 +200,7 @@ def _with_places(
     return Candidates(cells, coefficients, _places(rows, row, steps), groups, weights)
 
 
-def _places(rows: Rows, row: Tensor, steps: Tensor) -> Tensor:
+def _places(rows: BatchRows, row: Tensor, steps: Tensor) -> Tensor:
     """The places of some prefixes, by their rows and the steps from the first of each."""
     if rows.routing is None:
         return elements_at(rows.places, row) + steps

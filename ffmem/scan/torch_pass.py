@@ -15,15 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ffmem.scan.batch_rows import Rows
+from ffmem.scan.batch_rows import BatchRows
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
 from ffmem.scan.tallies import steps_of
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
-CACHED = 7 * 2**17  # bytes of a piece for each CPU thread: with its source it fits a core's cache
-CACHED_ON_DEVICE = 2**28
+PIECE_BYTES = (
+    7 * 2**17
+)  # bytes of a piece for each CPU thread: with its source it fits a core's cache
+DEVICE_PIECE_BYTES = 2**28
 ALONE = 2**12  # candidates that one thread puts in sooner than another wakes up
-BINNED = 2**22  # coefficients put into bins at once without the compiled loop
+BINNING_SIZE = 2**22  # coefficients put into bins at once without the compiled loop
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class TorchPass:
 
     def __init__(self, memories: int, device: torch.device) -> None:
         on_cpu = device.type == "cpu"
-        size = CACHED * torch.get_num_threads() if on_cpu else CACHED_ON_DEVICE
+        size = PIECE_BYTES * torch.get_num_threads() if on_cpu else DEVICE_PIECE_BYTES
         self.columns = max(1, size // (4 * memories))
         self.memories = memories
         self.device = device
@@ -56,7 +58,7 @@ class TorchPass:
         self._pool = ThreadPoolExecutor(torch.get_num_threads()) if self._walk else None
         self._found = _LoopOutput.of(0, memories)
 
-    def run(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
+    def run(self, m: Tensor, rows: BatchRows, sign: int, thresholds: Thresholds) -> LayerPass:
         """Maxima, counts and sums of the coefficients with one sign: +1 or -1."""
         if self._walk is not None and m.dtype == torch.float32:
             return self._run_loop(m, rows, sign, thresholds)
@@ -75,7 +77,7 @@ class TorchPass:
             fires.addmm_(ones, flat)  # whole numbers below 2**24: exact
         return LayerPass(maxima, fires[0].long(), sums[0].double())
 
-    def _run_loop(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
+    def _run_loop(self, m: Tensor, rows: BatchRows, sign: int, thresholds: Thresholds) -> LayerPass:
         """The same, steps and passes too, in one read, some rows for each thread."""
         assert self._pool is not None
         threads, memories = torch.get_num_threads(), self.memories
@@ -112,7 +114,9 @@ class TorchPass:
             torch.from_numpy(found.passes),
         )
 
-    def _run_lines(self, m: Tensor, rows: Rows, sign: int, thresholds: Thresholds) -> LayerPass:
+    def _run_lines(
+        self, m: Tensor, rows: BatchRows, sign: int, thresholds: Thresholds
+    ) -> LayerPass:
         """The same for the lines of experts: a matrix of which line belongs to which adds up."""
         assert rows.routing is not None
         row = torch.arange(len(rows), device=self.device).repeat_interleave(rows.counts)
@@ -132,7 +136,7 @@ class TorchPass:
         """Whether the compiled loop reads coefficients of single precision."""
         return self._walk is not None
 
-    def fold(self, found: LayerPass, rows: Rows, triggers: Triggers, sample: Sample) -> None:
+    def fold(self, found: LayerPass, rows: BatchRows, triggers: Triggers, sample: Sample) -> None:
         """Put what passes into the slots of its cells, in place; only after the compiled loop."""
         from ffmem.scan.numba_pass import fold_passing
 
@@ -157,7 +161,7 @@ class TorchPass:
         for other in others:
             other.result()
 
-    def count_bins(self, m: Tensor, rows: Rows, sign: int, histogram: Tensor) -> None:
+    def count_bins(self, m: Tensor, rows: BatchRows, sign: int, histogram: Tensor) -> None:
         """Add the census's coefficients of one sign to a histogram [cells, BINS], in place."""
         if not len(rows.census):
             return
@@ -174,7 +178,7 @@ class TorchPass:
         lines = (starts - first)[row] + torch.arange(len(row), device=self.device)
         flat, source = histogram.view(-1), m.reshape(-1, self.memories)
         for some in torch.arange(len(row), device=self.device).split(
-            max(1, BINNED // self.memories)
+            max(1, BINNING_SIZE // self.memories)
         ):
             piece = (sign * source[lines[some]].float()).contiguous()
             cell = (experts * self.memories)[row[some], None] + torch.arange(
@@ -195,7 +199,7 @@ class TorchPass:
         about = [column.numpy() for column in each]
         self._share(lambda own: count_bins(bits, sign, *about, into, own), True)
 
-    def positions(self, m: Tensor, rows: Rows, sign: int, maxima: Tensor) -> Tensor:
+    def positions(self, m: Tensor, rows: BatchRows, sign: int, maxima: Tensor) -> Tensor:
         """How many columns after the first each maximum first occurs: [b, memories]."""
         found = torch.zeros(len(rows), self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
@@ -205,7 +209,7 @@ class TorchPass:
             found[start:stop] = widest - piece.amax(1)
         return found.long()
 
-    def _clip(self, m: Tensor, rows: Rows, chunk: tuple[int, int, int], sign: int) -> Tensor:
+    def _clip(self, m: Tensor, rows: BatchRows, chunk: tuple[int, int, int], sign: int) -> Tensor:
         """The chunk's coefficients of one sign in the buffer, 0 where not admissible.
 
         Everything else is read from there: a second look at memory out of the cache would cost as
@@ -249,7 +253,7 @@ class CompiledPass:
     def take_in(
         self,
         m: Tensor,
-        rows: Rows,
+        rows: BatchRows,
         state: tuple[Triggers, Sample, Thresholds],
         tallies: tuple[Tensor, Tensor],
     ) -> None:
@@ -266,7 +270,7 @@ class CompiledPass:
             thresholds.places[cells] = raised.places
             thresholds.priorities[cells] = raised.priorities
 
-    def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
+    def count_bins(self, m: Tensor, rows: BatchRows, histogram: Tensor) -> None:
         """Add the census's coefficients to a histogram [cells, BINS], in place."""
         for sign, cells in self._signs():
             self._torch_pass.count_bins(m, rows, sign, histogram[cells])

@@ -14,10 +14,10 @@ import torch
 import triton
 from torch import Tensor
 
-from ffmem.scan.batch_rows import LineTable, Rows
+from ffmem.scan.batch_rows import BatchRows, LineTable
 from ffmem.scan.candidates import Candidates
 from ffmem.scan.hashing import EMPTY, small_sentences
-from ffmem.scan.settings import BINS, LISTED, LOWEST, ROOM_OF_EXPERTS, ScanSettings
+from ffmem.scan.settings import BINS, CANDIDATE_SLOTS, LOWEST, ROOM_OF_EXPERTS, ScanSettings
 from ffmem.scan.tallies import not_finite
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 from ffmem.scan.triton_kernels import (
@@ -52,7 +52,7 @@ class CellLists:
     """
 
     def __init__(self, cells: int, device: torch.device) -> None:
-        self.size = max(1, LISTED // cells)
+        self.size = max(1, CANDIDATE_SLOTS // cells)
         self.lengths = torch.zeros(cells, dtype=torch.int32, device=device)
         self.rows = torch.empty(cells, self.size, dtype=torch.int32, device=device)
         self.coefficients = torch.empty(cells, self.size, device=device)
@@ -72,7 +72,7 @@ class TritonPass:
     def take_in(
         self,
         m: Tensor,
-        rows: Rows,
+        rows: BatchRows,
         state: tuple[Triggers, Sample, Thresholds],
         tallies: tuple[Tensor, Tensor],
     ) -> None:
@@ -82,7 +82,7 @@ class TritonPass:
             self._read(part, some, state[2], tallies)
             self._fold(part, some, *state)
 
-    def _parts(self, m: Tensor, rows: Rows) -> Iterator[tuple[Tensor, Rows]]:
+    def _parts(self, m: Tensor, rows: BatchRows) -> Iterator[tuple[Tensor, BatchRows]]:
         """As many rows at a time as a list has slots: mostly all of them."""
         size = self._lists.size
         if len(rows) <= size:
@@ -101,7 +101,7 @@ class TritonPass:
                 ),
             )
 
-    def count_bins(self, m: Tensor, rows: Rows, histogram: Tensor) -> None:
+    def count_bins(self, m: Tensor, rows: BatchRows, histogram: Tensor) -> None:
         """Start adding the census's coefficients to a histogram [cells, BINS], in place."""
         if not len(rows.census):
             return
@@ -120,7 +120,7 @@ class TritonPass:
         return not self._flags.any()
 
     def _read(
-        self, m: Tensor, rows: Rows, thresholds: Thresholds, tallies: tuple[Tensor, Tensor]
+        self, m: Tensor, rows: BatchRows, thresholds: Thresholds, tallies: tuple[Tensor, Tensor]
     ) -> None:
         grid = (triton.cdiv(self.memories, BLOCK), triton.cdiv(len(rows), ROWS))
         lists = self._lists
@@ -134,7 +134,7 @@ class TritonPass:
         )  # fmt: skip
 
     def _fold(
-        self, m: Tensor, rows: Rows, triggers: Triggers, sample: Sample, thresholds: Thresholds
+        self, m: Tensor, rows: BatchRows, triggers: Triggers, sample: Sample, thresholds: Thresholds
     ) -> None:
         lists, top, drawn = self._lists, self.settings.top, self.settings.sample
         slots = triton.next_power_of_2(max(top, drawn))
@@ -154,15 +154,15 @@ class TritonPass:
         )  # fmt: skip
 
 
-Redo = Callable[[Tensor, Rows], None]
+Redo = Callable[[Tensor, BatchRows], None]
 
 
 class ExpertLaunch:
     """One batch handed to the GPU; keeps its coefficients until the outcome has been seen."""
 
-    def __init__(self, kernel: ExpertPass, m: Tensor, rows: Rows, redo: Redo) -> None:
+    def __init__(self, kernel: ExpertPass, m: Tensor, rows: BatchRows, redo: Redo) -> None:
         self._kernel = kernel
-        self._work: tuple[Tensor, Rows, Redo] | None = (m, rows, redo)
+        self._work: tuple[Tensor, BatchRows, Redo] | None = (m, rows, redo)
 
     @property
     def coefficients(self) -> Tensor:

@@ -25,10 +25,10 @@ Integers = NDArray[np.int64]
 WORD = 8  # bytes read at once, from any byte on
 MOST_BITS = 8 * WORD - 7  # of a code, so that it lies in one word wherever it begins
 TOGETHER = 1 << 10  # rows coded at once, so that they stay in the processor's cache
-LISTED = 16  # bits of codes whose numbers are listed once instead of computed
+TABLE_BITS = 16  # bits of codes whose numbers are listed once instead of computed
 
 
-class Head(NamedTuple):
+class Header(NamedTuple):
     """How many numbers of which type there are, and what their codes mean."""
 
     type: bytes
@@ -50,7 +50,7 @@ class Head(NamedTuple):
         return np.arange(self.columns) * self.bits
 
 
-HEAD = np.dtype([("type", "S8"), *((name, "<i8") for name in Head._fields[1:])])
+HEAD = np.dtype([("type", "S8"), *((name, "<i8") for name in Header._fields[1:])])
 
 
 def pack(array: NDArray[Any], nothing: int = 0) -> NDArray[np.uint8]:
@@ -68,7 +68,7 @@ def pack(array: NDArray[Any], nothing: int = 0) -> NDArray[np.uint8]:
     return np.concatenate([*parts, np.zeros(WORD, np.uint8)])
 
 
-def head_of(numbers: NDArray[Any], kind: np.dtype[Any], nothing: int) -> Head:
+def head_of(numbers: NDArray[Any], kind: np.dtype[Any], nothing: int) -> Header:
     """How whole numbers are coded in the fewest bits."""
     known = [
         (int(some.min()), int(some.max()), int(np.bitwise_or.reduce(some ^ some[0])))
@@ -87,7 +87,7 @@ def head_of(numbers: NDArray[Any], kind: np.dtype[Any], nothing: int) -> Head:
     if not shift and natural <= low and (high - natural + 1).bit_length() == bits:
         low = natural
     rows, columns = numbers.shape
-    return Head(kind.str.encode(), rows, columns, bits, shift, low, nothing)
+    return Header(kind.str.encode(), rows, columns, bits, shift, low, nothing)
 
 
 def blocks(numbers: NDArray[Any]) -> Iterator[Integers]:
@@ -122,7 +122,7 @@ class BitRows:
     def __init__(self, data: NDArray[np.uint8]) -> None:
         """Take the bytes; a ValueError if they cannot be right."""
         (fields,) = np.frombuffer(data[: HEAD.itemsize].tobytes(), HEAD, count=1).tolist()
-        head = self._head = Head(*fields)
+        head = self._head = Header(*fields)
         self.shape, self.dtype = (head.rows, head.columns), np.dtype(head.type.decode())
         fits = min(self.shape) >= 0 and 0 < head.bits <= MOST_BITS and 0 <= head.shift <= MOST_BITS
         if not fits or len(data) != HEAD.itemsize + head.rows * head.row_size + WORD:
@@ -175,5 +175,5 @@ class BitRows:
     @cached_property
     def _list(self) -> NDArray[Any] | None:
         """What each code stands for, where there are few."""
-        few = self._head.bits <= LISTED
+        few = self._head.bits <= TABLE_BITS
         return self._numbers(np.arange(1 << self._head.bits)) if few else None

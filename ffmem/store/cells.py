@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ffmem.address import Address, Parts, Sign
 from ffmem.errors import AddressError
 
-Rows = NDArray[np.int64]
+CellRows = NDArray[np.int64]
 OPPOSITE: dict[Sign, Sign] = {"+": "-", "-": "+"}
 
 
@@ -61,7 +61,7 @@ class Cells:
         return dict(zip(self.memories, np.cumsum([0, *sizes])[:-1].tolist(), strict=True))
 
     @cached_property
-    def _columns(self) -> tuple[Rows, Rows, Rows, Rows]:
+    def _columns(self) -> tuple[CellRows, CellRows, CellRows, CellRows]:
         """Of every layer: its number, memories, first memory, first row."""
         numbers, sizes = np.array(self.layers, dtype=np.int64).reshape(-1, 2).T
         before = np.cumsum(sizes) - sizes
@@ -127,7 +127,7 @@ class Cells:
         first = len(self.signs) * self._first_memories[layer]
         return slice(first, first + len(self.signs) * self.memories[layer])
 
-    def first_rows(self, layers: NDArray[Any]) -> Rows:
+    def first_rows(self, layers: NDArray[Any]) -> CellRows:
         """The row of the first cell of each of some layers, by their numbers."""
         numbers, _, _, first_rows = self._columns
         order = np.argsort(numbers)
@@ -143,7 +143,7 @@ class Cells:
         """Some cells of a layer, by their places among its cells."""
         return self.addresses(self.rows_of(layer).start + np.asarray(places))
 
-    def rows_with(self, sign: Sign) -> Rows:
+    def rows_with(self, sign: Sign) -> CellRows:
         """The rows of one sign's cells, memory by memory over all layers."""
         parts = [
             self.rows_of(layer).start + np.arange(memories) + self.within(layer, sign).start
@@ -151,7 +151,7 @@ class Cells:
         ]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def layer_column(self) -> Rows:
+    def layer_column(self) -> CellRows:
         """The layer of every row."""
         sizes = [len(self.signs) * memories for _, memories in self.layers]
         return np.repeat(np.array([number for number, _ in self.layers], np.int64), sizes)
@@ -171,7 +171,7 @@ class Cells:
         """A cell's memory, counted over all layers."""
         return self._first_memories[cell.layer] + self._index(cell)
 
-    def memories_of(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+    def memories_of(self, rows: CellRows) -> tuple[CellRows, NDArray[np.bool_]]:
         """The memories of some rows, counted over all layers, and which rows are `-` cells."""
         _, sizes, first_memories, first_rows = self._columns
         layer = np.searchsorted(first_rows, rows, side="right") - 1

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences
 from ffmem.errors import StoreError
 from ffmem.locations import local_copy
 from ffmem.scan.layer_scan import LayerState
@@ -25,11 +25,9 @@ from ffmem.scan.triggers import Sample, Triggers
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.manifest import ScanKey
 
-KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
-
 
 @dataclass(frozen=True)
-class Progress:
+class ScanProgress:
     """How far a scan has come: whole shards, then batches of the next ones."""
 
     shards: int = 0
@@ -60,7 +58,7 @@ class Checkpoint:
     """
 
     digest: str  # of the scan's key
-    progress: Progress
+    progress: ScanProgress
     state: ScanState
     kept: KeptSentences
     shards: dict[int, ShardCounts] = field(default_factory=dict)
@@ -70,7 +68,7 @@ class Checkpoint:
     def of(
         cls,
         key: ScanKey,
-        progress: Progress,
+        progress: ScanProgress,
         state: ScanState,
         kept: KeptSentences,
         shards: dict[int, ShardCounts] | None = None,
@@ -81,7 +79,7 @@ class Checkpoint:
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Put a checkpoint at `path` in one step, in the place of one that is there."""
-    tensors = {f"kept.{name}": torch.from_numpy(getattr(checkpoint.kept, name)) for name in KEPT}
+    tensors = {f"kept.{name}": torch.from_numpy(getattr(checkpoint.kept, name)) for name in ARRAYS}
     counts = {}
     for number, layer in checkpoint.state.items():
         tensors |= {f"{number}.{name}": tensor for name, tensor in layer_tensors(layer).items()}
@@ -132,7 +130,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         notes = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
-        kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in KEPT))
+        kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in ARRAYS))
         state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}
         return replace(_parse_notes(notes), state=state, kept=kept)
 
@@ -148,7 +146,7 @@ def _parse_notes(notes: dict[str, str]) -> Checkpoint:
     shards, key = (json.loads(notes.get(name, "null")) for name in ("shards", "scan"))
     return Checkpoint(
         notes["key"],
-        Progress(**json.loads(notes["progress"])),
+        ScanProgress(**json.loads(notes["progress"])),
         {},
         KeptSentences.empty(),
         {int(number): ShardCounts(*counts) for number, counts in (shards or {}).items()},

@@ -22,11 +22,11 @@ from typing import Any
 
 from ffmem.errors import StoreError, advice, reason
 from ffmem.locations import is_remote
-from ffmem.store.folder import StudyFolder, notes_beside, write_errors, write_whole
+from ffmem.store.folder import StudyFolder, notes_path, write_errors, write_whole
 
 SEAL = "seal"
 CHUNK = 1 << 20  # bytes read at a time
-Watch = Callable[[int], None]  # hears how many bytes were read
+ByteWatch = Callable[[int], None]  # hears how many bytes were read
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FileDigest:
 Files = dict[str, FileDigest]  # by the path below the folder
 
 
-def file_digest(path: Path, watch: Watch = lambda _bytes: None) -> FileDigest:
+def file_digest(path: Path, watch: ByteWatch = lambda _bytes: None) -> FileDigest:
     """The digest of a file as it is now; `watch` hears of every piece."""
     digest, size, piece = hashlib.sha256(), 0, memoryview(bytearray(CHUNK))
     with path.open("rb") as file:
@@ -66,7 +66,10 @@ def first_wrong(root: Path, files: Files, most: int) -> tuple[str, str] | None:
 
 
 def what_is_wrong(
-    path: Path, known: Sequence[FileDigest], whole: bool = True, watch: Watch = lambda _bytes: None
+    path: Path,
+    known: Sequence[FileDigest],
+    whole: bool = True,
+    watch: ByteWatch = lambda _bytes: None,
 ) -> str | None:
     """How a file differs from all that it may be, or None; its length alone if not `whole`."""
     try:
@@ -111,7 +114,7 @@ def write_and_note(path: Path, write: Callable[[Path], object]) -> None:
 
 def note(path: Path, digest: FileDigest) -> None:
     """Add a line to the notes beside a file, unless they have it."""
-    notes = notes_beside(path)
+    notes = notes_path(path)
     before = notes.read_bytes() if notes.exists() else b""
     line = json.dumps(seal({"file": path.name, **asdict(digest)})).encode()
     if line in before.splitlines():
@@ -138,7 +141,7 @@ def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
 
 def check_note(path: Path) -> None:
     """Refuse a file that is not as it was written; one without a note passes."""
-    known = read_notes(notes_beside(path))[0].get(path.name)
+    known = read_notes(notes_path(path))[0].get(path.name)
     if known and file_digest(path) not in known:
         raise StoreError(
             f"{path} is not as it was written; delete it and run the command that made it again"

@@ -15,7 +15,7 @@ from typing import Literal
 from ffmem.errors import StoreError, advice
 from ffmem.locations import is_remote, possible, put
 
-Role = Literal["scan", "index", "result", "figure", "report", "notes"]
+FileRole = Literal["scan", "index", "result", "figure", "report", "notes"]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class StudyFolder:
 
     def notes(self) -> tuple[Path, ...]:
         """The files that can hold digests of what was written after the scan."""
-        return tuple(map(notes_beside, (self.report_page, self.result("*"), self.figure("*", "*"))))
+        return tuple(map(notes_path, (self.report_page, self.result("*"), self.figure("*", "*"))))
 
     def later_files(self) -> list[Path]:
         """Results, figures and reports that are there, with the notes beside them."""
@@ -176,13 +176,13 @@ class StudyFolder:
         """The path of one of the files below the folder, with / on every machine."""
         return "/".join(path.parts[len(self.root.parts) :])
 
-    def role(self, path: Path) -> Role:
+    def role(self, path: Path) -> FileRole:
         """What one of the files is."""
-        if path == notes_beside(path):
+        if path == notes_path(path):
             return "notes"
         if path in (self.report_page, self.report_text, self.report_numbers):
             return "report"
-        roles: dict[Path, Role] = {
+        roles: dict[Path, FileRole] = {
             self.index: "index",
             self.analyses: "result",
             self.figures: "figure",
@@ -190,7 +190,7 @@ class StudyFolder:
         return roles.get(path.parent, "scan")
 
 
-def notes_beside(path: Path) -> Path:
+def notes_path(path: Path) -> Path:
     """Where the digest of a file that was written after the scan is noted."""
     return path.with_name("digests.jsonl")
 

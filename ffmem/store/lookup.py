@@ -15,10 +15,10 @@ from ffmem.address import Address
 from ffmem.corpus.kept_sentences import flat_indices
 from ffmem.errors import ConditionError, shorten
 from ffmem.scan.settings import UNIT
-from ffmem.store.cells import Rows, sign_factor
+from ffmem.store.cells import CellRows, sign_factor
 from ffmem.store.parquet_tables import (
     OTHER,
-    SURE,
+    PROBABILITY_COLUMN,
     End,
     all_pushes,
     by_token,
@@ -47,9 +47,9 @@ from ffmem.store.weight_columns import (
     cell_column,
 )
 
-MOST_COUNTED = 50_000  # triggers that a question of several words looks at
-MOST_RELATED = 200_000  # triggers that a question of related words looks at
-STEPS = 50_000  # of scores from 0 to 1, so that they fit into two bytes
+MOST_WORD_TRIGGERS = 50_000  # triggers that a question of several words looks at
+MOST_RELATED_TRIGGERS = 200_000  # triggers that a question of related words looks at
+SCORE_STEPS = 50_000  # of scores from 0 to 1, so that they fit into two bytes
 Postings = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
 NO_POSTINGS: Postings = (np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
 STATISTICS = ("fires", "mean", "largest", "probability")
@@ -78,13 +78,13 @@ class Matches:
     places that were counted, 1 unless there were too many.
     """
 
-    rows: Rows
+    rows: CellRows
     scores: NDArray[Any]
     total: int
     looked_at: float = 1.0
 
     @classmethod
-    def of(cls, rows: Rows, scores: NDArray[Any], looked_at: float = 1.0) -> Matches:
+    def of(cls, rows: CellRows, scores: NDArray[Any], looked_at: float = 1.0) -> Matches:
         """Every cell there is."""
         return cls(rows, scores, len(rows), looked_at)
 
@@ -230,7 +230,7 @@ class MemoryIndex:
             for token, logit in zip(tokens[:count].tolist(), logits[:count].tolist(), strict=True)
         ]
 
-    def top_texts(self, rows: Rows, count: int) -> list[list[str]]:
+    def top_texts(self, rows: CellRows, count: int) -> list[list[str]]:
         """The texts of the tokens that each of some cells promotes most."""
         memories, negative = self.store.cells.memories_of(rows)
         tokens = self.arrays["promoted"][memories, :count]
@@ -241,7 +241,7 @@ class MemoryIndex:
         words = self.words
         return [[words[token] for token in row] for row in tokens.tolist()]
 
-    def logits_at(self, rows: Rows, ranks: Rows, end: End) -> list[float]:
+    def logits_at(self, rows: CellRows, ranks: CellRows, end: End) -> list[float]:
         """The logit of one token of each of some cells, by its rank (from 0) at an end."""
         memories, negative = self.store.cells.memories_of(rows)
         own, other = self.arrays[f"{end}_logits"], self.arrays[f"{OTHER[end]}_logits"]
@@ -334,9 +334,13 @@ class MemoryIndex:
         if len(numbers) == 1 and (counted := self._common(numbers[0] or 0)) is not None:
             return counted
         sentences, read = self._sentences_with([number for number in numbers if number is not None])
-        many, sentences, read = len(sentences), sentences[:MOST_COUNTED], read[:MOST_COUNTED]
+        many, sentences, read = (
+            len(sentences),
+            sentences[:MOST_WORD_TRIGGERS],
+            read[:MOST_WORD_TRIGGERS],
+        )
         sizes = self._trigger_counts[sentences]
-        few = int(np.searchsorted(np.cumsum(sizes), MOST_COUNTED, side="right"))
+        few = int(np.searchsorted(np.cumsum(sizes), MOST_WORD_TRIGGERS, side="right"))
         share = few / max(many, 1) if few < many else 1.0
         where = flat_indices(self.arrays["sentence_starts"][sentences[:few]], sizes[:few])
         whole = self.arrays["sentence_read"][where] >= np.repeat(read[:few], sizes[:few])
@@ -350,8 +354,8 @@ class MemoryIndex:
 
         `first` is how many of them are wanted; None wants all. The weights in a prefix are added
         up to at most `most`, which counts as 1. Words of little weight are left out once
-        MOST_RELATED triggers have been looked at. Scores are rounded to 1 / STEPS, which sorts
-        quickly.
+        MOST_RELATED_TRIGGERS have been looked at. Scores are rounded to 1 / SCORE_STEPS, which
+        sorts quickly.
         """
         words, share = self._heaviest(weights)
         sentences, read, each = (np.concatenate(column) for column in zip(*words, strict=True))
@@ -361,16 +365,16 @@ class MemoryIndex:
         scores = np.zeros(self.store.cells.count, np.float32)
         compiled_sums()(*postings, *triggers, scores)
         rows = np.flatnonzero(scores > 0)
-        steps = np.rint(scores[rows] * (STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
+        steps = np.rint(scores[rows] * (SCORE_STEPS / TRIGGERS_SHOWN)).astype(np.uint16)
         found = Matches.of(rows, steps, share).by_score(first)
-        return replace(found, scores=found.scores / STEPS)
+        return replace(found, scores=found.scores / SCORE_STEPS)
 
     def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[Postings], float]:
-        """The words of most weight in MOST_RELATED triggers, and the share of all that is.
+        """The words of most weight in MOST_RELATED_TRIGGERS triggers, and the share of all that is.
 
         Of each word the sentences, the tokens read when it is whole, and its weight.
         """
-        found, room, wanted = [NO_POSTINGS], MOST_RELATED, 0
+        found, room, wanted = [NO_POSTINGS], MOST_RELATED_TRIGGERS, 0
         for word, weight in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0])):
             number = self.word_number(word)
             if number is None:
@@ -382,7 +386,7 @@ class MemoryIndex:
             if few:
                 found.append((sentences[:few], read[:few], np.full(few, weight, np.float32)))
                 room -= int(many[few - 1])
-        return found, (MOST_RELATED - room) / wanted if wanted else 1.0
+        return found, (MOST_RELATED_TRIGGERS - room) / wanted if wanted else 1.0
 
     @cached_property
     def _trigger_counts(self) -> NDArray[np.int64]:
@@ -394,7 +398,7 @@ class MemoryIndex:
         """How many triggers end in a sentence with a word."""
         return int(self._trigger_counts[self._postings(number)[0]].sum())
 
-    def best_triggers(self, rows: Rows, weights: Mapping[str, float]) -> list[int]:
+    def best_triggers(self, rows: CellRows, weights: Mapping[str, float]) -> list[int]:
         """The trigger (from 0) of each of some cells with most weight of words, first of equals."""
         slots = self.store.slots(rows, top=TRIGGERS_SHOWN)
         numbers, which = np.unique(slots.number, return_inverse=True)
@@ -413,7 +417,7 @@ class MemoryIndex:
         best: list[int] = found.argmax(axis=1).tolist()
         return best
 
-    def first_endings(self, rows: Rows, token: int) -> list[int]:
+    def first_endings(self, rows: CellRows, token: int) -> list[int]:
         """The strongest trigger (from 0) of each of some cells that ends in a token."""
         slots, kept = self.store.slots(rows), self.store.sentences
         found = np.zeros(slots.mask.shape, bool)
@@ -475,7 +479,7 @@ class IndexedValues:
 
     def probability(self, end: End) -> NDArray[np.float32]:
         """Of every memory, the probability of the end's first token."""
-        return self.arrays[SURE[end]]
+        return self.arrays[PROBABILITY_COLUMN[end]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -496,4 +500,4 @@ class TableValues:
 
     def probability(self, end: End) -> NDArray[np.float32]:
         """Of every memory, the probability of the end's first token."""
-        return end_column(self.store, SURE[end])
+        return end_column(self.store, PROBABILITY_COLUMN[end])

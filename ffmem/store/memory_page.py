@@ -22,10 +22,10 @@ from ffmem.store.digests import check_note
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.scan_store import Counts, ScanStore
 from ffmem.store.search_index import spans_of
-from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, Triggers, read_together
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger, TriggerList, read_together
 from ffmem.store.weight_columns import weight_row
 
-SHOWN = 10  # triggers and tokens in a text
+LINES_IN_TEXT = 10  # triggers and tokens in a text
 BEFORE = 90  # characters of a prefix in a text
 REST = 20  # characters behind the next token in a text
 BANDS = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)  # of coefficients, in shares of the largest
@@ -166,7 +166,7 @@ def prefix_of(trigger: Trigger) -> str:
 
 
 @dataclass(frozen=True)
-class Band:
+class CoefficientBand:
     """Prefixes whose coefficient is a share of the largest from `low` to `high`.
 
     `sampled` of the random sample lie in it; the examples are from the sample, and where it has
@@ -180,8 +180,8 @@ class Band:
 
 
 def read_examples(
-    triggers: Triggers, sample: Triggers, largest: float, shown: int = 0
-) -> tuple[list[Trigger], tuple[Band, ...]]:
+    triggers: TriggerList, sample: TriggerList, largest: float, shown: int = 0
+) -> tuple[list[Trigger], tuple[CoefficientBand, ...]]:
     """The first triggers, `shown` of them; then the random sample and the weaker ones in bands.
 
     Bands are by size of the coefficient, strongest first.
@@ -205,7 +205,7 @@ def read_examples(
     )
     sampled, others = iter(of_sample), iter(first_and_weaker[len(first) :])
     return first_and_weaker[: len(first)], tuple(
-        Band(
+        CoefficientBand(
             low,
             high,
             len(places),
@@ -298,8 +298,8 @@ class MemoryPage:
     counts: Counts
     promoted: tuple[TokenPush, ...]
     suppressed: tuple[TokenPush, ...]
-    triggers: Triggers
-    sample: Triggers  # random prefixes among those that fire it
+    triggers: TriggerList
+    sample: TriggerList  # random prefixes among those that fire it
     probability: float  # of the first promoted token, from this value alone
     vocabulary: int  # tokens
 
@@ -319,11 +319,11 @@ class MemoryPage:
         return self.store.histogram(self.address, self.triggers)
 
     @property
-    def bands(self) -> tuple[Band, ...]:
+    def bands(self) -> tuple[CoefficientBand, ...]:
         """Examples by size of the coefficient, strongest first."""
         return self.examples()[1]
 
-    def examples(self, shown: int = 0) -> tuple[list[Trigger], tuple[Band, ...]]:
+    def examples(self, shown: int = 0) -> tuple[list[Trigger], tuple[CoefficientBand, ...]]:
         """The first triggers, `shown` of them, and the bands; quicker than one after the other."""
         return read_examples(self.triggers, self.sample, self.counts.largest, shown)
 
@@ -391,14 +391,14 @@ class MemoryPage:
             f"promotes {token_line(self.promoted)}",
             f"suppresses {token_line(self.suppressed)}",
         ]
-        for trigger, times in fold_equal(self.triggers, SHOWN):
+        for trigger, times in fold_equal(self.triggers, LINES_IN_TEXT):
             text = trigger_text(trigger)
             prefix = f"{text.before}{text.last}{text.next}{times_text(times)}"
             lines.append(f"{trigger.coefficient:8.3f}  {prefix}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(self._table_row(*fold) for fold in fold_equal(self.triggers, SHOWN))
+        rows = "".join(self._table_row(*fold) for fold in fold_equal(self.triggers, LINES_IN_TEXT))
         hook = (
             f"<code>{self.address.hook}</code> in TransformerLens<br>" if self.address.hook else ""
         )
@@ -425,7 +425,7 @@ class MemoryPage:
 
 def token_line(pushes: Sequence[TokenPush]) -> str:
     """The first tokens in a line, their spaces and control characters visible."""
-    return "  ".join(visible_token(push.text) for push in pushes[:SHOWN])
+    return "  ".join(visible_token(push.text) for push in pushes[:LINES_IN_TEXT])
 
 
 def times_text(times: int) -> str:

@@ -23,7 +23,10 @@ from ffmem.store.scan_store import ScanStore
 
 End = Literal["promoted", "suppressed"]
 OTHER: dict[End, End] = {"promoted": "suppressed", "suppressed": "promoted"}
-SURE: dict[End, str] = {"promoted": "probability", "suppressed": "suppressed_probability"}
+PROBABILITY_COLUMN: dict[End, str] = {
+    "promoted": "probability",
+    "suppressed": "suppressed_probability",
+}
 END_COLUMNS: dict[str, type[np.generic]] = {
     "promoted": np.int32,
     "promoted_logits": np.float32,
@@ -150,7 +153,9 @@ def all_pushes(store: ScanStore, end: End) -> Pushes:
         rows=np.concatenate([store.cells.rows_with(sign) for sign in signs]),
         layers=np.tile(layers, len(signs)),
         memories=np.tile(memories, len(signs)),
-        sure=np.concatenate([end_column(store, SURE[stored]) for stored in signs.values()]),
+        sure=np.concatenate(
+            [end_column(store, PROBABILITY_COLUMN[stored]) for stored in signs.values()]
+        ),
         tokens=np.concatenate([end_column(store, stored) for stored in signs.values()]),
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.kept_sentences import KeptSentences, flat_indices
+from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences, flat_indices
 from ffmem.errors import StoreError
 from ffmem.locations import for_arrow
 from ffmem.scan.histograms import COLUMNS
@@ -22,7 +22,7 @@ from ffmem.store.digests import first_wrong
 
 if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
-    from ffmem.store.slots import Kind
+    from ffmem.store.slots import SlotKind
 
 # What numpy raises at a broken header, and code at an array that says what it cannot.
 UNREADABLE = (OSError, ValueError, EOFError, TypeError, ArithmeticError, SyntaxError, TokenError)
@@ -30,14 +30,13 @@ EVERYTHING = 1 << 62  # bytes
 CELLS = 1 << 15  # looked at together
 SLOTS = ("coefficients", "sentences", "positions")
 TALLIES = ("fires", "totals", "largest")
-KEPT = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
 TABLES = ("values", "endings", "vocabulary")
 FILES = {
     "trigger": tuple(f"trigger_{name}" for name in SLOTS),
     "sample": tuple(f"sample_{name}" for name in SLOTS),
     "slot": tuple(f"{kind}_{name}" for kind in ("trigger", "sample") for name in SLOTS),
     "tally": TALLIES,
-    "kept": tuple(f"sentence_{name}" for name in KEPT),
+    "kept": tuple(f"sentence_{name}" for name in ARRAYS),
 }
 
 
@@ -185,7 +184,7 @@ def check_sentences(store: ScanStore) -> None:
     bytes(kept.text).decode("utf-8", "surrogatepass")
 
 
-def check_slots(store: ScanStore, kind: Kind) -> None:
+def check_slots(store: ScanStore, kind: SlotKind) -> None:
     """Coefficients that are numbers, in order, at places that exist; some cells at a time."""
     for first in range(0, len(store.array("fires")), CELLS):
         slots = store.slots(slice(first, first + CELLS), kind)

@@ -102,7 +102,7 @@ def settings_in(made_from: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in to_plain(made_from).items() if name not in NOT_SETTINGS}
 
 
-def own_made_from(folder: Path, name: str, scan: Any) -> dict[str, Any] | None:
+def own_sources(folder: Path, name: str, scan: Any) -> dict[str, Any] | None:
     """What the study's own result was made from; None if it has none of this scan."""
     path = StudyFolder(folder).result(name)
     try:
@@ -115,7 +115,7 @@ def own_made_from(folder: Path, name: str, scan: Any) -> dict[str, Any] | None:
 
 def place_for(folder: Path, name: str, made_from: dict[str, Any]) -> Path:
     """The folder for a result: the study's, unless that has one of other settings."""
-    own = own_made_from(folder, name, made_from.get("scan"))
+    own = own_sources(folder, name, made_from.get("scan"))
     if own is None or settings_in(own) == settings_in(made_from):
         return folder
     return other_settings_folder(folder, made_from)
@@ -134,7 +134,7 @@ def move_to_other_settings(
 
     Returns the folder it is in now, or None where nothing is in the way.
     """
-    own = own_made_from(folder, name, made_from.get("scan"))
+    own = own_sources(folder, name, made_from.get("scan"))
     if own is None or settings_in(own) == settings_in(made_from):
         return None
     beside = other_settings_folder(folder, own)

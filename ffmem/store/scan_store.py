@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences
 from ffmem.errors import AddressError, StoreError
 from ffmem.locations import fetch_folder, is_remote, location
 from ffmem.scan.histograms import Histogram, cell_histogram
@@ -29,7 +29,7 @@ from ffmem.store.range_checks import (
     first_line,
     refuse_damage,
 )
-from ffmem.store.slots import Kind, Slots, Triggers
+from ffmem.store.slots import SlotKind, Slots, TriggerList
 
 READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 ms
 
@@ -121,23 +121,22 @@ class ScanStore:
     @cached_property
     def sentences(self) -> KeptSentences:
         """The sentences that triggers point at."""
-        names = ("numbers", "starts", "tokens", "token_ends", "text_starts", "text")
-        return KeptSentences(*(self.array(f"sentence_{name}") for name in names))
+        return KeptSentences(*(self.array(f"sentence_{name}") for name in ARRAYS))
 
     def slots(
         self,
         rows: slice | Sequence[int] | NDArray[Any],
-        kind: Kind = "trigger",
+        kind: SlotKind = "trigger",
         top: int | None = None,
     ) -> Slots:
         """What fills the slots of the cells in some rows, or the first `top` slots of each."""
         return Slots(self, rows, kind, top)
 
-    def triggers(self, cell: Address, kind: Kind = "trigger") -> Triggers:
+    def triggers(self, cell: Address, kind: SlotKind = "trigger") -> TriggerList:
         """A cell's triggers, strongest first; with `kind="sample"` its random sample."""
         row = self.cells.row(cell)
         slots = self.slots(slice(row, row + 1), kind)
-        return Triggers(slots, self.router_weights(cell) if kind == "trigger" else None)
+        return TriggerList(slots, self.router_weights(cell) if kind == "trigger" else None)
 
     def router_weights(self, cell: Address) -> NDArray[np.float16] | None:
         """The router's weight at each trigger of a cell of an expert; None where it has none."""
@@ -172,7 +171,7 @@ class ScanStore:
         paths = map(PurePosixPath, self.manifest.files)
         return frozenset(path.stem for path in paths if str(path.parent) == here)
 
-    def histogram(self, cell: Address, triggers: Triggers | None = None) -> Histogram | None:
+    def histogram(self, cell: Address, triggers: TriggerList | None = None) -> Histogram | None:
         """How a cell's coefficients are spread; None for a scan of an earlier version.
 
         Its `triggers` are read unless they are given.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences
 from ffmem.corpus.shards import EMPTY, sentence_and_position
 from ffmem.locations import for_arrow
 from ffmem.scan.histograms import firing, first_firing_bin, narrow, threshold, windows
@@ -115,7 +115,7 @@ def split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray
 def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
     """The sentences that triggers point at."""
     files: Files = {}
-    for name in ("numbers", "starts", "tokens", "token_ends", "text_starts", "text"):
+    for name in ARRAYS:
         files |= write_array(folder, f"sentence_{name}", getattr(kept, name))
     return files
 

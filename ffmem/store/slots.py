@@ -17,7 +17,7 @@ from ffmem.store.scan_writer import NO_SENTENCE
 if TYPE_CHECKING:
     from ffmem.store.scan_store import ScanStore
 
-Kind = Literal["trigger", "sample"]
+SlotKind = Literal["trigger", "sample"]
 TRIGGERS_SHOWN = 25  # of a cell's triggers, to people and to annotators, as in the paper
 
 
@@ -31,7 +31,7 @@ class Slots:
 
     store: ScanStore
     rows: slice | Sequence[int] | NDArray[Any]
-    kind: Kind = "trigger"
+    kind: SlotKind = "trigger"
     top: int | None = None
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -105,7 +105,7 @@ class Trigger:
     weight: float | None = None
 
 
-class Triggers(Sequence[Trigger]):
+class TriggerList(Sequence[Trigger]):
     """One cell's triggers or sample, in source text; only those that are looked at are read.
 
     `weights` are the router's, where they are known.
@@ -165,7 +165,7 @@ class Triggers(Sequence[Trigger]):
         return [array[which] for array in arrays]
 
 
-def read_together(*parts: tuple[Triggers, list[int]]) -> list[list[Trigger]]:
+def read_together(*parts: tuple[TriggerList, list[int]]) -> list[list[Trigger]]:
     """Some triggers of each of several lists of one store, by their places; read in one go."""
     columns = zip(*(triggers.columns(places) for triggers, places in parts), strict=True)
     joined = [np.concatenate(column) for column in columns]

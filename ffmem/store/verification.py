@@ -10,9 +10,9 @@ from pathlib import Path
 from ffmem.errors import StoreError
 from ffmem.store.digests import (
     SEAL,
+    ByteWatch,
     FileDigest,
     Files,
-    Watch,
     read_notes,
     unseal,
     what_is_wrong,
@@ -46,7 +46,7 @@ class Inventory:
         """How much there is to read."""
         return sum(known[-1].bytes for known in self.files.values())
 
-    def all_damage(self, watch: Watch = lambda _bytes: None) -> Iterator[Damage]:
+    def all_damage(self, watch: ByteWatch = lambda _bytes: None) -> Iterator[Damage]:
         """Read every file; `watch` hears of every piece."""
         yield from self.damage
         for name, known in self.files.items():

@@ -234,7 +234,7 @@ def all_hold(
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ValueAgreement:
     """Whether the value's top token is what follows the triggers."""
 
     strongest: bool | None  # of the strongest trigger; None where nothing follows it
@@ -257,10 +257,10 @@ class AgreementTable:
         """The share of triggers whose next token the value puts first."""
         return (self.agreeing / np.maximum(self.triggers, 1)).astype(np.float32)
 
-    def of(self, row: int) -> Agreement:
+    def of(self, row: int) -> ValueAgreement:
         """One cell."""
         strongest, median = int(self.strongest[row]), float(self.median_rank[row])
-        return Agreement(
+        return ValueAgreement(
             strongest=None if strongest < 0 else bool(strongest),
             triggers=int(self.triggers[row]),
             agreeing=int(self.agreeing[row]),

@@ -20,7 +20,7 @@ from ffmem.memories.projection import CHUNK_BYTES, GPU_CHUNKS, logits
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
-from ffmem.scan.settings import BINS, CANDIDATE_BYTES, LISTED, LISTED_BYTES, ROOM_OF_EXPERTS
+from ffmem.scan.settings import BINS, CANDIDATE_BYTES, CANDIDATE_SLOTS, ROOM_OF_EXPERTS
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
@@ -39,7 +39,7 @@ LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, REPORT = "scan", "report"
 STANDARD_INPUT = "-"
 MEMINFO = Path("/proc/meminfo")
-GUESSED_TOKENS = 25  # per sentence, where the text cannot be looked at twice
+TOKENS_PER_SENTENCE = 25  # per sentence, where the text cannot be looked at twice
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def estimate(
     those that an untrained model of the same shape goes through too, after a scan of its own.
     """
     text, speed = text_size(model, plan), probe(model)
-    mixtures = any(layer.mixture is not None for layer in chosen_layers(model, plan))
+    mixtures = any(layer.mixture is not None for layer in plan_layers(model, plan))
     only = applicable(only, mixtures)
     wanted = [name for name in (SCAN, *ANALYSES, REPORT) if name in (SCAN, REPORT, *only)]
     missing = [name for name in wanted if name not in there]
@@ -121,7 +121,7 @@ def results_there(
 def text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
     """Read the first shard of the corpus and how much of it that is."""
     if plan.source.path == STANDARD_INPUT:
-        return CorpusSize(None, GUESSED_TOKENS)
+        return CorpusSize(None, TOKENS_PER_SENTENCE)
     meter = Meter()
     shard = next(shards(documents(plan.source, meter)))
     sentences = tokenise(shard, model.tokenizer, sentence_settings(model, plan))
@@ -173,7 +173,7 @@ def costs(
 
     What several analyses read once, the validation prefixes, is paid for by the first of them.
     """
-    layers = chosen_layers(model, plan)
+    layers = plan_layers(model, plan)
     work = Workload(
         layers=len(layers),
         memories=sum(layer.memories for layer in layers),
@@ -198,7 +198,7 @@ def cost_of(name: str, work: Workload) -> Cost:
     return Cost(seconds=28) if name == REPORT else ANALYSES[name].cost(work)
 
 
-def chosen_layers(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
+def plan_layers(model: LanguageModel, plan: ScanPlan) -> list[FeedForward]:
     """The layers of a plan, with its experts."""
     model = model.with_experts(plan.experts)
     numbers = range(1, len(model.layers) + 1) if plan.layers is None else sorted(set(plan.layers))
@@ -210,7 +210,7 @@ def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
 
     `copies` of the weights are there at once.
     """
-    layers, settings = chosen_layers(model, plan), plan.settings
+    layers, settings = plan_layers(model, plan), plan.settings
     slots = settings.top + settings.sample
     cells = sum(settings.cells(layer.memories) for layer in layers)
     state = cells * (12 * slots + 32 + 8 * BINS)
@@ -219,7 +219,9 @@ def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
     if model.device.type == "cuda":  # where candidates wait; those of a mixture for every layer
         experts = [layer.memories for layer in layers if layer.mixture is not None]
         room = ROOM_OF_EXPERTS * slots * CANDIDATE_BYTES
-        batch += LISTED * LISTED_BYTES + room * sum(settings.cells(size) for size in experts)
+        batch += CANDIDATE_SLOTS * CANDIDATE_BYTES + room * sum(
+            settings.cells(size) for size in experts
+        )
     return (
         copies * weight_bytes(model)
         + 3 * state

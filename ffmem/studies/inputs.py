@@ -19,10 +19,10 @@ from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.analyses.inputs.sentence_coefficients import (
     SentenceCoefficients,
     first_cells,
-    shown_coefficients,
+    read_page_coefficients,
 )
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
-from ffmem.analyses.weights import WeightTable, weight_table
+from ffmem.analyses.weights import WeightSummary, weight_table
 from ffmem.corpus.sentences import Sentences, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, digest, documents
@@ -52,8 +52,8 @@ class Sizes:
     causal_memories: int = 8  # per layer
 
 
-PAPER = Sizes()
-SMALL = Sizes(
+PAPER_SIZES = Sizes()
+SMALL_SIZES = Sizes(
     sample=1000,
     pattern_keys=5,
     removal_keys=6,
@@ -61,7 +61,7 @@ SMALL = Sizes(
     lens_memories=6,
     causal_memories=4,
 )
-SIZES = {"paper": PAPER, "small": SMALL}
+SIZES = {"paper": PAPER_SIZES, "small": SMALL_SIZES}
 
 
 class StudyInputs:
@@ -71,7 +71,7 @@ class StudyInputs:
         self,
         model: LanguageModel,
         store: ScanStore,
-        sizes: Sizes = PAPER,
+        sizes: Sizes = PAPER_SIZES,
         valid: Source | None = None,
         seed: int = 0,
     ) -> None:
@@ -95,7 +95,7 @@ class StudyInputs:
         return tuple(rank_values(self.model, self.store, self.generator))
 
     @cached_property
-    def weights(self) -> WeightTable:
+    def weights(self) -> WeightSummary:
         """Every memory's weights in numbers; tokens are as frequent as in the stored text."""
         tokens = torch.from_numpy(np.array(self.store.sentences.tokens, dtype=np.int64))
         counts = torch.bincount(tokens, minlength=self.model.vocab_size)
@@ -111,7 +111,7 @@ class StudyInputs:
         if "values" in self.__dict__:  # of this run, which are not written yet
             ranks = np.concatenate([part.ranks.numpy() for part in self.values])
         cells = first_cells(self.store, keys, ranks)
-        return shown_coefficients(self.model, self.store, cells)
+        return read_page_coefficients(self.model, self.store, cells)
 
     @cached_property
     def sample(self) -> PrefixSample:

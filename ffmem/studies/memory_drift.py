@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SAME_TEXT = ("digest", "column", "split", "splitter", "drop_headings", "wikitext_detok")
 MOST_SHARED = 500  # cells that a place may trigger; one that triggers more tells little
 CHUNK = 4096  # cells, or memories, at a time
-SURE = 0.95  # share of the control's scores that a match must exceed
+CONTROL_SHARE = 0.95  # share of the control's scores that a match must exceed
 SHIFT = 24  # bits for where in a sentence a place is
 TOKENS = 5  # of a value that are shown
 Floats = NDArray[np.float64]
@@ -156,7 +156,7 @@ class Matching:
     def bar(self) -> float:
         """The score that chance rarely exceeds."""
         alive = self.control[self.alive]
-        return float(np.quantile(alive, SURE)) if len(alive) else 0.0
+        return float(np.quantile(alive, CONTROL_SHARE)) if len(alive) else 0.0
 
     @property
     def alive(self) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ from ffmem.store.weight_columns import write_columns
 from ffmem.studies.inputs import StudyInputs
 from ffmem.studies.registry import ANALYSES, applicable, result_key
 
-State = Literal["begun", "running", "made", "kept", "failed"]
+AnalysisState = Literal["begun", "running", "made", "kept", "failed"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class AnalysisEvent:
     """
 
     analysis: str
-    state: State
+    state: AnalysisState
     seconds: float = 0.0
     reason: str = ""
     beside: Path | None = None
@@ -50,7 +50,7 @@ class AnalysisEvent:
     share: float = 0.0
 
 
-Watch = Callable[[AnalysisEvent], None]
+AnalysisWatch = Callable[[AnalysisEvent], None]
 
 
 def run_analyses(
@@ -58,7 +58,7 @@ def run_analyses(
     names: Sequence[str],
     folder: Path,
     again: Collection[str] = (),
-    watch: Watch = lambda _event: None,
+    watch: AnalysisWatch = lambda _event: None,
     take_over: Collection[str] = (),
 ) -> list[AnalysisEvent]:
     """Make the results that `folder` lacks, or has for other settings, and those of `again`.
@@ -96,7 +96,7 @@ def names_for(subject: StudyInputs, names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def tell_share(watch: Watch, name: str, what: str, share: float) -> None:
+def tell_share(watch: AnalysisWatch, name: str, what: str, share: float) -> None:
     """How far an analysis is."""
     watch(AnalysisEvent(name, "running", reason=what, share=share))
 

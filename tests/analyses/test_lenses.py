@@ -11,13 +11,13 @@ from ffmem.analyses.lenses import (
     ScannedStates,
     fit_map,
     learn_lens,
+    lens_prefixes,
+    lens_states,
     lenses,
     lenses_of,
-    measured_effects,
-    scanned_prefixes,
-    scanned_states,
+    mean_effects,
 )
-from ffmem.figures.values import learned_chart
+from ffmem.figures.values import learned_lens_chart
 from ffmem.memories.projection import Lens, logits
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
@@ -77,7 +77,7 @@ def test_forcing_a_planted_memory_shows_its_token(planted: Planted) -> None:
     sample = draw_sample([sentences_of(model, lines(20, 5))], 10)
     cells = torch.tensor(list(memories))
     how = (torch.Generator().manual_seed(0), 3)
-    changes = torch.cat(list(measured_effects(model, store, (3, cells), sample, how)))
+    changes = torch.cat(list(mean_effects(model, store, (3, cells), sample, how)))
     found = changes.argmax(dim=1).tolist()
     assert found == [promised for _, promised in memories.values()]
 
@@ -120,7 +120,7 @@ def test_few_sentences_give_many_places_and_each_test_is_of_a_sentence_of_its_ow
     monkeypatch.setattr("ffmem.analyses.lenses.PLACES", 12)
     monkeypatch.setattr("ffmem.analyses.lenses.SENTENCES", 5)
     store = relu_store
-    training, testing = scanned_prefixes(store, torch.Generator().manual_seed(0))
+    training, testing = lens_prefixes(store, torch.Generator().manual_seed(0))
     assert (len(training), len(testing)) == (12, 1)  # three in each of four, one in another
     whole = [store.sentences.token_ids(row).tolist() for row in range(len(store.sentences))]
 
@@ -140,8 +140,8 @@ def test_few_sentences_give_many_places_and_each_test_is_of_a_sentence_of_its_ow
 
 def test_states_are_those_of_each_prefix_read_alone(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
-    states = scanned_states(model, store, torch.Generator().manual_seed(0))
-    training, testing = scanned_prefixes(store, torch.Generator().manual_seed(0))
+    states = lens_states(model, store, torch.Generator().manual_seed(0))
+    training, testing = lens_prefixes(store, torch.Generator().manual_seed(0))
     assert states.training == len(training)
     assert {len(part) for part in states.outputs.values()} == {len(training + testing)}
     lead = [] if model.bos is None else [model.bos]
@@ -159,5 +159,5 @@ def test_every_layer_has_a_learned_lens_beside_its_controls(scanned_toy: Scanned
     assert [fit.layer for fit in found.fits] == list(store.memories)
     assert found.fits[-1].learned.estimate == found.fits[-1].identity.estimate == 1.0
     assert {row.layer for row in found.rows if row.lens == LEARNED} == set(store.memories)
-    rows = learned_chart(found).to_dict()["data"]["values"]
+    rows = learned_lens_chart(found).to_dict()["data"]["values"]
     assert len(rows) == 3 * len(found.fits)

@@ -5,7 +5,7 @@ import torch
 
 from ffmem.analyses import membership as module
 from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
-from ffmem.analyses.membership import auc_interval, membership, scanned_prefixes, scores
+from ffmem.analyses.membership import auc_interval, membership, prefix_sets, scores
 from ffmem.figures.membership import charts
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
@@ -28,7 +28,7 @@ def draw_prefixes(model: LanguageModel, texts: list[str]) -> PrefixSample:
 def test_the_score_of_a_prefix_is_that_of_the_slow_way(
     relu: LanguageModel, store: ScanStore
 ) -> None:
-    _, members, _ = scanned_prefixes(store, [5, 9, 3], torch.Generator().manual_seed(0))
+    _, members, _ = prefix_sets(store, [5, 9, 3], torch.Generator().manual_seed(0))
     found = scores(relu, store, members)
     for row, prefix in enumerate(members.prefixes):
         tokens = torch.tensor([[relu.bos or 0, *prefix.tolist()]])
@@ -48,7 +48,7 @@ def test_the_score_of_a_prefix_is_that_of_the_slow_way(
 
 def test_the_two_sides_are_other_sentences_of_the_same_lengths(store: ScanStore) -> None:
     lengths = [4, 9, 1000, 2, 7]
-    used, one, other = scanned_prefixes(store, lengths, torch.Generator().manual_seed(0))
+    used, one, other = prefix_sets(store, lengths, torch.Generator().manual_seed(0))
     assert used == [0, 1, 3, 4]  # no sentence is that long
     for side in (one, other):
         assert [len(prefix) for prefix in side.prefixes] == [4, 9, 2, 7]

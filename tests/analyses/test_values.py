@@ -18,8 +18,8 @@ from ffmem.analyses.inputs.value_rankings import (
     other_keys_tokens,
     rank_values,
     ranks_by_counting,
+    target_ranks,
     trigger_tokens,
-    wanted_ranks,
 )
 from ffmem.analyses.values import Values, exclusions, summarise
 from ffmem.figures.values import mass_chart
@@ -144,7 +144,7 @@ def test_the_unknown_token_is_counted(scanned_toy: Scanned) -> None:
     assert counts["values with the unknown token on top"] == promoted
 
 
-@pytest.mark.parametrize("ranks", [wanted_ranks, ranks_by_counting])
+@pytest.mark.parametrize("ranks", [target_ranks, ranks_by_counting])
 def test_ranks_count_ties_in_order_of_the_ids(ranks: Callable[[Tensor, Tensor], Tensor]) -> None:
     draw = torch.Generator().manual_seed(0)
     scores = torch.randint(-3, 4, (20, 30), generator=draw).float()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.weights import (
-    APART,
+    OUTLIER_DEVIATIONS,
     robust_scores,
     summarise_weights,
     table_columns,
@@ -22,7 +22,7 @@ from ffmem.analyses.weights import (
 )
 from ffmem.memories import weight_statistics
 from ffmem.memories.folded_weights import folded_weights, norm_before
-from ffmem.memories.projection import PAPER, additive, logits
+from ffmem.memories.projection import PAPER_LENS, additive, logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.memories.weight_statistics import (
     GATED_CLASSES,
@@ -172,7 +172,7 @@ def test_planted_memories_are_found(planted: LanguageModel) -> None:
     assert last["class"][0] == "strengthening"
     assert last["class"][1] == "weakening"
     assert found.entropy[0].address == Address(3, 2)
-    assert found.entropy[0].score > APART
+    assert found.entropy[0].score > OUTLIER_DEVIATIONS
     assert {one.address for one in found.duplicates} == {Address(3, 4), Address(3, 5)}
     assert last["role"][3] == "prediction"
     assert last["logit_kurtosis"][3] > 10
@@ -235,5 +235,5 @@ def test_a_values_logits_add_up_whatever_the_head(kind: str) -> None:
     every = torch.cat([part for _, part in seen.tiles(7)], dim=1) + seen.mean[:, None]
     assert (len(seen.bands) > 1) == (kind == "fairseq_lm")
     assert all(each.untyped_storage().nbytes() < every.nbytes for _, each in seen.bands[1:])
-    expected = logits(model, one + other, "piece", additive(PAPER))
+    expected = logits(model, one + other, "piece", additive(PAPER_LENS))
     torch.testing.assert_close(one @ every + other @ every, expected, rtol=1e-4, atol=1e-5)

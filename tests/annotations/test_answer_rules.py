@@ -8,7 +8,7 @@ import pytest
 
 from ffmem.annotations.answer_rules import Fault, check, normalise
 from ffmem.annotations.sheets import PatternAnswer
-from ffmem.patterns.record import Kind
+from ffmem.patterns.record import PatternKind
 from tests.annotations.test_sheets import SHEET
 
 GOOD = ("ends with a river", "shallow", [4, 1, 2])
@@ -41,7 +41,9 @@ BAD: dict[str, tuple[list[tuple[str, str, list[int]]], int, str, str]] = {
 
 
 def to_answers(said: list[tuple[str, str, list[int]]]) -> list[PatternAnswer]:
-    return [PatternAnswer(words, cast(Kind, kind), tuple(ranks)) for words, kind, ranks in said]
+    return [
+        PatternAnswer(words, cast(PatternKind, kind), tuple(ranks)) for words, kind, ranks in said
+    ]
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.labels import STARRED, Label
+from ffmem.annotations.labels import STAR_LIST, Label
 from ffmem.annotations.revisions import ANSWERS, SHEETS, TABLES
 from tests.annotations.test_sheets import ANSWER, SHEET
 
@@ -36,12 +36,12 @@ def test_a_list_holds_what_was_put_on_it_and_not_taken_off(annotations: Annotati
     labels = annotations.labels("one")
     assert labels.add("places", ["L2.7", "L1.0", "L2.7"]) == 2
     assert labels.add("places", ["L1.0", "L3.1"]) == 1
-    assert labels.add(STARRED, ["L1.0"]) == 1
+    assert labels.add(STAR_LIST, ["L1.0"]) == 1
     assert labels.remove("places", ["L2.7", "L9.9"]) == 1
-    assert labels.lists() == {STARRED: ("L1.0",), "places": ("L1.0", "L3.1")}
+    assert labels.lists() == {STAR_LIST: ("L1.0",), "places": ("L1.0", "L3.1")}
     assert labels.lists("L3.1") == {"places": ("L3.1",)}
     labels.remove("places", ["L1.0", "L3.1"])
-    assert list(labels.lists()) == [STARRED]
+    assert list(labels.lists()) == [STAR_LIST]
     assert labels.add("places", ["L2.7"]) == 1  # and it can come back
     assert labels.lists()["places"] == ("L2.7",)
 

@@ -35,13 +35,13 @@ from ffmem.cli.output import (
     terminal,
     token_words,
 )
-from ffmem.cli.progress import board, print_plan
+from ffmem.cli.progress import print_plan, progress_lines
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.patterns.held_out import HeldOutScore
 from ffmem.report.comparison import Comparison, Side
 from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
-from ffmem.store.checkpoint import Progress
+from ffmem.store.checkpoint import ScanProgress
 from ffmem.store.lookup import TokenPush
 from ffmem.store.memory_page import token_line
 from ffmem.studies.estimates import CorpusSize, Estimate
@@ -321,8 +321,8 @@ def test_steps_tell_how_far_a_loop_is() -> None:
 def events_on(console: Console) -> None:
     """A scan that ranks values last, one analysis, and the scan of the twin."""
     estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0, "twin": 1.0}, 2**30)
-    with board(console, estimate) as watches:
-        watches.scan(Progress(tokens=10, seconds=1.0), 1.0)
+    with progress_lines(console, estimate) as watches:
+        watches.scan(ScanProgress(tokens=10, seconds=1.0), 1.0)
         for _ in steps(range(8), "ranking values"):
             pass
         watches.analyses(AnalysisEvent("values", "begun"))

@@ -14,7 +14,7 @@ from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.inputs import SMALL, StudyInputs
+from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
 from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study, save_charts
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
@@ -32,7 +32,7 @@ def small_study(folder: Path, name: str = "tiny:opt", texts: list[str] = TEXTS) 
     """
     model = load(name)
     store = scanned_lines(model, folder, texts, top=30, sample=8)
-    run_analyses(StudyInputs(model, store, SMALL), ("values", "weights"), folder)
+    run_analyses(StudyInputs(model, store, SMALL_SIZES), ("values", "weights"), folder)
     study = open_study(folder)
     save_charts(folder, {name: study.chart(name) for name in DRAWN})
     return store

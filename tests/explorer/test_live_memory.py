@@ -18,7 +18,7 @@ from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.store.memory_page import memory_page, stored_coefficients
-from ffmem.studies.inputs import SMALL, StudyInputs
+from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
 from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study
 from tests.near_ties import assert_strongest
@@ -118,7 +118,7 @@ def test_without_the_model_coefficients_are_those_that_the_study_keeps(
         assert "--only coefficients" in nothing["advice"]
         assert not context.live.ready  # the page alone loads no model
         store = context.store
-        run_analyses(StudyInputs(model, store, SMALL), ("coefficients",), folder)
+        run_analyses(StudyInputs(model, store, SMALL_SIZES), ("coefficients",), folder)
         sizes = open_study(folder).result("coefficients")
         assert 0 < sizes.bytes <= sizes.budget
         known = stored_coefficients(store)

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.annotations.chat import Message, Reply
-from ffmem.annotations.llm_annotator import Explainer, chosen_list, share_right
+from ffmem.annotations.llm_annotator import Explainer, list_choice, share_right
 from ffmem.errors import FfmemError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
@@ -208,7 +208,7 @@ def test_without_a_language_model_the_page_does_not_offer_one(client: TestClient
     [('{"list": "B"}', "B"), (' {"list" : "A"} ok', "A"), ("B.", "B"), ("neither", None)],
 )
 def test_the_choice_is_read_from_a_reply(reply: str, expected: str | None) -> None:
-    assert chosen_list(reply) == expected
+    assert list_choice(reply) == expected
 
 
 def test_whoever_knows_the_tokens_is_always_right() -> None:

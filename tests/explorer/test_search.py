@@ -19,7 +19,7 @@ from ffmem.explorer import templating
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries import search
 from ffmem.explorer.queries.memory import TokenView
-from ffmem.explorer.queries.search import Answer, By, Hit, Question, Sort, cell
+from ffmem.explorer.queries.search import By, Hit, Question, SearchAnswer, Sort, cell
 from ffmem.memories.edits import read_set
 from ffmem.memories.folded_weights import wake_up_link
 from ffmem.models.loading import load
@@ -81,7 +81,7 @@ def test_a_large_answer_is_cut_to_the_same_first_memories(
 ) -> None:
     whole = search.answer(explored, question, 0, 5)
     assert whole.total > 10
-    monkeypatch.setattr(search, "MOST", 5)
+    monkeypatch.setattr(search, "MOST_HITS", 5)
     monkeypatch.setattr(search, "MOST_SAVED", 5)
     assert search.answer(explored, question, 0, 5) == whole
 
@@ -319,7 +319,7 @@ def test_text_from_corpus_tokens_and_results_is_shown_as_text() -> None:
     )
     hit = Hit("L1.1", 0.0, (hostile,), 1, 1.0, 1.0, 0.5, None, hostile, None, None, hostile)
     hit = replace(hit, evidence=Evidence(1, 1.0, pieces))
-    found = Answer(Question("words", hostile), hostile, 1, 1.0, 0, (hit,))
+    found = SearchAnswer(Question("words", hostile), hostile, 1, 1.0, 0, (hit,))
     parts = {
         "tokens": templating.token_bars([TokenView(1, hostile, 1.0, 2.0)], "promotes", 1.0),
         "hits": templating.hit_rows(found),

@@ -91,11 +91,11 @@ def test_a_frozen_norm_without_its_size_is_refused(gated: LanguageModel) -> None
 def test_top_tokens_show_themselves(gated: LanguageModel) -> None:
     found = top_tokens(gated, value_vectors(gated.layers[0]), "piece", 300)
     assert found.texts[1][0] == gated.token_text(int(found.tokens[1, 0]))
-    more = f"and {gated.layers[0].memories - projection.LISTED} more vectors>"
+    more = f"and {gated.layers[0].memories - projection.VECTORS_IN_REPR} more vectors>"
     assert repr(found).endswith(more)
     assert f"{float(found.logits[0, 0]):.3f}" in repr(found)
     page = found._repr_html_()
-    assert page.count("<tr>") == 1 + projection.LISTED * gated.vocab_size
+    assert page.count("<tr>") == 1 + projection.VECTORS_IN_REPR * gated.vocab_size
     assert "&lt;" in page
     assert (repr(found) + page).isprintable()  # the toy's tokens are bytes, also control characters
 
@@ -114,7 +114,7 @@ def test_constant_logits_count_where_the_lens_says(relu: LanguageModel) -> None:
     shift = relu.head.norm.shift @ relu.head.embedding[: relu.vocab_size].T  # type: ignore[union-attr]
     h = torch.randn(2, relu.hidden_size)
 
-    def difference(kind: projection.Kind, one: Lens, other: Lens) -> torch.Tensor:
+    def difference(kind: projection.VectorKind, one: Lens, other: Lens) -> torch.Tensor:
         return logits(relu, h, kind, one) - logits(relu, h, kind, other)
 
     everywhere, nowhere = Lens(head_bias="all"), Lens(head_bias="none")

@@ -5,7 +5,7 @@ import torch
 
 from ffmem.errors import ModelError
 from ffmem.memories.prompt_explanation import explain_prompt
-from ffmem.memories.recording import KINDS, record
+from ffmem.memories.recording import RECORD_KINDS, record
 from ffmem.models.language_model import LanguageModel
 
 PROMPTS = ["the river runs", "stone", "a light on the water"]
@@ -13,9 +13,11 @@ PROMPTS = ["the river runs", "stone", "a light on the water"]
 
 def test_a_name_is_the_letter(toy: LanguageModel) -> None:
     for by_name, by_letter in zip(
-        record(toy, PROMPTS[0], tuple(KINDS)), record(toy, PROMPTS[0], "hrxamyo"), strict=True
+        record(toy, PROMPTS[0], tuple(RECORD_KINDS)),
+        record(toy, PROMPTS[0], "hrxamyo"),
+        strict=True,
     ):
-        for name, letter in KINDS.items():
+        for name, letter in RECORD_KINDS.items():
             assert torch.equal(getattr(by_name, name), getattr(by_letter, letter))
             assert torch.equal(getattr(by_name, name), getattr(by_name, letter))
 

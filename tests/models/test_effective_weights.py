@@ -32,7 +32,7 @@ from ffmem.models.fingerprint import content_digest, weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.patches import ValueChange, write_patch
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
-from ffmem.models.wrapping import QUANTISED, float32_copy, wrap
+from ffmem.models.wrapping import QUANTISED_TOLERANCE, float32_copy, wrap
 from tests.analyses.conftest import lines
 
 TEXT = "the river runs"
@@ -376,7 +376,7 @@ def test_a_quantised_model_is_not_copied_to_32_bits() -> None:
 def test_a_dynamically_quantised_model_is_read_within_its_rounding() -> None:
     inner = torch.ao.quantization.quantize_dynamic(tiny_model("opt"), {nn.Linear}, torch.qint8)
     model = wrap(inner, tiny_tokenizer())
-    assert 1e-4 < model.identity.memories < QUANTISED
+    assert 1e-4 < model.identity.memories < QUANTISED_TOLERANCE
     for layer, block in zip(model.layers, inner.model.decoder.layers, strict=True):
         weight = block.fc2.weight().dequantize()
         torch.testing.assert_close(layer.values, weight.T, rtol=2e-2, atol=2e-3)
@@ -538,7 +538,7 @@ def test_quantised_models_are_read_through_their_layers(
     digest = weights_digest(inner)
     model = wrap(inner, tiny_tokenizer())
     assert weights_digest(inner) == digest != weights_digest(before.model)
-    assert model.identity.memories < QUANTISED
+    assert model.identity.memories < QUANTISED_TOLERANCE
     assert "quantised" in describe(model)["weights read"]
     rough = 0.2 if quantise in (quanto, four_bits) else 0.02
     for mine, theirs in zip(model.layers, before.layers, strict=True):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.causal import Effect as CausalEffect
+from ffmem.analyses.causal import NextTokenEffect
 from ffmem.analyses.inputs.claim_effects import (
     CellHits,
     activity_effects,
@@ -37,7 +37,7 @@ from ffmem.analyses.inputs.layer_readings import (
 )
 from ffmem.analyses.statistics import bootstrap, wilson
 from ffmem.patterns.analysis import ControlRate
-from ffmem.patterns.record import KeyPatterns, Kind, Pattern, summarise_patterns
+from ffmem.patterns.record import KeyPatterns, Pattern, PatternKind, summarise_patterns
 from ffmem.report.verdicts import JudgedCases, JudgedPatterns, PersonsCases, PersonsPatterns
 from ffmem.studies.study import Study
 
@@ -289,7 +289,7 @@ def labels(lower: float, upper: float, alike: float, draw: torch.Generator) -> N
 
 def key_patterns(layer: int, kind: int, number: int) -> KeyPatterns:
     key = Address(layer + 1, number)
-    name: Kind = "semantic" if kind else "shallow"
+    name: PatternKind = "semantic" if kind else "shallow"
     patterns = [
         Pattern(key, f"pattern {part}", name, tuple(range(part * 6 + 1, part * 6 + 7)), "rules")
         for part in range(4)
@@ -353,9 +353,9 @@ def of_losses(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("causal")
     draw = torch.Generator().manual_seed(0)
 
-    def effect(name: str, layer: int) -> CausalEffect:
+    def effect(name: str, layer: int) -> NextTokenEffect:
         mean = bootstrap(numbers[name][:, layer].double(), draw)
-        return CausalEffect(mean, mean, mean, mean)
+        return NextTokenEffect(mean, mean, mean, mean)
 
     layers = tuple(
         replace(

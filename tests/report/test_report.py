@@ -25,7 +25,7 @@ from ffmem.report.comparison import compare, read_summary, write_comparison
 from ffmem.report.examples import FIGURES, annotated_key
 from ffmem.report.paper_claims import CLAIMS, judge
 from ffmem.report.rendering import render, script_source
-from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, judged_results
+from ffmem.report.verdicts import Outcome, PersonsCases, PersonsPatterns, results_with_judgements
 from ffmem.store.result_files import ResultFile, to_plain, write_result
 from ffmem.studies.study import Study, charts_of, open_study
 
@@ -123,7 +123,7 @@ def test_what_people_said_is_read_from_the_study(toy_study: Study, tmp_path: Pat
     ]
     agreed = {"shares": shares, "pairs": [], "alpha": 0.5}
     write_result(folder.result("case-agreement"), ResultFile("case-agreement", {}, 0.0, agreed))
-    results = judged_results(study)
+    results = results_with_judgements(study)
     assert [one.summary.annotator for one in results["patterns"].people] == ["ann"]
     assert results["patterns"].rule == rule
     assert results["last-layer"].people == (shares[1],)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import ffmem
-from ffmem.analyses.causal import Effect as CausalEffect
+from ffmem.analyses.causal import NextTokenEffect
 from ffmem.analyses.inputs.claim_effects import dip_depth, lower_and_upper
 from ffmem.analyses.statistics import Interval, bootstrap, wilson
 from ffmem.report import paper_claims
@@ -139,8 +139,8 @@ def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: S
     both = 3 * torch.randn(10, generator=torch.Generator().manual_seed(0)).double()
     draw = torch.Generator().manual_seed(0)
 
-    def wide(mean: float) -> CausalEffect:
-        return CausalEffect(*[bootstrap(mean + both, draw)] * 4)
+    def wide(mean: float) -> NextTokenEffect:
+        return NextTokenEffect(*[bootstrap(mean + both, draw)] * 4)
 
     layers = [
         replace(one, silenced=wide(-0.5), other_silenced=wide(-0.4)) for one in found.layers[:1]

@@ -261,7 +261,7 @@ def test_histograms_count_the_census_over_all_sizes_of_coefficients(
     sentences = far_readings(torch.Generator().manual_seed(5), 200, MEMORIES)
     if way == "plain":
         monkeypatch.setattr(torch_pass, "compiled_loop", lambda: None)
-        monkeypatch.setattr(torch_pass, "BINNED", 7 * MEMORIES)
+        monkeypatch.setattr(torch_pass, "BINNING_SIZE", 7 * MEMORIES)
     layer = LayerScan(MEMORIES, chosen)
     for piece in split(sentences, 30, True):
         layer.take_in(*batched(piece, 1, 1, torch.bfloat16 if way == "half" else torch.float32))

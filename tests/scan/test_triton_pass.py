@@ -84,7 +84,7 @@ def test_the_kernel_reads_half_precision(dtype: torch.dtype) -> None:
 def test_a_batch_of_more_rows_than_the_lists_have_slots_is_read_in_parts(
     chosen: ScanSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_pass, "LISTED", 3 * 7)
+    monkeypatch.setattr(triton_pass, "CANDIDATE_SLOTS", 3 * 7)
     rising = [Reading(n, [1, 2], torch.full((3, 3), float(n + 1))) for n in range(40)]
     layer = LayerScan(3, chosen, DEVICE)
     assert_same(scanned(layer, rising, 20), brute_force(rising, chosen, 1))

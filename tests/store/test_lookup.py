@@ -101,7 +101,7 @@ def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(
 ) -> None:
     lookup = MemoryIndex.open(store)
     assert lookup.with_words("the river").looked_at == 1
-    monkeypatch.setattr("ffmem.store.lookup.MOST_COUNTED", 3)
+    monkeypatch.setattr("ffmem.store.lookup.MOST_WORD_TRIGGERS", 3)
     assert lookup.with_words("the river").looked_at < 1
 
 

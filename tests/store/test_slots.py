@@ -14,11 +14,13 @@ from ffmem.store.bit_rows import pack
 from ffmem.store.folder import StudyFolder
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import NO_SENTENCE
-from ffmem.store.slots import Kind, Slots, Triggers
+from ffmem.store.slots import SlotKind, Slots, TriggerList
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
-def slow(store: ScanStore, rows: list[int], kind: Kind, top: int | None) -> list[tuple[Any, ...]]:
+def slow(
+    store: ScanStore, rows: list[int], kind: SlotKind, top: int | None
+) -> list[tuple[Any, ...]]:
     """(cell, sentence row, position, coefficient) of every filled slot."""
     names = ("sentences", "positions", "coefficients")
     arrays = [store.array(f"{kind}_{name}") for name in names]
@@ -56,7 +58,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ScanStore:
 
 @pytest.mark.parametrize("kind", ["trigger", "sample"])
 @pytest.mark.parametrize("top", [None, 1, 3])
-def test_slots_are_what_a_loop_finds(store: ScanStore, kind: Kind, top: int | None) -> None:
+def test_slots_are_what_a_loop_finds(store: ScanStore, kind: SlotKind, top: int | None) -> None:
     chosen = [7, 3, 5, 0, 5]
     assert columns(store.slots(chosen, kind, top)) == slow(store, chosen, kind, top)
     some = store.slots(slice(2, 40), kind, top)
@@ -72,13 +74,13 @@ def test_distinct_sentences_are_those_of_all_slots(store: ScanStore) -> None:
 
 
 def test_triggers_are_a_sequence_of_the_filled_slots(store: ScanStore) -> None:
-    found, slots = Triggers(store.slots([5])), store.slots([5])
+    found, slots = TriggerList(store.slots([5])), store.slots([5])
     assert len(found) == 2
     assert [found[0], found[1]] == list(found) == found[:]
     assert found[-1] == found[1]
     assert found[:1] == [found[0]]
-    assert found == Triggers(store.slots([5]))
-    assert found != Triggers(store.slots([6]))
+    assert found == TriggerList(store.slots([5]))
+    assert found != TriggerList(store.slots([6]))
     with pytest.raises(IndexError):
         found[2]
     for one, row in zip(found, slots.sentence.tolist(), strict=True):

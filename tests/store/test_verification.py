@@ -28,7 +28,7 @@ from ffmem.store.result_files import read_result
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search_index import is_current_index
 from ffmem.store.verification import inventory
-from ffmem.studies.inputs import SMALL, StudyInputs
+from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
 from ffmem.studies.runner import run_analyses
 from ffmem.studies.study import open_study
 from tests.analyses.conftest import FEW_LINES, scanned_lines
@@ -46,7 +46,7 @@ def whole(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path
     out = tmp_path_factory.mktemp("damage") / "study"
     store = scanned_lines(relu, out, [*FEW_LINES, "café 東京"])
     MemoryIndex.open(store)
-    run_analyses(StudyInputs(relu, store, SMALL), ("values",), out)
+    run_analyses(StudyInputs(relu, store, SMALL_SIZES), ("values",), out)
     found = open_study(out)
     save_one_figure(found.charts)(out / "figures")
     write_report(found)
@@ -223,7 +223,7 @@ def test_a_damaged_scan_is_neither_indexed_nor_analysed(
     with pytest.raises(StoreError, match="trigger_coefficients"):
         MemoryIndex.open(store)
     with pytest.raises(StoreError, match="trigger_coefficients"):
-        run_analyses(StudyInputs(relu, store, SMALL), ("values",), study, again=("values",))
+        run_analyses(StudyInputs(relu, store, SMALL_SIZES), ("values",), study, again=("values",))
 
 
 @pytest.mark.parametrize("command", ["report", "analyse"])

@@ -21,7 +21,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import write_report
 from ffmem.scan.settings import ScanSettings
 from ffmem.studies.estimates import estimate
-from ffmem.studies.inputs import SMALL, StudyInputs
+from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
 from ffmem.studies.registry import ANALYSES, Analysis, Cost, Figures
 from ffmem.studies.study import open_study, remedy
 from tests.analyses.conftest import lines
@@ -94,7 +94,7 @@ def test_one_row_is_all_that_an_analysis_needs(
     assert list(study.frame("key-lengths").columns) == ["layer", "length"]
 
     plan = ScanPlan(Source(str(text)), ScanSettings(top=4), SentenceSettings())
-    assert estimate(relu, plan, SMALL, ("key-lengths",)).seconds["key-lengths"] == 3
+    assert estimate(relu, plan, SMALL_SIZES, ("key-lengths",)).seconds["key-lengths"] == 3
     assert HEADING in write_report(study).read_text()
     with TestClient(create_app(open_context(folder)), base_url="http://127.0.0.1") as client:
         assert HEADING in client.get("/figure/key-lengths").text

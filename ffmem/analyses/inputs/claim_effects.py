@@ -22,9 +22,9 @@ Effects = dict[str, Interval]
 PAPER_LAYERS = 16
 DIP = (9, 10, 11)  # of the paper's layers, where it has its dip
 SEMANTIC = 10  # of the paper's layers, where semantic patterns take over
-FEW = 5  # of the paper's layers: its bottom few
+BOTTOM_LAYERS = 5  # of the paper's layers: its bottom few
 ACTIVE = (0.1, 0.5)  # shares of a layer's memories that the paper finds active
-STEPS = 2  # layers before and after a dip that must fall to it and rise from it
+DIP_LAYERS = 2  # layers before and after a dip that must fall to it and rise from it
 
 
 def lower_and_upper(layers: Sequence[T]) -> tuple[list[T], list[T]]:
@@ -94,10 +94,14 @@ def dip_depth(curve: Tensor) -> Tensor:
     layers = curve.shape[-1]
     depths = []
     for place in sorted({place_of(layer, layers) for layer in DIP}):
-        if place - STEPS < 1 or place + STEPS >= layers:  # layer 1 is apart
+        if place - DIP_LAYERS < 1 or place + DIP_LAYERS >= layers:  # layer 1 is apart
             continue
-        before = curve[..., place - STEPS : place] - curve[..., place - STEPS + 1 : place + 1]
-        after = curve[..., place + 1 : place + STEPS + 1] - curve[..., place : place + STEPS]
+        before = (
+            curve[..., place - DIP_LAYERS : place] - curve[..., place - DIP_LAYERS + 1 : place + 1]
+        )
+        after = (
+            curve[..., place + 1 : place + DIP_LAYERS + 1] - curve[..., place : place + DIP_LAYERS]
+        )
         others = torch.cat([curve[..., 1:place], curve[..., place + 1 :]], dim=-1)
         parts = (before, after, others - curve[..., place : place + 1])
         depths.append(torch.cat(parts, dim=-1).min(dim=-1).values)
@@ -129,7 +133,7 @@ def decision_effects(found: Predictions) -> Effects:
     last = found.output[:, -1]
     settled = (found.residual == last[:, None]).double()
     layers = settled.shape[1]
-    early = place_of(FEW, layers)
+    early = place_of(BOTTOM_LAYERS, layers)
     kept = found.output == found.residual
     own = found.output == found.feedforward
     return {

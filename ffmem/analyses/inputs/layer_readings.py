@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.analyses.inputs.prefix_sample import BUDGET, NONE, PrefixSample, prefix_batches
+from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, NO_TOKEN, PrefixSample, prefix_batches
 from ffmem.memories.projection import (
     CHUNK_BYTES,
-    PAPER,
-    Kind,
+    PAPER_LENS,
     Lens,
+    VectorKind,
     additive,
     best,
     in_chunks,
@@ -48,7 +48,7 @@ class Convention:
     """
 
     name: str
-    lens: Lens = PAPER
+    lens: Lens = PAPER_LENS
     parallel_r: Literal["with_attn", "block_input"] = "with_attn"
     postln_o: Literal["normed", "sum"] = "normed"
 
@@ -118,7 +118,7 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class CoefficientSummary:
     """What the coefficients of each layer look like at each place, each [prefix, layer].
 
     `active` counts coefficients above zero (in a gated layer: gates that are on), `active_eps`
@@ -128,8 +128,8 @@ class Coefficients:
     the active ones. `matches_y_scaled` counts those that say it by m v itself, which is the
     opposite of v where m is below zero, and nothing where m is zero. `stronger_than_residual`
     counts memories with c > ||r||. `right_memory` is the strongest active memory that says the
-    token that follows, `foreign_memory` the token that follows the next prefix of the sample; NONE
-    where there is none.
+    token that follows, `foreign_memory` the token that follows the next prefix of the sample;
+    NO_TOKEN where there is none.
     """
 
     active: Tensor
@@ -154,15 +154,19 @@ class SampleRecord:
     layers: tuple[int, ...]
     memories: tuple[int, ...]
     predictions: tuple[Predictions, ...]  # the default convention first
-    coefficients: Coefficients
+    coefficients: CoefficientSummary
     value_tops: tuple[Tensor, ...]  # per layer [memory], what v promotes
     output: Tensor  # [prefix], what the model says next
     entropy: Tensor  # [prefix], nats of the model's distribution
-    strongest: Tensor  # [prefix, place], cells of the last layer by |m| ||v||, NONE where m is 0
+    strongest: (
+        Tensor  # [prefix, place], cells of the last layer by |m| ||v||, NO_TOKEN where m is 0
+    )
 
 
 @torch.no_grad()
-def record_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDGET) -> SampleRecord:
+def record_sample(
+    model: LanguageModel, sample: PrefixSample, budget: int = BATCH_TOKENS
+) -> SampleRecord:
     """Run the model over the sample's prefixes once and project r, y and o of every layer.
 
     Memory is bounded by `budget` tokens a forward pass and the logits of one layer; the result
@@ -201,7 +205,7 @@ def record_sample(model: LanguageModel, sample: PrefixSample, budget: int = BUDG
         predictions=tuple(
             Predictions(convention, **whole[convention.name]) for convention in chosen
         ),
-        coefficients=Coefficients(**whole["coefficients"]),
+        coefficients=CoefficientSummary(**whole["coefficients"]),
         value_tops=tuple(bank.top.cpu() for bank in banks),
         **whole["model"],
     )
@@ -253,7 +257,7 @@ def strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
     memories = strength.topk(min(STRONGEST, m.shape[1]), dim=1).indices
     own = m.gather(1, memories)
     cells = memories + (own < 0) * m.shape[1]
-    return cells.masked_fill(own == 0, NONE).cpu()
+    return cells.masked_fill(own == 0, NO_TOKEN).cpu()
 
 
 def small_coefficients(
@@ -310,7 +314,9 @@ def _layer_predictions(
     }
 
 
-def _additive(model: LanguageModel, scores: Tensor, h: Tensor, kind: Kind, lens: Lens) -> Tensor:
+def _additive(
+    model: LanguageModel, scores: Tensor, h: Tensor, kind: VectorKind, lens: Lens
+) -> Tensor:
     """Logits of h that add up: its `scores`, or those by the tokens' vectors alone.
 
     An adaptive head's log-probabilities do not, and those of a piece are all below zero.
@@ -401,12 +407,12 @@ def _layer_statistics(
 
 
 def _strongest(strength: Tensor, among: Tensor) -> Tensor:
-    """The strongest memory [row] of those marked in [row, memory]; NONE where none is."""
+    """The strongest memory [row] of those marked in [row, memory]; NO_TOKEN where none is."""
     index = strength.masked_fill(~among, -1).argmax(dim=1)
-    return index.masked_fill(~among.any(dim=1), NONE)
+    return index.masked_fill(~among.any(dim=1), NO_TOKEN)
 
 
 def foreign_gold(gold: Tensor) -> Tensor:
-    """The token that follows the next prefix of the sample; NONE where that is the own one."""
+    """The token that follows the next prefix of the sample; NO_TOKEN where that is the own one."""
     other = gold.roll(-1)
-    return other.masked_fill(other == gold, NONE)
+    return other.masked_fill(other == gold, NO_TOKEN)

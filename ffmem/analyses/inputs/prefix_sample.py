@@ -14,15 +14,15 @@ from ffmem.corpus.sentences import Sentences
 from ffmem.errors import CorpusError
 from ffmem.scan.hashing import priorities
 
-BUDGET = 4096  # tokens of one forward pass
-NONE = -1  # no token: an unfilled slot, or the end of the sentence
+BATCH_TOKENS = 4096  # tokens of one forward pass
+NO_TOKEN = -1  # no token: an unfilled slot, or the end of the sentence
 
 
 @dataclass(frozen=True)
 class PrefixSample:
     """Distinct sentences in order of their numbers, and one place in each.
 
-    `positions` [n] is how many tokens are read, `gold` [n] the token that follows, NONE at the
+    `positions` [n] is how many tokens are read, `gold` [n] the token that follows, NO_TOKEN at the
     end of a sentence. Sentence i has the tokens `tokens[starts[i]:starts[i + 1]]`.
     """
 
@@ -151,7 +151,8 @@ def _merge(held: _Candidates | None, new: _Candidates, count: int) -> _Candidate
 def _sample(rows: list[_Row], seed: int) -> PrefixSample:
     sizes = torch.tensor([0, *(len(row.tokens) for row in rows)])
     gold = [
-        int(row.tokens[row.position]) if row.position < len(row.tokens) else NONE for row in rows
+        int(row.tokens[row.position]) if row.position < len(row.tokens) else NO_TOKEN
+        for row in rows
     ]
     return PrefixSample(
         numbers=torch.tensor([row.number for row in rows]),
@@ -175,7 +176,7 @@ class PrefixBatch:
 
 
 def prefix_batches(
-    prefixes: Sequence[Tensor], bos: int | None, most_rows: int, budget: int = BUDGET
+    prefixes: Sequence[Tensor], bos: int | None, most_rows: int, budget: int = BATCH_TOKENS
 ) -> Iterator[PrefixBatch]:
     """All prefixes once, longest first, at most `budget` tokens per batch, padding counted.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.inputs.prefix_sample import BUDGET, prefix_batches
+from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, prefix_batches
 from ffmem.corpus.kept_sentences import starts_of
 from ffmem.memories.recording import record_forward, stop_after
 from ffmem.models.language_model import LanguageModel
@@ -53,7 +53,7 @@ def coefficients_along(
     index = torch.tensor([model.index_of(cell) for cell in cells])
     signs = np.array([[sign_factor(cell)] for cell in cells], np.float32)
     lead = 0 if model.bos is None else 1
-    for batch in prefix_batches(sentences, model.bos, len(sentences), BUDGET):
+    for batch in prefix_batches(sentences, model.bos, len(sentences), BATCH_TOKENS):
         shape = batch.tokens.shape
 
         def keep(m: Tensor, shape: torch.Size = shape) -> Tensor:
@@ -111,7 +111,7 @@ def first_cells(
     return list(dict.fromkeys([*drawn, *store.cells.addresses(rows)]))
 
 
-def shown_coefficients(
+def read_page_coefficients(
     model: LanguageModel, store: ScanStore, cells: Sequence[Address]
 ) -> SentenceCoefficients:
     """Read the sentences on the pages of some cells, the first cells first, within the budget."""

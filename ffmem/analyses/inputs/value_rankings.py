@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
-from ffmem.analyses.inputs.prefix_sample import NONE
-from ffmem.memories.projection import PAPER, Lens, best, in_chunks, in_order
+from ffmem.analyses.inputs.prefix_sample import NO_TOKEN
+from ffmem.memories.projection import PAPER_LENS, Lens, best, in_chunks, in_order
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -30,7 +30,7 @@ Group = Literal["", "+", "-", "both"]  # which cells of a layer a number is abou
 
 @dataclass(frozen=True)
 class TriggerTokens:
-    """One layer's triggers, [cell, slot], strongest first; NONE where there is no token.
+    """One layer's triggers, [cell, slot], strongest first; NO_TOKEN where there is no token.
 
     `next` follows the prefix. `last` is the prefix's own last token, which the authors' released
     script compares with by mistake.
@@ -49,8 +49,8 @@ def trigger_tokens(store: ScanStore, layer: int) -> TriggerTokens:
     follows, ends = place < starts[slots.sentence + 1], slots.position > 0
 
     def in_slots(where: NDArray[np.int64], known: NDArray[np.bool_]) -> Tensor:
-        found = np.full(slots.mask.shape, NONE, np.int64)
-        found[slots.mask] = np.where(known, tokens[np.where(known, where, 0)], NONE)
+        found = np.full(slots.mask.shape, NO_TOKEN, np.int64)
+        found[slots.mask] = np.where(known, tokens[np.where(known, where, 0)], NO_TOKEN)
         return torch.from_numpy(found)
 
     return TriggerTokens(
@@ -102,7 +102,7 @@ def cell_values(layer: FeedForward, signed: bool) -> Tensor:
 
 @torch.no_grad()
 def rank_values(
-    model: LanguageModel, store: ScanStore, generator: torch.Generator, lens: Lens = PAPER
+    model: LanguageModel, store: ScanStore, generator: torch.Generator, lens: Lens = PAPER_LENS
 ) -> Iterator[LayerValueRankings]:
     """One layer of the scan after the other; all logits of a layer are never held at once."""
     for number in steps(store.memories, "ranking values"):
@@ -149,7 +149,7 @@ def _project(
         total = scores.logsumexp(dim=1)
         certain = (scores.gather(1, top[:, None])[:, 0] - total).exp()
         targets = wanted[part].to(scores.device)
-        ranks = wanted_ranks(scores, targets)
+        ranks = target_ranks(scores, targets)
         masses = (
             mass_on(scores, total, tokens)
             for tokens in (targets[:, :-1], foreign[part].to(scores.device))
@@ -171,7 +171,7 @@ def mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
     return mass.masked_fill((ordered < 0).all(dim=1), torch.nan)
 
 
-def wanted_ranks(scores: Tensor, wanted: Tensor) -> Tensor:
+def target_ranks(scores: Tensor, wanted: Tensor) -> Tensor:
     """Ranks [row, target] of wanted tokens under scores [row, token]; -1 for a target below zero.
 
     Equal scores stand in order of their ids. On a CPU numpy sorts numbers alone in less time than

@@ -16,9 +16,9 @@ from ffmem.cli.options import (
     SEED,
     EmbeddingOptions,
     database_option,
-    drawn_keys_options,
     embedder,
     embedding_options,
+    key_sample_options,
     open_database,
 )
 from ffmem.cli.output import interval_words, save_numbers, save_text, say
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @click.group()
 def annotate() -> None:
-    """Let people, rules or a language model say which patterns the triggers of keys share.
+    """Let people, rules or a language model name the patterns that the triggers of keys share.
 
-    And let people judge what the last layer does (`ffmem annotate cases`).
+    Also lets people judge what the last layer does (`ffmem annotate cases`).
     """
 
 
@@ -47,15 +47,15 @@ annotate.add_command(llm)
 @annotate.command()
 @click.argument("folder", type=LOCATION)
 @click.argument("out", type=LOCATION)
-@drawn_keys_options
+@key_sample_options
 @database_option
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
 ) -> None:
     r"""Write one Markdown sheet per key of the scan in FOLDER into the folder OUT.
 
-    Control keys, made of random prefixes, are mixed in under names that do not tell. A sheet that
-    is already in OUT is left as it is.
+    Control keys, made of random prefixes, are mixed in under names that do not
+    reveal them. A sheet that is already in OUT is left unchanged.
 
     \b
     Example:
@@ -84,7 +84,7 @@ def sheets(
 @click.argument("folder", type=LOCATION)
 @click.argument("files", nargs=-1, required=True, type=LOCATION)
 @click.option("--annotator", required=True, help="Whose answers these are.")
-@click.option("--skip-empty", is_flag=True, help="Pass over sheets that nobody has begun.")
+@click.option("--skip-empty", is_flag=True, help="Skip sheets that nobody has filled in.")
 @database_option
 def import_sheets(
     folder: Path,
@@ -93,10 +93,11 @@ def import_sheets(
     skip_empty: bool,
     database: str | None,
 ) -> None:
-    r"""Take filled sheets (files, or folders of them) back; all of them or none.
+    r"""Import filled sheets (files, or folders of them): all of them or none.
 
-    Sheets of keys and sheets of cases may be mixed. A sheet that was changed since becomes a new
-    answer and the old one is kept; the same sheet again changes nothing.
+    Sheets of keys and sheets of cases may be mixed. A sheet that was changed since its last import
+    is saved as a new answer, and the old answer is kept; importing the same sheet again changes
+    nothing.
 
     \b
     Example:
@@ -159,9 +160,9 @@ def rules(
 )
 @database_option
 def agreement(folder: Path, count: int, database: str | None) -> None:
-    r"""Say how far annotators agree and how often they see patterns on control keys.
+    r"""Report how far annotators agree and how often they see patterns on control keys.
 
-    The same for cases of the last layer, where somebody has judged any. Writes
+    Reports the same for cases of the last layer, if any were judged. Writes
     analyses/agreement.json, and analyses/case-agreement.json, into FOLDER.
 
     \b
@@ -221,8 +222,8 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
 
     The cases are those of `ffmem analyse FOLDER --only last-layer`; a person says of each whether
     the old and the new token are related or distant. Controls, where the old token is another
-    prefix's, are mixed in and do not show. The rule's own judgements are saved as `rules`. A sheet
-    that is already in OUT is left as it is.
+    prefix's, are mixed in and not marked. The rule's own judgements are saved as `rules`. A sheet
+    that is already in OUT is left unchanged.
 
     \b
     Example:
@@ -314,10 +315,10 @@ def _share(found: Interval) -> str:
 def score(
     folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
 ) -> None:
-    r"""Say how well each annotator's patterns predict the triggers that nobody was shown.
+    r"""Report how well each annotator's patterns predict held-out triggers (detection score).
 
-    Patterns are read from the prefixes they tick, the same way for people, language models and
-    rules. Writes analyses/annotators.json into FOLDER.
+    Patterns are learnt from the prefixes that the annotator ticked, in the same way for people,
+    language models and rules. Writes analyses/annotators.json into FOLDER.
 
     \b
     Example:

@@ -15,8 +15,8 @@ from ffmem.cli.options import (
     SOME,
     ModelOptions,
     database_option,
-    drawn_keys_options,
     endpoint_options,
+    key_sample_options,
     model_options,
     open_database,
 )
@@ -57,16 +57,14 @@ class PriceType(click.ParamType[Any]):
     "this machine, named as for `ffmem scan`.",
 )
 @endpoint_options
-@drawn_keys_options
+@key_sample_options
 @click.option("--price", type=PriceType(), help="Price of a million tokens read and written.")
 @click.option("--rate", type=POSITIVE, help="Most requests per minute; no limit by default.")
+@click.option("--at-once", type=SOME, default=1, show_default=True, help="Requests at a time.")
 @click.option(
-    "--at-once", type=SOME, default=1, show_default=True, help="Requests under way at a time."
+    "--longest", type=SOME, default=1000, show_default=True, help="Longest reply, in tokens."
 )
-@click.option(
-    "--longest", type=SOME, default=1000, show_default=True, help="Most tokens of one reply."
-)
-@click.option("--dry-run", is_flag=True, help="Say what it will cost, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print what it will cost, and stop.")
 @database_option
 @model_options
 def llm(  # noqa: PLR0913 - one parameter per option
@@ -85,11 +83,11 @@ def llm(  # noqa: PLR0913 - one parameter per option
     database: str | None,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Let a language model answer the sheets of the scan in FOLDER, control keys among them.
+    r"""Let a language model annotate keys of the scan in FOLDER, including control keys.
 
-    The sheets are those that `ffmem annotate sheets` draws with the same options. What it will cost
-    is said before it starts. Replies are checked, sent back to be fixed, and kept on disk, so that
-    the same question is never asked twice and a stopped run goes on where it was.
+    The keys are those that `ffmem annotate sheets` draws with the same options. The expected cost
+    is printed first. Replies are checked, sent back to be corrected, and cached, so that no
+    question is asked twice and the same command resumes a stopped run.
 
     \b
     Examples:

@@ -24,10 +24,10 @@ ABOUT = {
 
 @click.group()
 def cache() -> None:
-    r"""List, measure and clear what is kept on this machine, so that it is paid for once.
+    r"""List, measure and clear the cache: what is kept on this machine for later runs.
 
     It lies in $FFMEM_CACHE, or in the folder ffmem of $XDG_CACHE_HOME (else of ~/.cache).
-    Everything in it can be removed at any time: commands make or fetch it again.
+    Everything in it can be removed at any time: commands compute or download it again.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def list_entries(kind: str | None, as_json: bool) -> None:
 @cache.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def size(as_json: bool) -> None:
-    """Print how much room the cache takes, and where it is."""
+    """Print the size of the cache and its folder."""
     from ffmem.disk_cache import cache_entries
     from ffmem.locations import cache_folder
 
@@ -72,13 +72,16 @@ def size(as_json: bool) -> None:
 
 @cache.command()
 @click.argument("kinds", nargs=-1, metavar="[KIND]...")
-@click.option("--all", "everything", is_flag=True, help="Also what was downloaded or paid for.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also clear what was downloaded or paid for."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def clear(kinds: tuple[str, ...], everything: bool, as_json: bool) -> None:
     r"""Remove everything of each KIND from the cache.
 
-    Without a KIND, what is made again from models that are on this machine: gguf, values, digests.
-    What was downloaded or paid for (models, stores, replies) stays unless it is named, or --all.
+    Without a KIND, clears what can be computed again from models on this machine: gguf, values,
+    digests. What was downloaded or paid for (models, stores, replies) stays, unless it is named or
+    --all is given.
 
     \b
     Examples:

@@ -39,12 +39,12 @@ PAGE = "compare.html"  # a name for the page, where none was given
     "-o",
     "--out",
     type=LOCATION,
-    help="Page to write: the claims, and the figures on the same scales; it opens offline.",
+    help="HTML page to write: the claims, and the figures on the same scales; it opens offline.",
 )
 @click.option(
     "--memories",
     is_flag=True,
-    help="Print which memories moved, those that moved most first, instead of the claims.",
+    help="Print which memories changed, the largest changes first, instead of the claims.",
 )
 @click.option(
     "--match",
@@ -57,9 +57,7 @@ PAGE = "compare.html"  # a name for the page, where none was given
     help="With --memories: load both models and compare the directions of keys and values too.",
 )
 @click.option("--layer", type=ANY, help="With --memories: only those of one layer.")
-@click.option(
-    "-n", "--count", type=ANY, default=20, show_default=True, help="Memories that are printed."
-)
+@click.option("-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def compare(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
@@ -71,13 +69,13 @@ def compare(  # noqa: PLR0913 - one parameter per option
     count: int,
     as_json: bool,
 ) -> None:
-    r"""Put two or more studies side by side: models, checkpoints, corpora, controls.
+    r"""Compare two or more studies: models, checkpoints, corpora, controls.
 
     Prints the same claims with the numbers of each study and marks those that come out differently;
     with -o it also draws the same figures on the same scales, in one page that opens offline. With
-    --memories two scans are compared memory by memory: between checkpoints of one model which
-    triggers, values and fire rates moved; between different models which memories are triggered by
-    the same places of the text (--match), beside a control with shuffled triggers.
+    --memories two scans are compared memory by memory: for checkpoints of one
+    model, which triggers, values and fire rates changed; for different models, which memories are
+    triggered by the same places of the text (--match), with shuffled triggers as a control.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ffmem.cli.commands.effect import change_parts, first_rows
-from ffmem.cli.options import LOCATION, SEED, SHARE, SOME
+from ffmem.cli.options import LOCATION, SEED, SHARE_TYPE, SOME
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import StoreError
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=LOCATION)
-@click.option("--level", type=SHARE, default=0.05, show_default=True, help="False discoveries.")
 @click.option(
-    "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown of each."
+    "--level", type=SHARE_TYPE, default=0.05, show_default=True, help="False discovery rate."
 )
-@click.option("--top", type=SOME, default=50, show_default=True, help="Cells in a set.")
+@click.option(
+    "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown per corpus."
+)
+@click.option("--top", type=SOME, default=50, show_default=True, help="Cells per set.")
 @click.option("--save", type=LOCATION, help="Write the top set of the first corpus to a file.")
 @click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figure.")
 @click.option(
@@ -36,11 +38,17 @@ if TYPE_CHECKING:
     help="Silence each corpus' top set and measure the loss on every corpus (runs the model).",
 )
 @click.option(
-    "--sentences", type=SOME, default=50, show_default=True, help="With --check: of each corpus."
+    "--sentences",
+    type=SOME,
+    default=50,
+    show_default=True,
+    help="With --check: sentences per corpus.",
 )
-@click.option("--random", type=SOME, default=2, show_default=True, help="With --check: controls.")
+@click.option(
+    "--random", type=SOME, default=2, show_default=True, help="With --check: random sets."
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the random sets.")
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
+@click.option("--model", help="The scanned model, if it cannot be found under its own name.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def contrast(  # noqa: PLR0913 - one parameter per option
@@ -60,8 +68,8 @@ def contrast(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     r"""Find the memories that fire on the corpus of one scan and not on those of others.
 
-    FOLDERS are scans of one model with the same options over different corpora: languages, code
-    and prose, safe and unsafe text. Log odds of firing with intervals, entropy over corpora,
+    FOLDERS are scans of one model with the same options over different corpora: languages, code and
+    prose, safe and unsafe text. Prints log odds of firing with intervals, entropy over corpora and
     mean coefficients; halves of one corpus are the control. No text is read without --check.
 
     \b
@@ -121,7 +129,7 @@ def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None
     say(f"-> {path}", err=True)
 
 
-Measured = tuple[str, str, "TextEffect"]  # whose set, on which text, what it did
+SetEffect = tuple[str, str, "TextEffect"]  # whose set, on which text, what it did
 
 
 def measure(
@@ -129,7 +137,7 @@ def measure(
     sets: dict[str, list[Address]],
     how: tuple[str | None, str],
     sizes: tuple[int, int, int],
-) -> list[Measured]:
+) -> list[SetEffect]:
     """Silence every set, and random sets like it, on the first sentences of every corpus."""
     import torch
 
@@ -161,7 +169,7 @@ def measure(
     return found
 
 
-def effects_data(effects: Sequence[Measured]) -> list[dict[str, Any]]:
+def effects_data(effects: Sequence[SetEffect]) -> list[dict[str, Any]]:
     """What silencing did, as plain data."""
     from ffmem.store.result_files import to_plain
 
@@ -191,7 +199,7 @@ def print_contrast(result: Contrast, count: int) -> None:
     print_parts(console, f"by layer ({'/'.join(names)}): ", layers)
 
 
-def print_check(effects: Sequence[Measured]) -> None:
+def print_check(effects: Sequence[SetEffect]) -> None:
     """What silencing each set did to each corpus, and random sets beside it."""
     console = terminal()
     for owner, name, found in effects:

@@ -30,7 +30,7 @@ from ffmem.errors import EditError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ffmem.analyses.effect import Change, TaskEffect, TextEffect
+    from ffmem.analyses.effect import LossChange, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
     from ffmem.memories.edits import Edit, Means
@@ -48,9 +48,14 @@ SENTENCES = 100
     "--max-sentences", type=SOME, default=SENTENCES, show_default=True, help="Sentences read."
 )
 @click.option("--random", type=ANY, default=3, show_default=True, help="Random sets as control.")
-@click.option("--task", type=LOCATION, help="JSON lines with prompt and answer: accuracy too.")
-@click.option("--generate", multiple=True, metavar="TEXT", help="Continue TEXT, side by side.")
-@click.option("--most", type=SOME, default=24, show_default=True, help="Tokens that are written.")
+@click.option("--task", type=LOCATION, help="JSON lines of prompt and answer: report accuracy too.")
+@click.option(
+    "--generate",
+    multiple=True,
+    metavar="TEXT",
+    help="Generate from TEXT with and without the edit.",
+)
+@click.option("--most", type=SOME, default=24, show_default=True, help="Tokens to generate.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
@@ -69,9 +74,10 @@ def effect(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     r"""Measure what editing a set of memories does to MODEL on CORPUS.
 
-    Change of the loss and of top-1, and KL, per token; the same for random sets of as many
+    Prints the change of the loss and of top-1, and KL, per token; as a control the same for random
+    sets of as many
     memories of the same layers with nearly the same fire rate. A set is a text file of addresses,
-    one per line, made by hand, by `ffmem search --save` or by `ffmem contrast --save`.
+    one per line, written by hand, by `ffmem search --save` or by `ffmem contrast --save`.
 
     \b
     Example:
@@ -166,7 +172,7 @@ def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
         )
 
 
-def change_parts(change: Change) -> list[str]:
+def change_parts(change: LossChange) -> list[str]:
     """Loss, KL and top-1, with 95 % intervals over sentences."""
     loss, kl, top = change.loss, change.kl, change.top_1
     return [
@@ -180,15 +186,15 @@ def change_parts(change: Change) -> list[str]:
 @click.argument("model")
 @edits_option
 @click.option("-o", "--out", type=LOCATION, required=True, help="Folder for the patch.")
-@click.option("--scan", type=LOCATION, help="Scan whose mean coefficients =mean takes.")
+@click.option("--scan", type=LOCATION, help="Scan that =mean takes the mean coefficients from.")
 @model_options
 def patch(
     model: str, edits: Sequence[str], out: Path, scan: Path | None, **options: Unpack[ModelOptions]
 ) -> None:
-    r"""Write the edits of MODEL's memories as a change of its weights.
+    r"""Save edits of MODEL's memories as a patch of its weights.
 
-    DIR gets patch.safetensors, the old and the new values of the memories, and patch.json, which
-    names the weights it is for. `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch`
+    Writes patch.safetensors (the old and the new values of the memories) and patch.json (the
+    weights that it is for). `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch`
     restores exactly the original weights. Holding a memory at a number other than 0 needs a layer
     with a bias.
 

@@ -20,7 +20,7 @@ LONGEST_REPLY = 1000  # tokens
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
+@click.option("--model", help="The scanned model, if it cannot be found under its own name.")
 @click.option(
     "--with",
     "others",
@@ -62,10 +62,10 @@ def explore(  # noqa: PLR0913 - one parameter per option
     key_from: str,
     no_browser: bool,
 ) -> None:
-    r"""Browse, search and question the study in FOLDER in a web browser.
+    r"""Browse, search and query the study in FOLDER in a web browser.
 
-    By default only this machine can open it; the model is loaded when a page first
-    needs it. Stop with Ctrl-C.
+    By default it can only be opened on this machine. The model is loaded when a page first needs
+    it. Stop with Ctrl-C.
 
     \b
     Example:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def models(context: click.Context) -> None:
-    r"""List the model families known, the names that need no hub, and what is in the cache.
+    r"""List the supported model families, the names that need no hub, and the models in the cache.
 
     \b
     Examples:
@@ -47,7 +47,9 @@ def get(name: str) -> None:
 
 @models.command()
 @click.argument("source", type=LOCATION)
-@click.option("-o", "--out", type=LOCATION, required=True, help="Folder; it must not be there.")
+@click.option(
+    "-o", "--out", type=LOCATION, required=True, help="Folder to write; it must not exist."
+)
 @click.option(
     "--wikitext-form/--no-wikitext-form",
     default=True,
@@ -55,7 +57,7 @@ def get(name: str) -> None:
     help="Bring prompts and corpora into WikiText's form (`1 @,@ 000`) before words are looked up.",
 )
 def convert(source: Path, out: Path, wikitext_form: bool) -> None:
-    r"""Convert a language model of fairseq's, so that every command can load it.
+    r"""Convert a fairseq language model, so that every command can load it.
 
     SOURCE is the folder with model.pt and dict.txt, or the checkpoint file beside its dict.txt.
     The checkpoint is read as plain tensors; nothing in it is run.
@@ -241,16 +243,19 @@ def final_norm(model: LanguageModel) -> str:
 
 @click.command()
 @click.argument("model")
-@click.option("--published", type=LOCATION, help="Other published numbers, in a file of that form.")
+@click.option(
+    "--published", type=LOCATION, help="Your own file of published numbers, in the same format."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def check(
     model: str, published: Path | None, as_json: bool, **options: Unpack[ModelOptions]
 ) -> None:
-    r"""Hold numbers that others have published against MODEL, your copy of that model.
+    r"""Compare MODEL, your copy of a public model, with the published numbers of that model.
 
-    Counts of the classes of neurons, entropy neurons, norms and cosines of universal neurons, of
-    some thirty public models; those of all models of the same shape are shown, with their source.
+    The numbers are counts of neuron classes, entropy neurons, and norms and cosines of universal
+    neurons, for some thirty public models. Those of every model of the same shape are shown, with
+    their source.
 
     \b
     Example:

@@ -205,7 +205,7 @@ CONTROL_WORDS = {
     is_flag=True,
     help="Let coefficients fall below 0 (smooth or gated); writes removal-unclipped.",
 )
-@click.option("--model", help="The scanned model, where it is not found under its own name.")
+@click.option("--model", help="The scanned model, if it cannot be found under its own name.")
 @model_options
 @names_damage
 def removal(  # noqa: PLR0913 - one parameter per option
@@ -248,7 +248,7 @@ def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str
     """Measure, print and leave numbers and figure behind; what was written, in words."""
     from ffmem.analyses.removal import AS_PUBLISHED
     from ffmem.analyses.removal import removal as measure
-    from ffmem.cli.output import beside_note, save_figure, save_result
+    from ffmem.cli.output import other_place_note, save_figure, save_result
     from ffmem.figures.patterns import removal_chart
     from ffmem.store.folder import StudyFolder
     from ffmem.store.result_files import place_for
@@ -261,7 +261,7 @@ def measure_removal(subject: StudyInputs, variant: Variant, folder: Path) -> str
         result, _ = make_result(subject, "removal", place)
         print_removal(result)
         figure = save_figure(place, "removal", removal_chart(result))
-        return f"{StudyFolder(place).result('removal')}, {figure}{beside_note(place, folder)}"
+        return f"{StudyFolder(place).result('removal')}, {figure}{other_place_note(place, folder)}"
     sizes = subject.sizes
     result = measure(
         subject.model,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ffmem.memories.prompt_explanation import PromptExplanation
     from ffmem.models.language_model import LanguageModel
 
-LISTED = 10  # next tokens in the JSON; a terminal shows half of them
+NEXT_TOKENS = 10  # next tokens in the JSON; a terminal shows half of them
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
-PROMOTED = 8  # tokens of a value, where they fit
+VALUE_TOKENS = 8  # tokens of a value, where they fit
 BEFORE_MEMORIES = 28  # characters of the table of layers before its memories, but for the tokens
 LEGEND = (
     "residual, layer, output = the top token of each (logit lens); made by = whose top token the "
@@ -47,10 +47,11 @@ class Why:
 @click.argument("text")
 @click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
 @click.option(
-    "--token", help="Explain this next token, or the first one of a text; else the likeliest."
+    "--token",
+    help="Explain this next token, or the first token of a text; by default the likeliest.",
 )
 @click.option(
-    "--chat", is_flag=True, help="TEXT is what a user says, in the model's chat template."
+    "--chat", is_flag=True, help="Format TEXT as a user's message in the model's chat template."
 )
 @click.option("--layers", "by_layer", is_flag=True, help="Show every layer's step (logit lens).")
 @click.option(
@@ -66,7 +67,7 @@ class Why:
     help="Edit a coefficient: L7.1034=0 (ablation), L7.1034=5 or L7.1034*2; @FILE=0, @FILE=mean or "
     "@FILE*2 for a set of memories. Repeatable.",
 )
-@click.option("--scan", type=LOCATION, help="Scan whose mean coefficients =mean takes.")
+@click.option("--scan", type=LOCATION, help="Scan that =mean takes the mean coefficients from.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def prompt(  # noqa: PLR0913 - one parameter per option
@@ -82,7 +83,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Show what MODEL predicts after TEXT, and which memories (MLP neurons) made it.
+    r"""Show what MODEL predicts after TEXT, and which memories (MLP neurons) contribute to it.
 
     The logit of the likeliest token is split into what every part of the model adds (direct logit
     attribution): for a memory, its coefficient times its value. The parts sum to the logit, and
@@ -90,8 +91,9 @@ def prompt(  # noqa: PLR0913 - one parameter per option
 
     With --layers a table has a row per layer: the top token of what enters the feed-forward layer
     (residual), of what the layer adds, and of their sum (output), each read through the head (logit
-    lens); who made the output's token (the residual, the layer, both agree, or composition: neither
-    had it first); how many memories are active; and those that add the longest vectors.
+    lens); which of them determined the output's token (the residual, the layer, both agree, or
+    composition: neither had it first); how many memories are active; and those that add the longest
+    vectors.
 
     \b
     Examples:
@@ -154,7 +156,7 @@ def explain_token(
             memory,
             tuple(
                 model.token_text(one)
-                for one in value_tokens(model, memory.address, PROMOTED).tokens[0].tolist()
+                for one in value_tokens(model, memory.address, VALUE_TOKENS).tokens[0].tolist()
             ),
         )
         for memory in terms.strongest(top)
@@ -211,7 +213,7 @@ def print_prediction(
     views = [plain] if changed is None else [plain, changed]
     headings = "next token          " + ("as it is  with edits" if changed else "probability")
     console.print(f"\n{headings}", style="bold")
-    tokens = {token for view in views for token in view.likeliest(LISTED // 2)}
+    tokens = {token for view in views for token in view.likeliest(NEXT_TOKENS // 2)}
     for token in sorted(tokens, key=lambda one: -max(float(v.distribution[one]) for v in views)):
         chances = "".join(f"{100 * float(view.distribution[token]):8.1f} %" for view in views)
         word = cut_end(visible_token(model.token_text(token)), 16)
@@ -288,7 +290,7 @@ def view_data(model: LanguageModel, seen: PromptExplanation) -> dict[str, Any]:
             "token": model.token_text(token),
             "probability": float(seen.distribution[token]),
         }
-        for token in seen.likeliest(LISTED)
+        for token in seen.likeliest(NEXT_TOKENS)
     ]
     return {
         "position": seen.position,

@@ -29,18 +29,18 @@ from ffmem.steps import listen
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.execution.run import ScanPlan, Watch
+    from ffmem.execution.run import ScanPlan, ScanWatch
     from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
     from ffmem.scaleout.executor import Cluster
-    from ffmem.store.checkpoint import Progress
+    from ffmem.store.checkpoint import ScanProgress
     from ffmem.store.scan_store import ScanStore
 
 
 FEW_SENTENCES = 5000  # below which a memory's best triggers are weak ones
-LOOKED_AT = 200  # values with the highest top-token probability, for one to look at first
+TOP_VALUES = 200  # values with the highest top-token probability, for one to look at first
 EXPERTS_HELP = "Experts to scan in every mixture layer, from 0, e.g. 0-7; all by default."
-NUMBERS = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
+NUMBER_RANGE = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
 def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,8 +57,8 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--splitter",
-            help="How documents become sentences: rule, line, none, or paragraph for text whose "
-            "lines have a fixed width.",
+            help="How documents become sentences: rule, line, none, or paragraph for text with "
+            "hard line breaks.",
         ),
         click.option(
             "--max-tokens", type=SOME, default=512, show_default=True, help="Longest sentence."
@@ -80,7 +80,7 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("model")
 @click.argument("corpus")
-@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to fill.")
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to write.")
 @click.option(
     "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
 )
@@ -117,12 +117,12 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     r"""Find the texts of CORPUS that trigger each memory (MLP neuron) of MODEL most.
 
-    Those with the highest coefficient are kept (max-activating examples).
+    Keeps the prefixes with the highest coefficient (max-activating examples).
 
     CORPUS is a file (.txt: a document per line; .jsonl, .csv, .tsv, .parquet: a document per row;
     also .gz, .xz, .zst), a folder or glob of such files, a Hugging Face dataset id, - for standard
-    input, or demo (demo:valid), the embedded text. Files and folders may lie behind a URL (s3://,
-    gs://). A scan that was stopped goes on where it was when the same command is run again.
+    input, or demo (demo:valid), the embedded text. Files and folders may be at a URL (s3://,
+    gs://). The same command resumes a scan that was stopped.
 
     With --chat each row holds a conversation, in the column messages or conversations.
 
@@ -155,7 +155,7 @@ def clear_memory(store: ScanStore) -> Address:
     from ffmem.store.lookup import MemoryIndex
 
     index, last = MemoryIndex.at_once(store), store.manifest.layers[-1][0]
-    rows = np.argsort(-index.statistic("probability"))[:LOOKED_AT]
+    rows = np.argsort(-index.statistic("probability"))[:TOP_VALUES]
     for cell in store.cells.addresses(rows):
         for trigger in store.triggers(cell)[:1]:
             if trigger.next == index.value_tokens(cell, count=1)[0].text:
@@ -167,7 +167,7 @@ def scan_here(
     model: str, choice: ModelOptions, corpus: str, out: Path, options: dict[str, Any]
 ) -> ScanStore:
     """Scan in this process."""
-    from ffmem.execution import run as pipeline
+    from ffmem.execution import run
 
     language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
@@ -177,7 +177,7 @@ def scan_here(
     chosen = layers_of(language_model, plan)
     memories = sum(layer.memories for layer in chosen)
     with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
-        return pipeline.run_scan(language_model, plan, out, watch)
+        return run.run_scan(language_model, plan, out, watch)
 
 
 def warn_of_wrapping(plan: ScanPlan) -> None:
@@ -223,11 +223,11 @@ def scan_there(
     cluster: Cluster, model: str, choice: ModelOptions, plan: ScanPlan, out: Path
 ) -> ScanStore:
     """Scan by several processes; the model is loaded by them and not here."""
-    from ffmem.execution import run as pipeline
+    from ffmem.execution import run
 
-    chosen = pipeline.ModelChoice(model, **choice)
+    chosen = run.ModelChoice(model, **choice)
     with progress_line("all workers", plan) as watch:
-        return pipeline.run_scan_on_ray(cluster, chosen, plan, out, watch)
+        return run.run_scan_on_ray(cluster, chosen, plan, out, watch)
 
 
 def plan_of(  # noqa: PLR0913 - one parameter per option
@@ -301,7 +301,7 @@ def number_ranges(text: str) -> list[int] | None:
     """The numbers of a list with ranges, in order; None where it is not one."""
     numbers: set[int] = set()
     for part in text.split(","):
-        match = NUMBERS.fullmatch(part.strip())
+        match = NUMBER_RANGE.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
             return None
@@ -310,7 +310,7 @@ def number_ranges(text: str) -> list[int] | None:
 
 
 @contextmanager
-def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
+def progress_line(what: str, plan: ScanPlan) -> Iterator[ScanWatch]:
     """One line that says how fast the scan is and how long it will take."""
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Line
@@ -324,7 +324,7 @@ def progress_line(what: str, plan: ScanPlan) -> Iterator[Watch]:
     with Line(*columns, transient=True) as line:
         task = line.add_task(what, total=None)
 
-        def watch(progress: Progress, share: float | None) -> None:
+        def watch(progress: ScanProgress, share: float | None) -> None:
             speed = progress.tokens / max(progress.seconds, 1e-9)
             seen = progress.sentences / plan.max_sentences if plan.max_sentences else share
             line.update(

@@ -16,7 +16,7 @@ from ffmem.errors import StoreError, visible_token
 
 if TYPE_CHECKING:
     from ffmem.address import Address
-    from ffmem.store.cells import Rows
+    from ffmem.store.cells import CellRows
     from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     "--token",
     help="The token; a word without a leading space is also tried with one.",
 )
-@click.option("--words", help="Words that triggers hold, all of them.")
-@click.option("--meaning", help="What triggers are about: words, or others of the same company.")
+@click.option("--words", help="Words that a trigger must contain, all of them.")
+@click.option("--meaning", help="What triggers are about: these words, or words of similar use.")
 @click.option(
     "--where",
     "conditions",
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     help="Only memories with value_norm>2, class=weakening, fires<10 ... Repeatable.",
 )
 @click.option("--sort", help="Without --token: by fires, mean, largest, value_norm ...")
-@click.option("--save", type=LOCATION, help="Write what is found as a set of memories.")
+@click.option("--save", type=LOCATION, help="Write the hits to a file, as a set of memories.")
 @click.option(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Memories shown of each kind."
 )
@@ -54,14 +54,14 @@ def search(  # noqa: PLR0913 - one parameter per option
     count: int,
     as_json: bool,
 ) -> None:
-    r"""Find memories of the scan in FOLDER by a token, or by their numbers.
+    r"""Find memories of the scan in FOLDER by token, words, meaning or numbers.
 
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
     in it. --words and --meaning look at the 25 strongest triggers of every memory: for the words
-    themselves, or also for words that keep the same company in the scanned text. --where and --sort
-    know what a scan counts (fires, fire_rate, positive, mean, largest, probability, layer, sign),
-    agreement after `ffmem analyse FOLDER --only values`, and every column of the weights after
-    `--only weights`. --save writes the addresses to a file for `--set @FILE`.
+    themselves, or also for words that occur in the same contexts in the scanned text. --where and
+    --sort take what a scan counts (fires, fire_rate, positive, mean, largest, probability, layer,
+    sign), agreement after `ffmem analyse FOLDER --only values`, and every column of the weights
+    after `--only weights`. --save writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:
@@ -160,7 +160,7 @@ def not_a_token(lookup: MemoryIndex, text: str) -> str:
     return f"{text!r} is not one token of this model but {len(pieces)}: {parts}; search for one"
 
 
-def trigger_ends(lookup: MemoryIndex, rows: Rows, ranks: Sequence[int]) -> list[str]:
+def trigger_ends(lookup: MemoryIndex, rows: CellRows, ranks: Sequence[int]) -> list[str]:
     """The end of one trigger of each of some cells, with the next token in brackets."""
     from ffmem.store.memory_page import trigger_text
     from ffmem.store.slots import single_triggers

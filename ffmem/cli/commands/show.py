@@ -64,7 +64,9 @@ class ShownPage:
 @click.argument("address")
 @click.option("-n", "--count", type=ANY, default=10, show_default=True, help="Triggers shown.")
 @click.option("--sample", is_flag=True, help="Show the random sample instead of the strongest.")
-@click.option("--bands", is_flag=True, help="Also weaker examples, by size of the coefficient.")
+@click.option(
+    "--bands", is_flag=True, help="Also show weaker examples, by size of the coefficient."
+)
 @click.option(
     "--saliency",
     "salient",
@@ -75,17 +77,17 @@ class ShownPage:
     "--key",
     "with_key",
     is_flag=True,
-    help="Also the tokens whose embedding the key is nearest to (loads the model).",
+    help="Also show the tokens whose embedding is nearest to the key (loads the model).",
 )
 @click.option(
     "--wakes",
     metavar="ADDRESS",
-    help="Also v . k with the key of a later memory (loads the model).",
+    help="Also show v . k, how much its value excites a later memory (loads the model).",
 )
 @click.option(
     "--picture",
     type=LOCATION,
-    help="Draw it into a .svg or .png file instead: what fires the key, what the value promotes.",
+    help="Draw triggers and value tokens into a .svg or .png file instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @names_damage
@@ -107,9 +109,9 @@ def show(  # noqa: PLR0913 - one parameter per option
     are those that its output weights promote (logit lens).
 
     The last token read is underlined, the next token is in [brackets]; ×6 stands for six triggers
-    in a row with this prefix. With --saliency each token is removed in turn: the redder its ground,
-    the more of the coefficient goes with it. With --key the tokens that the key waits for by its
-    weights alone: those whose embedding is nearest to it.
+    in a row with this prefix. With --saliency each token is removed in turn: the redder its
+    background, the more the coefficient falls without it. --key lists the tokens whose embedding is
+    nearest to the key, from the weights alone.
 
     \b
     Example:

@@ -52,13 +52,13 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
 @click.argument("model")
 @click.argument("corpus", required=False)
 @click.option("-o", "--out", type=LOCATION, help="Folder; out/MODEL by default.")
-@click.option("--valid", help="Validation text, named as a corpus; else the scanned text.")
+@click.option("--valid", help="Validation text, named like CORPUS; by default the scanned text.")
 @click.option(
     "--size",
     type=click.Choice(["auto", "paper", "small"]),
     default="auto",
     show_default=True,
-    help="How much is measured: as in the paper, or what two CPU cores do in minutes.",
+    help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
 )
 @click.option(
     "--twin/--no-twin",
@@ -94,7 +94,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     Ends with a table of the paper's claims and whether they hold for this model, more than for an
     untrained twin of the same shape, and the path of report.html; for a checkpoint of the paper's
     own shape also with the values that the paper names. Results that exist for the same settings
-    are kept, so the same command continues where it was stopped. `ffmem study demo` needs no
+    are reused, so the same command resumes a study that was stopped. `ffmem study demo` needs no
     corpus.
 
     \b
@@ -104,7 +104,13 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     """
     from ffmem.analyses.predictive_values import is_papers_model, paper_values
     from ffmem.cli.output import print_paper_values, print_verdicts, terminal
-    from ffmem.cli.progress import board, duration_text, exit_code, print_failures, print_plan
+    from ffmem.cli.progress import (
+        duration_text,
+        exit_code,
+        print_failures,
+        print_plan,
+        progress_lines,
+    )
     from ffmem.report.build import build
     from ffmem.studies.estimates import SCAN, estimate, results_there
     from ffmem.workflows import run_study_plan, twin_analyses
@@ -137,7 +143,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     print_plan(console, what, expected)
     if SCAN not in expected.there:
         warn_of_shortage(language_model, plan.scan)
-    with board(console, expected) as watches:
+    with progress_lines(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
     print_verdicts(console, build(found).verdicts)
     if is_papers_model(language_model):
@@ -210,7 +216,7 @@ def _again(text: str | None) -> tuple[str, ...]:
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--valid", help="Validation text, named as a corpus; the demo model has its own.")
+@click.option("--valid", help="Validation text, named like a CORPUS; the demo model has its own.")
 @click.option("--only", help="Analyses to run, e.g. values,composition; all by default.")
 @click.option("--again", help="Analyses to run even if their result exists.")
 @click.option(
@@ -218,9 +224,11 @@ def _again(text: str | None) -> tuple[str, ...]:
     type=click.Choice(["paper", "small"]),
     default="paper",
     show_default=True,
-    help="How much is measured: as in the paper, or what two CPU cores can do in minutes.",
+    help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
 )
-@click.option("--sample", type=SOME, help="Validation prefixes drawn, instead of the size's.")
+@click.option(
+    "--sample", type=SOME, help="Number of validation prefixes, instead of that of --size."
+)
 @click.option(
     "--seed",
     type=SEED,
@@ -231,9 +239,11 @@ def _again(text: str | None) -> tuple[str, ...]:
 @click.option(
     "--control",
     type=click.Choice(["random-weights"]),
-    help="Run on an untrained model of the same shape instead; results go beside the study's.",
+    help="Run on an untrained model of the same shape instead; its results are kept separately.",
 )
-@click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
+@click.option(
+    "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @names_damage
 def analyse(  # noqa: PLR0913 - one parameter per option
@@ -252,8 +262,8 @@ def analyse(  # noqa: PLR0913 - one parameter per option
 
     Prints the claims that the study's own results decide, with their numbers. Writes
     FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. A result that is there for the same settings is kept. One that is
-    there for other settings stays the study's own, and the new one goes to
+    numbers as CSV and JSON. A result that exists for the same settings is reused. One that
+    exists for other settings stays the study's own, and the new one goes to
     FOLDER/other-settings/; with --again the new one becomes the study's own and the earlier one
     goes there. Without --valid the prefixes of composition, refinement and causal come from the
     scanned text itself.
@@ -306,7 +316,7 @@ def analyse(  # noqa: PLR0913 - one parameter per option
 def report(folder: Path) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.
 
-    Runs no model: for results made on another machine, or by `ffmem analyse`.
+    Runs no model; use it for results from another machine or from `ffmem analyse`.
 
     \b
     Example:

@@ -14,7 +14,7 @@ from ffmem.cli.output import print_hanging, print_parts, say, terminal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ffmem.analyses.weights import Candidate, LayerWeights, Weights, WeightTable
+    from ffmem.analyses.weights import Candidate, LayerWeights, Weights, WeightSummary
     from ffmem.models.language_model import LanguageModel
 
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figures.")
 @click.option(
     "--text",
-    help="Text (named as a corpus) to count tokens in, for the frequency column; without it the "
-    "order of token ids stands for their frequency.",
+    help="Text (named like a CORPUS) to count tokens in, for the frequency column; without it "
+    "frequency is estimated from the order of token ids.",
 )
 @click.option(
     "--seed", type=SEED, default=0, show_default=True, help="Seed of the mismatched pairs."
 )
-@click.option("--figures/--no-figures", default=True, help="Draw the figures, or numbers only.")
+@click.option(
+    "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def weights(  # noqa: PLR0913 - one parameter per option
@@ -41,11 +43,11 @@ def weights(  # noqa: PLR0913 - one parameter per option
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
-    r"""Describe every memory of MODEL by its weights; no corpus is read.
+    r"""Describe every memory (MLP neuron) of MODEL by its weights alone, without a corpus.
 
-    Norms of key, gate and value, their cosines and the class that follows (strengthening,
+    Reports norms of key, gate and value, their cosines and the resulting class (strengthening,
     weakening, conditional ...), moments of the value's logits, candidates for entropy and
-    token-frequency neurons, duplicates; mismatched pairs as the control. With -o:
+    token-frequency neurons, and duplicates; mismatched pairs are the control. With -o:
     weights.parquet, weights.csv and weights.json in analyses/, and the figures. For a study use
     `ffmem analyse DIR --only weights`; `ffmem search` then sorts and filters by the columns.
 
@@ -93,7 +95,7 @@ def token_counts(model: LanguageModel, text: str) -> Tensor:
     return counts
 
 
-def save(out: Path, table: WeightTable, result: Weights, figures: bool) -> None:
+def save(out: Path, table: WeightSummary, result: Weights, figures: bool) -> None:
     """Leave the table, the numbers and the figures in a folder."""
     from ffmem.analyses.weights import table_columns
     from ffmem.cli.output import save_figure, save_numbers
@@ -112,7 +114,7 @@ def save(out: Path, table: WeightTable, result: Weights, figures: bool) -> None:
     say(f"-> {files.analyses}" + (f", {files.figures}" if figures else ""), err=True)
 
 
-SHOWN = ("strengthening", "proportional change", "weakening")
+CLASS_COLUMNS = ("strengthening", "proportional change", "weakening")
 
 
 def print_summary(result: Weights) -> None:
@@ -148,7 +150,9 @@ def print_summary(result: Weights) -> None:
 
 def class_line(layer: LayerWeights) -> str:
     """One layer; conditional and atypical classes counted with the plain ones."""
-    counts = [sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in SHOWN]
+    counts = [
+        sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in CLASS_COLUMNS
+    ]
     chance = sum(n for name, n in layer.mismatched_classes.items() if name != "orthogonal output")
     return (
         f"{layer.layer:5}  {layer.memories:8,}  {counts[0]:9,}  {counts[1]:8,}  {counts[2]:7,}  "

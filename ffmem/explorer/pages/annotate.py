@@ -35,7 +35,7 @@ from ffmem.explorer.queries.annotate import (
     sheets_of,
 )
 from ffmem.explorer.templating import page
-from ffmem.patterns.record import KINDS, MIN_TRIGGERS, Kind
+from ffmem.patterns.record import MIN_TRIGGERS, PATTERN_KINDS, PatternKind
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 LINK = ("Annotate", "/annotate")
@@ -75,7 +75,7 @@ class PatternInput(BaseModel):
         },
         description="A few words; no two patterns of an answer have the same.",
     )
-    kind: str = Field(json_schema_extra={"enum": list(KINDS)})
+    kind: str = Field(json_schema_extra={"enum": list(PATTERN_KINDS)})
     ranks: Annotated[list[Annotated[int, NUMBER]], WithJsonSchema(RANKS_SCHEMA)]
 
 
@@ -226,6 +226,6 @@ def save_answer(context: StudyContext, sheet: Sheet, given: AnswerInput) -> Save
 def to_answers(given: AnswerInput) -> list[PatternAnswer]:
     """The patterns as they were sent."""
     return [
-        PatternAnswer(each.description, cast(Kind, each.kind), tuple(each.ranks))
+        PatternAnswer(each.description, cast(PatternKind, each.kind), tuple(each.ranks))
         for each in given.patterns
     ]

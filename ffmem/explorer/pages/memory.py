@@ -16,17 +16,17 @@ from ffmem.errors import LiveError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.live_memory import (
-    Change,
-    Coefficients,
+    CoefficientEdit,
     ColouredText,
     EditKind,
     EffectView,
     KeyView,
     Nearest,
+    PageCoefficients,
     TriggerSaliency,
+    coefficients_from_store,
     describe,
     effect_view,
-    kept_coefficients,
     key_view,
     model_coefficients,
     nearest,
@@ -34,7 +34,7 @@ from ffmem.explorer.queries.live_memory import (
     trigger_saliency,
 )
 from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
-from ffmem.explorer.queries.prompt import LARGEST, LONGEST_TEXT
+from ffmem.explorer.queries.prompt import LARGEST_NUMBER, LONGEST_TEXT
 from ffmem.explorer.queries.search import as_csv
 from ffmem.explorer.templating import fill_template
 from ffmem.store.memory_page import memory_page as memory_record
@@ -44,19 +44,19 @@ from ffmem.store.slots import TRIGGERS_SHOWN
 # Answers take about a millisecond, less than it costs to hand them to a thread; so they are async.
 router = APIRouter()
 AddressText = Annotated[str, Path(max_length=40, examples=["L7.1034"])]
-Shown = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, at most.")]
+TriggerCount = Annotated[int, Query(ge=1, le=200, description="Triggers in the answer, at most.")]
 live = APIRouter(prefix="/api/memories/{address}", tags=["live"])
-SOON = 0.05  # seconds within which the page should be there
-WATCHED = 10  # tokens of a value that are watched, as in the causal analysis
+PAGE_SECONDS = 0.05  # seconds within which the page should be there
+VALUE_TOKENS = 10  # tokens of a value that are watched, as in the causal analysis
 Few = Annotated[int, Query(ge=1, le=50)]
 
 
 @router.get("/memory/{address}", include_in_schema=False)
 async def memory_page(
-    request: Request, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
+    request: Request, address: AddressText, triggers: TriggerCount = TRIGGERS_SHOWN
 ) -> Response:
     """One memory's page."""
-    return await render_page(request, SOON, memory_html, address, triggers)
+    return await render_page(request, PAGE_SECONDS, memory_html, address, triggers)
 
 
 def memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
@@ -96,7 +96,7 @@ async def random_memory(context: TheStudy) -> RedirectResponse:
 
 @router.get("/api/memories/{address}", tags=["memories"])
 async def memory_data(
-    context: TheStudy, address: AddressText, triggers: Shown = TRIGGERS_SHOWN
+    context: TheStudy, address: AddressText, triggers: TriggerCount = TRIGGERS_SHOWN
 ) -> MemoryView:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
     cell = cell_of(context, address)
@@ -109,13 +109,13 @@ async def memory_data(
 async def memory_coefficients(
     context: TheStudy,
     address: AddressText,
-    triggers: Shown = TRIGGERS_SHOWN,
+    triggers: TriggerCount = TRIGGERS_SHOWN,
     load: Annotated[bool, Query(description="Load the model if it is not there yet.")] = False,
-) -> Coefficients:
+) -> PageCoefficients:
     """The memory's coefficient at every token of the sentences on its page."""
     cell, store = cell_of(context, address), context.store
     sentences = page_sentences(store, cell, triggers)
-    kept = kept_coefficients(store, cell, sentences)
+    kept = coefficients_from_store(store, cell, sentences)
     if not sentences or not (load or context.live.ready):
         return kept
     try:
@@ -179,26 +179,26 @@ async def memory_effect(
     edit: Annotated[EditKind, Query()] = "silence",
     amount: Annotated[
         float,
-        Query(ge=-LARGEST, le=LARGEST, description="Times, or what to hold it at."),
+        Query(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, description="Times, or what to hold it at."),
     ] = 0.0,
     triggers: Few = 5,
 ) -> EffectView:
     """What happens to the next token when the memory is changed at its strongest triggers."""
-    return await ask_for_effect(context, address, Change(edit, amount), triggers)
+    return await ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers)
 
 
 @live.get("/silenced")
 async def silence_memory(context: TheStudy, address: AddressText, triggers: Few = 5) -> EffectView:
     """What happens to the next token when the memory is silenced at its strongest triggers."""
-    return await ask_for_effect(context, address, Change(), triggers)
+    return await ask_for_effect(context, address, CoefficientEdit(), triggers)
 
 
 async def ask_for_effect(
-    context: StudyContext, address: str, change: Change, triggers: int
+    context: StudyContext, address: str, change: CoefficientEdit, triggers: int
 ) -> EffectView:
     """Run the model as it is, with the change, and with the control's."""
     cell = cell_of(context, address)
-    watched = [push.token for push in context.lookup.value_tokens(cell, count=WATCHED)]
+    watched = [push.token for push in context.lookup.value_tokens(cell, count=VALUE_TOKENS)]
     found = await context.live.ask(
         lambda m: effect_view(m, context.store, cell, (watched, triggers), change)
     )

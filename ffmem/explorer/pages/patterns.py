@@ -11,7 +11,7 @@ from ffmem.errors import AddressError
 from ffmem.explorer.context import TheStudy
 from ffmem.explorer.live_model import PatternJob
 from ffmem.explorer.pages.memory import AddressText
-from ffmem.explorer.pages.search import Asked, find_memories
+from ffmem.explorer.pages.search import QuestionQuery, find_memories
 from ffmem.explorer.queries.memory import cell_of
 from ffmem.explorer.queries.pattern_results import explanation_by_llm, first_cells_of
 
@@ -50,7 +50,7 @@ async def find_patterns_of_layer(
 
 
 @router.post("/search/patterns")
-async def find_patterns_of_search(context: TheStudy, question: Asked) -> PatternJob:
+async def find_patterns_of_search(context: TheStudy, question: QuestionQuery) -> PatternJob:
     """Begin to look for patterns of the memories that a search finds, the first ones first."""
     found = await find_memories(context, question, 0, MOST_KEYS)
     cells = [cell_of(context, hit.address) for hit in found.hits if hit.fires]

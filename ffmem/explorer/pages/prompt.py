@@ -12,7 +12,7 @@ from ffmem.explorer.context import EmptyIsNone, TheStudy
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
     MOST_EDITS,
-    MOST_WRITTEN,
+    MOST_NEW_TOKENS,
     PLACED_EDIT_PATTERN,
     PromptAnswer,
     PromptQuestion,
@@ -33,7 +33,7 @@ def prompt_page(request: Request, context: TheStudy) -> HTMLResponse:
     return page(
         request,
         "prompt.html.j2",
-        most_written=MOST_WRITTEN,
+        most_written=MOST_NEW_TOKENS,
         model=live.name,
         loaded=live.ready,
         examples=prompt_examples(context),
@@ -68,7 +68,7 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
         ),
     ] = None,
     write: Annotated[
-        int, Query(ge=0, le=MOST_WRITTEN, description="Tokens of a continuation.")
+        int, Query(ge=0, le=MOST_NEW_TOKENS, description="Tokens of a continuation.")
     ] = 0,
     chat: Annotated[
         bool, Query(description="Put the text into the model's chat template.")

@@ -16,12 +16,12 @@ from ffmem.errors import AddressError
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.search import (
-    MOST,
+    MOST_HITS,
     MOST_SAVED,
-    Answer,
     By,
     Question,
     Results,
+    SearchAnswer,
     Sort,
     answer,
     as_csv,
@@ -35,10 +35,10 @@ from ffmem.store.weight_columns import CONDITIONS_PATTERN, NUMBERS
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
-SOON = 0.1  # seconds within which hits should be there
+SEARCH_SECONDS = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
-TEXTS = 512  # pages of hits that are kept, about 20 kB each
-ANSWER = TypeAdapter(Answer)
+CACHE_PAGES = 512  # pages of hits that are kept, about 20 kB each
+ANSWER = TypeAdapter(SearchAnswer)
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
 
@@ -72,20 +72,26 @@ async def parse_question(  # noqa: PLR0913 - one parameter a thing to choose
     )
 
 
-Asked = Annotated[Question, Depends(parse_question)]
-First = Annotated[int, Query(ge=0, le=MOST, description="Number of the first hit, from 0.")]
+QuestionQuery = Annotated[Question, Depends(parse_question)]
+First = Annotated[int, Query(ge=0, le=MOST_HITS, description="Number of the first hit, from 0.")]
 Count = Annotated[int, Query(ge=1, le=500, description="Hits in the answer, at most.")]
 
 
-@router.get("/api/search", tags=["memories"], response_model=Answer)
+@router.get("/api/search", tags=["memories"], response_model=SearchAnswer)
 async def search_data(
-    request: Request, context: TheStudy, question: Asked, first: First = 0, count: Count = PAGE
-) -> Answer | Response:
+    request: Request,
+    context: TheStudy,
+    question: QuestionQuery,
+    first: First = 0,
+    count: Count = PAGE,
+) -> SearchAnswer | Response:
     """Memories that answer a question, with their statistics."""
     if question.by == "phrase":
         return await find_memories(context, question, first, count)
     refuse_unknown_layer(context, question)
-    return await render_page(request, SOON, search_json, question, first, count, kind=JsonText)
+    return await render_page(
+        request, SEARCH_SECONDS, search_json, question, first, count, kind=JsonText
+    )
 
 
 class JsonText(Response):
@@ -96,12 +102,12 @@ class JsonText(Response):
 
 @router.get("/search", include_in_schema=False)
 async def search_page(
-    request: Request, context: TheStudy, question: Asked, first: First = 0
+    request: Request, context: TheStudy, question: QuestionQuery, first: First = 0
 ) -> Response:
     """The form, and the table of what is found."""
     refuse_unknown_layer(context, question)
     if question.by != "phrase":
-        return await render_page(request, SOON, search_text, question, first)
+        return await render_page(request, SEARCH_SECONDS, search_text, question, first)
     firing = await firing_memories(context, question.text)
     return HTMLResponse(search_text(request.app, request.scope["path"], question, first, firing))
 
@@ -124,14 +130,14 @@ def search_text(
 
 
 # People come back to the pages of a search; results that have changed make another text.
-@lru_cache(maxsize=TEXTS)
+@lru_cache(maxsize=CACHE_PAGES)
 def _json_text(
     context: StudyContext, question: Question, first: int, count: int, _: Results
 ) -> str:
     return ANSWER.dump_json(answer(context, question, first, count)).decode()
 
 
-@lru_cache(maxsize=TEXTS)
+@lru_cache(maxsize=CACHE_PAGES)
 def _page_text(
     where: tuple[FastAPI, StudyContext, str], question: Question, first: int, _: Results
 ) -> str:
@@ -139,7 +145,7 @@ def _page_text(
     return _fill(app, path, question, answer(context, question, first, PAGE))
 
 
-def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:
+def _fill(app: FastAPI, path: str, question: Question, found: SearchAnswer) -> str:
     context: StudyContext = app.state.context
     return fill_template(
         app,
@@ -147,7 +153,7 @@ def _fill(app: FastAPI, path: str, question: Question, found: Answer) -> str:
         "search.html.j2",
         found=found,
         asked=question,
-        most=MOST,
+        most=MOST_HITS,
         size=PAGE,
         signed=context.store.cells.signed,
         kinds_of_weights=weight_kinds(context.lookup),
@@ -188,7 +194,7 @@ def place_of(context: StudyContext, text: str) -> str:
 
 
 @router.get("/search.csv", include_in_schema=False)
-async def search_file(context: TheStudy, question: Asked) -> PlainTextResponse:
+async def search_file(context: TheStudy, question: QuestionQuery) -> PlainTextResponse:
     """All that is found, up to ten thousand memories, as a table to download."""
     found = await find_memories(context, question, 0, MOST_SAVED)
     text = await run_in_threadpool(as_csv, found.hits)
@@ -197,7 +203,7 @@ async def search_file(context: TheStudy, question: Asked) -> PlainTextResponse:
 
 
 @router.get("/search.txt", include_in_schema=False)
-async def search_set(context: TheStudy, question: Asked) -> PlainTextResponse:
+async def search_set(context: TheStudy, question: QuestionQuery) -> PlainTextResponse:
     """The addresses of all that is found, as a set of memories for `--set @FILE`."""
     found = await find_memories(context, question, 0, MOST_SAVED)
     addresses = dict.fromkeys(Address.parse(hit.address) for hit in found.hits)
@@ -208,7 +214,7 @@ async def search_set(context: TheStudy, question: Asked) -> PlainTextResponse:
 
 async def find_memories(
     context: StudyContext, question: Question, first: int, count: int
-) -> Answer:
+) -> SearchAnswer:
     """The answer, by the tables or, for what fires on a phrase, by the model."""
     refuse_unknown_layer(context, question)
     firing = None

@@ -24,7 +24,7 @@ class SheetLine:
 
 
 @dataclass(frozen=True)
-class Progress:
+class AnnotationProgress:
     """How many of the drawn sheets somebody has answered, and how many keys of their choice."""
 
     annotator: str
@@ -37,7 +37,7 @@ class Sheets:
     """All drawn sheets, as one annotator has answered them, and everybody's progress."""
 
     sheets: tuple[SheetLine, ...]
-    progress: tuple[Progress, ...]
+    progress: tuple[AnnotationProgress, ...]
 
     @property
     def next(self) -> str | None:
@@ -119,7 +119,7 @@ def sheets_of(context: StudyContext, annotator: str = "") -> Sheets:
     return Sheets(
         sheets=tuple(SheetLine(name, name in mine) for name in sorted(drawn)),
         progress=tuple(
-            Progress(who, len(theirs & drawn), len(theirs - drawn))
+            AnnotationProgress(who, len(theirs & drawn), len(theirs - drawn))
             for who, theirs in sorted(answered.items())
         ),
     )

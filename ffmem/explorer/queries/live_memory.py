@@ -29,7 +29,7 @@ from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import cut, stored_coefficients
 from ffmem.store.scan_store import ScanStore
 
-WATCHED = 5  # next tokens shown before and after
+NEXT_TOKENS = 5  # next tokens shown before and after
 NEAR_TOKENS, BEFORE = 5, 60  # tokens and characters that describe a near memory
 EditKind = Literal["silence", "boost", "hold"]
 
@@ -197,7 +197,7 @@ def key_view(model: LanguageModel, cell: Address, other: str | None, count: int 
 
 
 @dataclass(frozen=True)
-class Chance:
+class ProbabilityChange:
     """A next token with its probability before and after."""
 
     token: str
@@ -206,7 +206,7 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class Change:
+class CoefficientEdit:
     """What is done to a coefficient: set to 0, multiplied, or held at a number."""
 
     edit: EditKind = "silence"
@@ -228,7 +228,7 @@ class TriggerEffect:
     next_before: float | None
     next_after: float | None
     kl: float
-    chances: tuple[Chance, ...]
+    chances: tuple[ProbabilityChange, ...]
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def effect_view(
     store: ScanStore,
     cell: Address,
     about: tuple[list[int], int],
-    change: Change = Change(),  # noqa: B008 - frozen
+    change: CoefficientEdit = CoefficientEdit(),  # noqa: B008 - frozen
 ) -> EffectView | None:
     """Change a coefficient at the end of the strongest triggers; None for a dead memory.
 
@@ -289,7 +289,7 @@ def effect_view(
     )
 
 
-def control_edit(model: LanguageModel, cell: Address, change: Change, other: Edit) -> Edit:
+def control_edit(model: LanguageModel, cell: Address, change: CoefficientEdit, other: Edit) -> Edit:
     """The same change of a matched memory; held, it adds a vector as long as the memory would."""
     if change.edit != "hold":
         return change.of(other.address)
@@ -320,7 +320,7 @@ def trigger_effect(
         next_after=float(after[following]) if known else None,
         kl=float(divergence(pair[0], pair[1])),
         chances=tuple(
-            Chance(model.token_text(token), float(before[token]), float(after[token]))
+            ProbabilityChange(model.token_text(token), float(before[token]), float(after[token]))
             for token in sorted(shown, key=lambda token: -float(before[token]))
         ),
     )
@@ -328,7 +328,7 @@ def trigger_effect(
 
 def top(chances: Tensor) -> list[int]:
     """The likeliest tokens."""
-    return [int(token) for token in chances.topk(min(WATCHED, len(chances))).indices]
+    return [int(token) for token in chances.topk(min(NEXT_TOKENS, len(chances))).indices]
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ class ColouredText:
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class PageCoefficients:
     """The sentences of a memory's page; `largest` is that of the scan, which all are shares of.
 
     `source` is None where neither the model is loaded nor the study has kept them; `advice` says
@@ -354,7 +354,9 @@ class Coefficients:
     advice: str = ""
 
 
-def kept_coefficients(store: ScanStore, cell: Address, sentences: Sequence[int]) -> Coefficients:
+def coefficients_from_store(
+    store: ScanStore, cell: Address, sentences: Sequence[int]
+) -> PageCoefficients:
     """What the study has kept along these sentences of the corpus."""
     known, row = stored_coefficients(store), store.cells.row(cell)
     largest, kept = float(store.array("largest")[row]), store.sentences
@@ -365,7 +367,7 @@ def kept_coefficients(store: ScanStore, cell: Address, sentences: Sequence[int])
         if numbers is not None
     ]
     if found:
-        return Coefficients("study", largest, tuple(found))
+        return PageCoefficients("study", largest, tuple(found))
     advice = (
         f"The study keeps the coefficients along the triggers of some memories, and {cell} is "
         "not among them: load the model to see them."
@@ -374,18 +376,18 @@ def kept_coefficients(store: ScanStore, cell: Address, sentences: Sequence[int])
         f"or keep those of the memories that are shown first with "
         f"`ffmem analyse {store.folder.root} --only coefficients`."
     )
-    return Coefficients(None, largest, (), advice)
+    return PageCoefficients(None, largest, (), advice)
 
 
 def model_coefficients(
     model: LanguageModel, store: ScanStore, cell: Address, sentences: Sequence[int]
-) -> Coefficients:
+) -> PageCoefficients:
     """The same, read by the model in one go."""
     kept = store.sentences
     rows = [kept.row(number) for number in sentences]
     texts = [torch.from_numpy(kept.token_ids(row).astype(np.int64)) for row in rows]
     along = coefficients_along(model, [cell], texts)
-    return Coefficients(
+    return PageCoefficients(
         "model",
         float(store.array("largest")[store.cells.row(cell)]),
         tuple(

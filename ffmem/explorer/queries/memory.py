@@ -23,12 +23,12 @@ from ffmem.explorer.queries.pattern_results import (
     pattern_results,
 )
 from ffmem.store.lookup import TokenPush
-from ffmem.store.memory_page import Band, MemoryPage, memory_page
+from ffmem.store.memory_page import CoefficientBand, MemoryPage, memory_page
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
-from ffmem.store.weight_columns import Agreement, agreement_table
+from ffmem.store.weight_columns import ValueAgreement, agreement_table
 
 BARS = 16  # of the distribution of coefficients
-SETTLED = 1_000_000_000  # nanoseconds after which a further write has another time
+CLOCK_STEP = 1_000_000_000  # nanoseconds after which a further write has another time
 
 
 @dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
@@ -117,7 +117,7 @@ class MemoryView:
     stored_triggers: int
     histogram: HistogramView | None  # None for a scan of an earlier version, or a dead memory
     distribution: tuple[Bar, ...]  # of the random sample
-    agreement: Agreement | None
+    agreement: ValueAgreement | None
     patterns: tuple[PatternView, ...]
     previous: str | None
     next: str | None
@@ -213,7 +213,7 @@ def file_mark(file: Path) -> tuple[int, int] | None:
         found = file.stat()
     except OSError:
         return None
-    settled = time.time_ns() - found.st_mtime_ns > SETTLED
+    settled = time.time_ns() - found.st_mtime_ns > CLOCK_STEP
     return (found.st_mtime_ns, found.st_size) if settled else None
 
 
@@ -260,7 +260,7 @@ def trigger_views(page: MemoryPage, triggers: Sequence[Trigger]) -> tuple[Trigge
     )
 
 
-def band_views(page: MemoryPage, bands: Sequence[Band]) -> tuple[BandView, ...]:
+def band_views(page: MemoryPage, bands: Sequence[CoefficientBand]) -> tuple[BandView, ...]:
     """Examples by size of the coefficient."""
     largest = page.counts.largest
     return tuple(

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 OTHERS = 3  # matched memories that a description is tested against
 QUESTIONS = 1 + 4 * OTHERS  # for an explanation: its patterns, then two lists in both orders, twice
-LISTED = 10  # tokens of each list
-TRIGGERS = 4  # at which a memory is silenced
+TOKENS_PER_LIST = 10  # tokens of each list
+ABLATION_TRIGGERS = 4  # at which a memory is silenced
 
 
 @dataclass(frozen=True)
@@ -238,19 +238,19 @@ def matched_memories(store: ScanStore, key: Address, count: int) -> list[Address
 
 def value_list(lookup: MemoryIndex, cell: Address) -> list[str]:
     """The tokens that a memory's value promotes most."""
-    return [push.text for push in lookup.value_tokens(cell, count=LISTED)]
+    return [push.text for push in lookup.value_tokens(cell, count=TOKENS_PER_LIST)]
 
 
 @torch.no_grad()
 def change_list(model: LanguageModel, store: ScanStore, cell: Address) -> list[str]:
     """The tokens whose probability falls most when a memory is silenced at its triggers."""
-    places = trigger_places(store, [cell], TRIGGERS)
+    places = trigger_places(store, [cell], ABLATION_TRIGGERS)
     if not places.prefixes:
         return []
     silence = [Edit(cell, "set", 0.0)] * len(places.prefixes)
     before = next_log_probabilities(model, places.prefixes).exp()
     after = next_log_probabilities(model, places.prefixes, silence).exp()
-    falls = (before - after).mean(dim=0).topk(LISTED).indices
+    falls = (before - after).mean(dim=0).topk(TOKENS_PER_LIST).indices
     return [model.token_text(token) for token in falls.tolist()]
 
 

@@ -27,17 +27,17 @@ from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
 LONGEST_TEXT = 20_000  # characters, so that a request fits into an address
-MOST_WRITTEN = 64  # tokens of a continue_text
+MOST_NEW_TOKENS = 64  # tokens of a continue_text
 MOST_EDITS = 256
 MOST_POSITIONS = 4096  # of one edit
 RANGE = r"[1-9][0-9]{0,6}(?:-[1-9][0-9]{0,6})?"
 PLACED_EDIT_PATTERN = rf"{EDIT_PATTERN[:-1]}(?:@{RANGE}(?:,{RANGE})*)?$"  # `L7.3=0@2,5-7`
-LARGEST = 1e6  # number in an edit
+LARGEST_NUMBER = 1e6  # number in an edit
 STRONGEST = 3  # memories of each layer
-LISTED = 10  # next tokens
-EXPLAINED = 16  # memories with the largest terms of a logit
+NEXT_TOKENS = 10  # next tokens
+LOGIT_TERMS = 16  # memories with the largest terms of a logit
 EXAMPLES = 3  # to begin with
-PROMOTED = 4  # tokens that a memory promotes, shown beside it
+VALUE_TOKENS = 4  # tokens that a memory promotes, shown beside it
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class TokenText:
 
 
 @dataclass(frozen=True)
-class Chance:
+class TokenProbability:
     """A next token's probability, as the model is and with the changes."""
 
     id: int
@@ -148,7 +148,7 @@ class PromptAnswer:
     position: int  # how many of them have been read, from 1
     token: TokenText  # whose logit is explained
     edits: tuple[str, ...]
-    chances: tuple[Chance, ...]
+    chances: tuple[TokenProbability, ...]
     plain: RunView
     edited: RunView | None
     moved: float | None  # nats, KL of the changed distribution from the plain one
@@ -224,8 +224,8 @@ def parse_edits(texts: tuple[str, ...], lead: int) -> list[Edit]:
     """Edits that are understood and not absurdly large; `lead` columns come before the text."""
     edits = [parse_edit(text, lead) for text in texts]
     for edit in edits:
-        if abs(edit.amount) > LARGEST:
-            raise EditError(f"the number in {edit} is too large; at most {LARGEST:,.0f}")
+        if abs(edit.amount) > LARGEST_NUMBER:
+            raise EditError(f"the number in {edit} is too large; at most {LARGEST_NUMBER:,.0f}")
     return edits
 
 
@@ -313,7 +313,7 @@ def step_view(step: Step) -> StepView:
         winner=step.winner,
         active=step.active,
         strongest=tuple(
-            MemoryTerm(str(m.address), m.coefficient, m.strength, m.tokens[:PROMOTED])
+            MemoryTerm(str(m.address), m.coefficient, m.strength, m.tokens[:VALUE_TOKENS])
             for m in step.strongest
         ),
     )
@@ -323,13 +323,13 @@ def explanation(
     model: LanguageModel, view: PromptExplanation, token: int, watched: tuple[str, ...] = ()
 ) -> Explanation:
     """The token's logit as a sum; terms of `watched` memories, or else of the strongest, too."""
-    found = contributions(model, view.readings, token, EXPLAINED)
+    found = contributions(model, view.readings, token, LOGIT_TERMS)
     strongest = []
-    for memory in found.strongest(EXPLAINED):
+    for memory in found.strongest(LOGIT_TERMS):
         layer = model.layer_of(memory.address)
         value = value_vectors(layer, [model.index_of(memory.address)]).float()
         added = value if memory.coefficient >= 0 else -value
-        ids = top_tokens(model, added, "piece", PROMOTED).tokens[0].tolist()
+        ids = top_tokens(model, added, "piece", VALUE_TOKENS).tokens[0].tolist()
         promoted = tuple(map(model.token_text, ids))
         strongest.append(
             MemoryTerm(str(memory.address), memory.coefficient, memory.amount, promoted)
@@ -353,12 +353,12 @@ def explanation(
 
 def chances(
     model: LanguageModel, plain: PromptExplanation, changed: PromptExplanation | None, token: int
-) -> tuple[Chance, ...]:
+) -> tuple[TokenProbability, ...]:
     """The likeliest next tokens of either run, and the explained one."""
     views = [plain] if changed is None else [plain, changed]
-    ids = {token, *(one for view in views for one in view.likeliest(LISTED))}
+    ids = {token, *(one for view in views for one in view.likeliest(NEXT_TOKENS))}
     found = [
-        Chance(
+        TokenProbability(
             one,
             model.token_text(one),
             float(plain.distribution[one]),

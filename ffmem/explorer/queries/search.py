@@ -46,7 +46,7 @@ Sort = Literal[
     NumberColumn,
 ]
 TOKENS = 5  # that a value promotes, shown of each memory
-MOST = 2_000  # memories of one answer that can be paged through
+MOST_HITS = 2_000  # memories of one answer that can be paged through
 MOST_SAVED = 10_000  # or downloaded
 MOST_EXPLAINED = 500  # that come with their evidence
 SCORES: dict[By, str] = {
@@ -134,7 +134,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchAnswer:
     """A page of hits, and how many there are in all."""
 
     question: Question
@@ -167,9 +167,9 @@ def answer(
     first: int,
     count: int,
     firing: Matches | None = None,
-) -> Answer:
+) -> SearchAnswer:
     """One page of what is found; `firing` is what the model said of a meaning."""
-    most = MOST if first + count <= MOST else MOST_SAVED
+    most = MOST_HITS if first + count <= MOST_HITS else MOST_SAVED
     found = (
         order_matches(context, question, most, results_of(context))
         if firing is None
@@ -177,7 +177,7 @@ def answer(
     )
     shown = slice(first, first + count)
     rows, scores = found.rows[shown], found.scores[shown]
-    return Answer(
+    return SearchAnswer(
         question=question,
         score=SCORES[question.by],
         total=found.total,
@@ -369,8 +369,8 @@ def reasons(
     question: Question,
 ) -> tuple[Sequence[float | None], list[str | None], list[Evidence | None]]:
     """Of each cell the logit, the pattern and the trigger that it was found by."""
-    weights = looked_for(context, question)
-    patterns = shown_patterns(context, names, question, weights)
+    weights = search_words(context, question)
+    patterns = pattern_per_memory(context, names, question, weights)
     if weights:
         ranks = context.lookup.best_triggers(rows, weights)
     else:
@@ -386,14 +386,14 @@ def reasons(
     )
 
 
-def looked_for(context: StudyContext, question: Question) -> dict[str, float]:
+def search_words(context: StudyContext, question: Question) -> dict[str, float]:
     """The words that triggers are searched for, with their weights; none for other questions."""
     if question.by == "words":
         return dict.fromkeys(words_in(question.text), 1.0)
     return context.related.weights(question.text)[0] if question.by == "meaning" else {}
 
 
-def shown_patterns(
+def pattern_per_memory(
     context: StudyContext, names: Sequence[str], question: Question, weights: Mapping[str, float]
 ) -> list[PatternView | None]:
     """Of each memory the pattern that fits a question best, where patterns are searched."""

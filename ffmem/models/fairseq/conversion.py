@@ -29,7 +29,7 @@ from ffmem.models.fairseq.adaptive_model import FairseqConfig, FairseqForCausalL
 from ffmem.models.fairseq.word_list import read_words, word_tokenizer
 
 REBUILDERS = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")
-KNOWN: dict[tuple[str, str], Any] = {
+SAFE_CLASSES: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("argparse", "Namespace"): Namespace,
     **{("torch._utils", name): getattr(torch._utils, name) for name in REBUILDERS},
@@ -63,7 +63,7 @@ ACTIVATIONS = {
 }
 
 
-class StandIn:
+class ObjectPlaceholder:
     """What stands for an object of any other class: it holds what was stored and does nothing."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class InertUnpickler(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         """The class or function of that name, or the stand-in; nothing is imported."""
-        return KNOWN.get((module_name, global_name), StandIn)
+        return SAFE_CLASSES.get((module_name, global_name), ObjectPlaceholder)
 
 
 def _load(file: IO[bytes], **options: Any) -> Any:
@@ -143,7 +143,7 @@ def plain(stored: Any) -> Any:
     """A stored setting without its class: a dictionary, a number, a text."""
     if isinstance(stored, Namespace):
         stored = vars(stored)
-    if isinstance(stored, StandIn):
+    if isinstance(stored, ObjectPlaceholder):
         state = stored.state if isinstance(stored.state, dict) else {}
         stored = state.get("_content", state.get("_val"))  # omegaconf's containers and leaves
     if isinstance(stored, dict):

@@ -69,7 +69,7 @@ FORM = (
         " .",
     ),
 )
-APART = r"\.{2,}|(?<!@),(?!@)|[^\p{L}\p{M}\p{N}\s.'’`,@-]"  # a word each
+SEPARATE_MARKS = r"\.{2,}|(?<!@),(?!@)|[^\p{L}\p{M}\p{N}\s.'’`,@-]"  # a word each
 
 
 def word_splitter(wikitext: bool) -> Tokenizer:
@@ -86,7 +86,7 @@ def word_splitter(wikitext: bool) -> Tokenizer:
         tokenizer.normalizer = normalizers.Sequence(
             [normalizers.Replace(Regex(pattern), form) for pattern, form in FORM]
         )
-        apart = pre_tokenizers.Split(Regex(APART), "isolated")
+        apart = pre_tokenizers.Split(Regex(SEPARATE_MARKS), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, tokenizer.pre_tokenizer])
     return tokenizer
 
