@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ffmem.analyses.predictive_values import TABLE_2
 from ffmem.report.paper_claims import CLAIMS
 from ffmem.report.verdicts import Unit, Verdict, interval_text, judge_claims, tally
 from ffmem.store.result_files import restore
@@ -153,6 +154,89 @@ def refinement(numbers: Numbers) -> str:
     return table((*heads[:-1], "residual, untrained"), map(row, mine, twin))
 
 
+def with_interval(one: Numbers, factor: float = 1, places: int = 1) -> str:
+    """A number with its interval."""
+    number, low, high = (f"{factor * one[name]:.{places}f}" for name in ("estimate", "low", "high"))
+    return f"{number} ({low} .. {high})"
+
+
+def shared_patterns(numbers: Numbers) -> str:
+    """Figure 2 by layer, with what the rule finds in the untrained twin."""
+    parts = [numbers[part]["patterns"]["summary"] for part in ("results", "untrained twin")]
+    mine, twin = ([*part["layers"], part["overall"]] for part in parts)
+    kinds = ("shallow", "shallow + semantic", "semantic", "not covered")
+
+    def row(one: Numbers, other: Numbers) -> list[str]:
+        return [
+            str(one["layer"] or "all"),
+            str(one["keys"]),
+            *(with_interval(one["shares"][kind], 100, 0) for kind in kinds),
+            with_interval(one["patterns_per_key"]),
+            percent(one["with_pattern"], 0),
+            percent(other["shares"]["not covered"], 0),
+            f"{other['patterns_per_key']['estimate']:.1f}",
+        ]
+
+    heads = ("layer", "live keys", *(f"{kind}, %" for kind in kinds), "patterns per key")
+    more = ("keys with a pattern, %", "not covered, untrained, %", "patterns per key, untrained")
+    return table((*heads, *more), map(row, mine, twin))
+
+
+def value_ranks(numbers: Numbers) -> str:
+    """Figure 5 by layer: where the next token stands under the value."""
+    mine, twin = (
+        both_signs(numbers[part]["values"]["ranks"]) for part in ("results", "untrained twin")
+    )
+
+    def row(one: Numbers, other: Numbers) -> list[str]:
+        quartiles = (one["quantiles"][1:4], [one["shuffled_quantiles"][2], other["quantiles"][2]])
+        return [
+            str(one["layer"]),
+            *(f"{rank:,.0f}" for rank in quartiles[0]),
+            *(percent(share) for share in one["under"]),
+            *(f"{rank:,.0f}" for rank in quartiles[1]),
+        ]
+
+    heads = ("layer", "lower quartile", "median rank", "upper quartile", "below 10, %")
+    more = ("below 100, %", "below 1,000, %", "median, keys shuffled", "median, untrained")
+    return table((*heads, *more), map(row, mine, twin))
+
+
+def value_probability(numbers: Numbers) -> str:
+    """Figure 6: agreement by the value's top probability, in bins of equal width."""
+
+    def row(one: Numbers) -> list[str]:
+        found, shuffled = one["agreement"], one["shuffled"]
+        place = f"{one['low'] * 1e5:.1f} to {one['high'] * 1e5:.1f}"
+        if not found["n"]:
+            return [place, "0", "–", "–"]
+        return [place, f"{found['n']:,}", with_interval(found, 100), percent(shuffled)]
+
+    heads = ("top probability, 1e-5", "values", "agreement, %", "keys shuffled, %")
+    return table(heads, map(row, numbers["results"]["values"]["equal_width"]))
+
+
+PRECISION = (68, 16, 4, 92, 84, 4)  # Table 2: triggers of 50, in %, that the value's word follows
+
+
+def table_2(numbers: Numbers) -> str:
+    """Table 2 beside as many values of highest top probability."""
+
+    def row(place: int) -> list[str]:
+        mine = numbers["results"]["values"]["predictive"]["rows"][place]
+        layer, memory, word = TABLE_2[place]
+        return [
+            *(f"L{layer}.{memory}", f"`{word}`", str(PRECISION[place])),
+            *(mine["address"], f"`{mine['prediction']}`", percent(mine["precision"], 0)),
+        ]
+
+    heads = ("value", "its top word", "followed by it, % of 50 triggers")
+    return table(
+        (*(f"the paper: {heads[0]}", *heads[1:]), *(f"here: {heads[0]}", *heads[1:])),
+        map(row, range(len(TABLE_2))),
+    )
+
+
 def training(numbers: Numbers) -> str:
     """The curve."""
     rows = (
@@ -250,7 +334,15 @@ class Page:
 PAGES = (
     Page(
         "paper-study",
-        {**STUDY, "training": training, "times": times},
+        {
+            **STUDY,
+            "training": training,
+            "times": times,
+            "patterns": shared_patterns,
+            "ranks": value_ranks,
+            "probability": value_probability,
+            "table 2": table_2,
+        },
         (
             ("patterns", "patterns"),
             ("removal", "removal"),

@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ffmem.address import Address
+from ffmem.address import WHOLE, Address, Parts
 from ffmem.analyses.statistics import Interval, pool_by_key
 from ffmem.errors import CorpusError, EditError
 from ffmem.locations import file_text
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record_forward
+from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, continuation
 from ffmem.models.trace import evaluation_mode
 
@@ -56,8 +57,12 @@ class TextEffect:
 
 @dataclass(frozen=True)
 class CoefficientRates:
-    """Of every memory by layer: shares of places with m > 0 and m < 0, mean of m and of |m|."""
+    """Of every memory by layer: shares of places with m > 0 and m < 0, mean of m and of |m|.
 
+    `parts` are each layer's, by which an address has its place there.
+    """
+
+    parts: dict[int, Parts]
     positive: dict[int, Tensor]
     negative: dict[int, Tensor]
     mean: dict[int, Tensor]
@@ -75,7 +80,7 @@ class CoefficientRates:
 
     def means(self, addresses: Sequence[Address]) -> list[float]:
         """Mean coefficients."""
-        return [float(self.mean[one.layer][one.index]) for one in addresses]
+        return [float(self.mean[one.layer][self.parts[one.layer].index(one)]) for one in addresses]
 
 
 def row_batches(model: LanguageModel, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -118,7 +123,10 @@ def coefficient_rates(model: LanguageModel, rows: Sequence[Tensor]) -> Coefficie
             number = reading.layer.number
             sums[number] = sums.get(number, 0) + found.double().cpu()
     shares = {number: found / max(places, 1) for number, found in sums.items()}
-    return CoefficientRates(*({n: found[part] for n, found in shares.items()} for part in range(4)))
+    return CoefficientRates(
+        {layer.number: layer.parts for layer in model.layers},
+        *({n: found[part] for n, found in shares.items()} for part in range(4)),
+    )
 
 
 def random_sets(
@@ -128,10 +136,13 @@ def random_sets(
     count: int,
     generator: torch.Generator,
 ) -> list[list[Edit]]:
-    """The same edits on other memories: of the same layer, with nearly the same rate."""
+    """The same edits on other memories: of the same layer, with nearly the same rate.
+
+    For a whole expert another one of the layer is taken.
+    """
     taken: dict[int, set[int]] = {}
     for edit in edits:
-        taken.setdefault(edit.address.layer, set()).add(edit.address.index)
+        taken.setdefault(edit.address.layer, set()).update(model.places_of(edit.address))
     return [_random_set(model, edits, rates, taken, generator) for _ in range(count)]
 
 
@@ -145,21 +156,35 @@ def _random_set(
     used = {layer: set(memories) for layer, memories in taken.items()}
     found = []
     for edit in edits:
-        layer, gated = edit.address.layer, model.layer(edit.address.layer).gated
-        rate = rates.of(edit.address, gated)
-        away = (rate - rate[edit.address.index]).abs()
-        away[list(used[layer])] = torch.inf
-        near = away.topk(min(NEIGHBOURS, len(away)), largest=False)
-        able = near.indices[near.values < torch.inf]
-        if not len(able):
+        layer = model.layer(edit.address.layer)
+        rate, own = rates.of(edit.address, layer.gated), model.places_of(edit.address)
+        if edit.address.index == WHOLE:
+            able = [
+                one
+                for one in _experts(layer)
+                if used[layer.number].isdisjoint(model.places_of(one))
+            ]
+        else:
+            away = (rate - rate[own.start]).abs()
+            away[list(used[layer.number])] = torch.inf
+            near = away.topk(min(NEIGHBOURS, len(away)), largest=False)
+            places = near.indices[near.values < torch.inf].tolist()
+            able = [layer.parts.address(layer.number, one, edit.address.sign) for one in places]
+        if not able:
+            what = "experts" if edit.address.index == WHOLE else "memories"
             raise EditError(
-                f"layer {layer} has too few memories beside the set for random sets of its size; "
-                "give a smaller set, or ask for no random sets"
+                f"layer {layer.number} has too few {what} beside the set for random sets of its "
+                "size; give a smaller set, or ask for no random sets"
             )
-        index = int(able[torch.randint(len(able), (1,), generator=generator)])
-        used[layer].add(index)
-        found.append(replace(edit, address=replace(edit.address, index=index)))
+        other = able[int(torch.randint(len(able), (1,), generator=generator))]
+        used[layer.number].update(model.places_of(other))
+        found.append(replace(edit, address=other))
     return found
+
+
+def _experts(layer: FeedForward) -> list[Address]:
+    """The routed experts of a layer, each as a whole."""
+    return [Address(layer.number, WHOLE, part=f"E{one}") for one in layer.parts.expert_numbers]
 
 
 @torch.no_grad()
@@ -200,7 +225,7 @@ def text_effect(
     ]
     own_loss = abs(changes[0].loss.estimate)
     return TextEffect(
-        memories=len(edits),
+        memories=sum(len(model.places_of(edit.address)) for edit in edits),
         sentences=len(rows),
         tokens=int(every.sum()),
         loss=float(whole[0]),
@@ -282,9 +307,9 @@ def continuations(
 ) -> tuple[str, str]:
     """How the model continues a text, the likeliest token each time: as it is, and edited."""
     tokens = model.encode(text)
-    found = []
+    lead, found = 0 if model.bos is None else 1, []
     for variant in ([], list(edits)):
         with edited(model, variant) if variant else nullcontext():
             written = continuation(model.model, tokens, most, model.bos)
-        found.append("".join(model.token_text(int(token)) for token in written))
+        found.append(model.text_behind(tokens[0, lead:], written))
     return found[0], found[1]

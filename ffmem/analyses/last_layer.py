@@ -181,7 +181,7 @@ def spelling_relation(one: str, other: str) -> str:
     for name, words in CLASSES.items():
         if one in words and other in words:
             return name
-    if re.fullmatch(r"[\d.,]+", one) and re.fullmatch(r"[\d.,]+", other):
+    if all(re.fullmatch(r"[.,]?\d[\d.,]*", word) for word in (one, other)):
         return "numbers"
     if one in FUNCTION_WORDS or other in FUNCTION_WORDS or min(len(one), len(other)) < 4:
         return ""

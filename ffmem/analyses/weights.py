@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffmem.address import Address
+from ffmem.address import Address, Parts
 from ffmem.analyses.statistics import quantiles
 from ffmem.memories.folded_weights import FoldedWeights, paired_cosines
 from ffmem.memories.weight_statistics import (
@@ -42,6 +42,7 @@ class LayerTable:
     """The numbers of every memory of one layer [memory], and those of mismatched pairs."""
 
     layer: int
+    parts: Parts
     columns: dict[str, Tensor]
     mismatched: dict[str, Tensor]  # cosines [pairing x memory] by pair
     mismatched_classes: Tensor  # [pairing x memory]
@@ -171,6 +172,7 @@ def layer_table(
         )
     return LayerTable(
         number,
+        model.layer(number).parts,
         columns,
         {name: torch.cat(found) for name, found in mismatched.items()},
         torch.cat(classes),
@@ -290,7 +292,7 @@ def candidates(
     """The memories of all layers with the highest scores above a bar."""
     found = chain.from_iterable(
         (
-            Candidate(Address(part.layer, int(index)), float(scores[index]))
+            Candidate(part.parts.address(part.layer, int(index)), float(scores[index]))
             for index in (scores > least).nonzero().flatten()
         )
         for part in table.layers

@@ -114,6 +114,16 @@ def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def text_form_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --no-wikitext-form, for text that a converted model is to read as it is, to a command."""
+    return click.option(
+        "--no-wikitext-form",
+        is_flag=True,
+        help="Split text at white space alone, where a model converted from fairseq would bring it "
+        "into WikiText's form.",
+    )(command)
+
+
 def edits_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set, an edit of memories that must be given, to a command."""
     return click.option(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +68,7 @@ class Contributions:
     start: float  # the embedding
     constant: float  # bias, final norm's shift, and what an adaptive head's sums take away
     layers: tuple[LayerContributions, ...] = field(repr=False)
+    quantity: Literal["logit", "log-probability"] = "logit"
 
     @property
     def total(self) -> float:
@@ -91,7 +93,7 @@ class Contributions:
 
     def __repr__(self) -> str:
         return (
-            f"<Contributions to the logit {self.logit:.3f} of {self.text!r}: "
+            f"<Contributions to the {self.quantity} {self.logit:.3f} of {self.text!r}: "
             f"{_terms_text(self.strongest(MEMORIES_IN_REPR))}; {len(self.layers)} layers>"
         )
 
@@ -106,8 +108,8 @@ class Contributions:
             for part in self.layers
         ]
         return (
-            f"logit {self.logit:.3f} of <b>{escape(visible_token(self.text))}</b>: embedding "
-            f"{self.start:.3f}, constant {self.constant:.3f}, and by layer"
+            f"{self.quantity} {self.logit:.3f} of <b>{escape(visible_token(self.text))}</b>: "
+            f"embedding {self.start:.3f}, constant {self.constant:.3f}, and by layer"
             f"{html_table(columns, rows)}"
         )
 
@@ -151,6 +153,7 @@ def contributions(
         start=float(factor * after @ towards),
         constant=constant,
         layers=tuple(reversed(parts)),
+        quantity="logit" if model.head.classes is None else "log-probability",
     )
 
 

@@ -118,9 +118,7 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
     """
     parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
     for edit in parsed:
-        if edit.address.index != WHOLE:
-            model.index_of(edit.address)
-        model.layer(edit.address.layer).parts.columns(edit.address, model.name)
+        model.places_of(edit.address)
         _check_amount(model, edit)
     seen = _ColumnTracker()
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept

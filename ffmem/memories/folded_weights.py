@@ -20,7 +20,7 @@ from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.mixtures import MixtureMap
-from ffmem.models.unembedding import LinearNorm, linear_norm
+from ffmem.models.unembedding import CAST_ROWS, LinearNorm, linear_norm
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,19 @@ def key_tokens(
     """
     address = Address.parse(address) if isinstance(address, str) else address
     direction = read_directions(model, address)[side]
-    embedding = model.head.input_embedding.to(direction.device)[: model.vocab_size].float()
-    if embedding.shape[1] != len(direction):
+    tokens = model.head.vectors("input").first(model.vocab_size)
+    if tokens.width != len(direction):
         raise AddressError(
-            f"the embedding of {model.name} has {embedding.shape[1]} numbers per token and its "
+            f"the embedding of {model.name} has {tokens.width} numbers per token and its "
             f"keys have {len(direction)}, so they cannot be compared"
         )
-    scores = embedding @ direction
-    cosines = scores / (embedding.norm(dim=1) * direction.norm()).clamp(min=1e-12)
+    direction = direction.to(tokens.device)
+    parts = [
+        torch.stack([rows.float() @ direction, rows.float().norm(dim=1)])
+        for _, rows in tokens.chunks(CAST_ROWS)
+    ]
+    scores, lengths = torch.cat(parts, dim=1)
+    cosines = scores / (lengths * direction.norm()).clamp(min=1e-12)
     best = cosines.topk(min(k, len(cosines)))
     chances = scores.softmax(dim=0)[best.indices]
     return TopTokens(best.indices[None], best.values[None], chances[None], model.token_text)
@@ -142,9 +147,9 @@ def key_tokens(
 
 def read_directions(model: LanguageModel, address: Address) -> dict[str, Tensor]:
     """A memory's key, and in a gated layer its gate, as directions of the residual stream."""
-    weights = folded_weights(model, model.layer_of(address))
-    found = {"key": weights.keys[address.index]}
-    return found if weights.gates is None else {**found, "gate": weights.gates[address.index]}
+    weights, index = folded_weights(model, model.layer_of(address)), model.index_of(address)
+    found = {"key": weights.keys[index]}
+    return found if weights.gates is None else {**found, "gate": weights.gates[index]}
 
 
 @torch.no_grad()
@@ -158,7 +163,7 @@ def wake_up_link(model: LanguageModel, one: Address | str, other: Address | str)
             f"{second} does not come after {first}, so it cannot be woken by it; name a memory of "
             "a later layer"
         )
-    value = folded_weights(model, model.layer_of(first)).values[first.index]
+    value = folded_weights(model, model.layer_of(first)).values[model.index_of(first)]
     value = -value if first.sign == "-" else value
     found = [
         (float(value.to(one) @ one), float(torch.cosine_similarity(value.to(one), one, dim=0)))

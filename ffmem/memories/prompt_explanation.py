@@ -116,7 +116,7 @@ def continue_text(model: LanguageModel, text: str, position: int, count: int) ->
         return ""
     pad = model.tokenizer.eos_token_id
     written = continuation(model.model, tokens, min(count, room), pad)
-    return str(model.tokenizer.decode(written))
+    return model.text_behind(tokens[0, lead:], written)
 
 
 Winner = Literal["residual", "agreement", "composition", "ffn"]

@@ -160,6 +160,14 @@ class FeedForward:
         """[some memories, width]: rows of `values`."""
         return self.value_map.columns(indices)
 
+    @torch.no_grad()
+    def put_values(self, indices: Tensor, rows: Tensor) -> None:
+        """Write rows of `values` into the model's own weights, which must be at hand."""
+        if self.mixture is not None:
+            self.mixture.put_values(indices, rows)
+        else:
+            self.values[indices.to(self.device)] = rows.to(self.values)
+
     @property
     def value_bias(self) -> Tensor | None:
         """[width], added whatever fires, or None; in a mixture it depends on the place."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from ffmem.address import Address
-from ffmem.errors import AddressError, ModelError, is_text
+from ffmem.address import WHOLE, Address
+from ffmem.errors import AddressError, CorpusError, ModelError, is_text
 from ffmem.models.device_placement import device_of
+from ffmem.models.fairseq.word_list import has_wikitext_form, without_form
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import WeightFiles, content_digest
 from ffmem.models.mixtures import with_experts
@@ -154,6 +155,18 @@ class LanguageModel:
             )
         return replace(self, layers=tuple(with_experts(one, chosen) for one in self.layers))
 
+    def without_wikitext_form(self) -> LanguageModel:
+        """The same model, whose tokenizer splits text at white space alone.
+
+        For models converted from fairseq, which else bring text into WikiText's form first.
+        """
+        if self.tokenizer is None or not has_wikitext_form(self.tokenizer):
+            raise CorpusError(
+                f"{self.name} does not bring text into WikiText's form, so there is nothing to "
+                "switch off; leave that out"
+            )
+        return replace(self, tokenizer=without_form(self.tokenizer))
+
     def layer(self, number: int) -> FeedForward:
         """The layer with this number, counted from 1."""
         if not 1 <= number <= len(self.layers):
@@ -164,8 +177,16 @@ class LanguageModel:
 
     def layer_of(self, address: Address) -> FeedForward:
         """The layer an address lies in; refuses an address outside the model."""
-        self.index_of(address)
+        self.places_of(address)
         return self.layer(address.layer)
+
+    def places_of(self, address: Address) -> range:
+        """The place of a memory, or the places of a whole expert, in its layer's arrays."""
+        if address.index == WHOLE:
+            within = self.layer(address.layer).parts.within(address, self.name)
+            return range(within.start, within.stop)
+        index = self.index_of(address)
+        return range(index, index + 1)
 
     def index_of(self, address: Address) -> int:
         """The place of a memory in its layer's arrays; refuses an address outside the model."""
@@ -237,6 +258,15 @@ class LanguageModel:
     def token_text(self, index: int) -> str:
         """A token as the text it stands for."""
         return f"<{index}>" if self.tokenizer is None else self.tokenizer.decode([index])
+
+    def text_behind(self, tokens: Tensor, written: Tensor) -> str:
+        """What `written` adds to the text of `tokens`, both [position]; with the space between."""
+        if self.tokenizer is None:
+            return "".join(map(self.token_text, written.tolist()))
+        before, whole = (
+            str(self.tokenizer.decode(ids)) for ids in (tokens, torch.cat([tokens, written]))
+        )
+        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(written)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ chosen, and may change coefficients as they may in a dense layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -229,22 +229,55 @@ class Mixture:
             own = self.half(stack.transpose(1, 2), role).transpose(1, 2)
         return torch.cat([own.reshape(-1, own.shape[-1]), *beside])
 
+    def key_biases(self, role: MapRole) -> Tensor | None:
+        """[memory]: what is added to the scores of the keys or gate keys; None where nothing is."""
+        name = "gate_up_proj" if self.experts.has_gate else "up_proj"
+        own = tensor_of(self.experts, f"{name}_bias") if self.experts.has_bias else None
+        beside = [one.map(role).bias for one in self.shared]
+        if own is None and all(each is None for each in beside):
+            return None
+        routed = torch.zeros(self.parts.experts * self.parts.size, device=self.device)
+        if own is not None:
+            routed = self.half(self._own_experts(own), role).flatten()
+        nothing = [torch.zeros(one.memories, device=self.device) for one in self.shared]
+        pairs = zip(beside, nothing, strict=True)
+        return torch.cat([routed, *(zero if each is None else each for each, zero in pairs)])
+
     def values_at(self, indices: Tensor) -> Tensor:
         """[memory, width]: the values of some memories, without a copy of all."""
         indices = indices.to(self.device)
-        parts = self.parts
         down = expert_rows(self.experts, "down_proj")
         found = down.new_empty(len(indices), down.shape[1])
+        routed, expert, inside = self._routed_places(indices)
+        found[routed] = down[expert, :, inside]
+        for one, here, columns in self._shared_places(indices):
+            found[here] = one.value_map.columns(columns).to(found)
+        return found
+
+    def put_values(self, indices: Tensor, rows: Tensor) -> None:
+        """Write the values of some memories into the experts' own weights."""
+        indices = indices.to(self.device)
+        down = expert_rows(self.experts, "down_proj")
+        rows = rows.to(down)
+        routed, expert, inside = self._routed_places(indices)
+        down[expert, :, inside] = rows[routed]
+        for one, here, columns in self._shared_places(indices):
+            one.value_map.weight[:, columns] = rows[here].T.to(one.value_map.weight)
+
+    def _routed_places(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which places are those of routed experts; their experts, and the memories there."""
+        parts = self.parts
         routed = indices < parts.experts * parts.size
-        own = indices[routed]
         numbers = torch.tensor(list(parts.expert_numbers), device=self.device)
-        found[routed] = down[numbers[own // parts.size], :, own % parts.size]
-        start = parts.experts * parts.size
+        return routed, numbers[indices[routed] // parts.size], indices[routed] % parts.size
+
+    def _shared_places(self, indices: Tensor) -> Iterator[tuple[SharedExpert, Tensor, Tensor]]:
+        """Each shared expert, which places are its own, and the memories there."""
+        start = self.parts.experts * self.parts.size
         for one in self.shared:
             here = (indices >= start) & (indices < start + one.memories)
-            found[here] = one.value_map.columns(indices[here] - start).to(found)
+            yield one, here, indices[here] - start
             start += one.memories
-        return found
 
     @property
     def biases(self) -> Tensor | None:
@@ -473,9 +506,9 @@ class MixtureMap:
         return self.mixture.dtype
 
     @property
-    def bias(self) -> None:
-        """None: what the parts add depends on the router; `Mixture.biases` has it."""
-        return
+    def bias(self) -> Tensor | None:
+        """[memory] of keys or gate keys; None for values, `Mixture.biases` has what they add."""
+        return None if self.role == "values" else self.mixture.key_biases(self.role)
 
     def columns(self, indices: slice | list[int] | Tensor) -> Tensor:
         """[some memories, width] of the values, without a copy of all for a list."""

@@ -76,7 +76,7 @@ def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
     name = f"layer.{layer.number}"
     memories = sorted({*change.factors, *change.held})
     factors = torch.tensor([change.factors.get(one, 0.0) for one in memories])
-    before = layer.values[memories].clone()
+    before = layer.values_at(memories).clone()
     found = {
         f"{name}.memories": torch.tensor(memories),
         f"{name}.before": before.contiguous().cpu(),
@@ -118,7 +118,7 @@ def remove_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
     for name, tensor in tensors.items():
         if name.endswith(".after"):
             memories = tensors[name.replace(".after", ".memories")]
-            found = model.layer(int(name.split(".")[1])).values[memories.tolist()]
+            found = model.layer(int(name.split(".")[1])).values_at(memories.tolist())
             if found.shape != tensor.shape or not torch.equal(found.cpu(), tensor.to(found.dtype)):
                 raise ModelError(
                     f"the patch {folder} is not in {model.name}, so it cannot be removed"
@@ -136,8 +136,7 @@ def put_values(model: LanguageModel, tensors: Mapping[str, Tensor], which: str) 
             continue
         layer = model.layer(int(head.split(".")[1]))
         refuse_fixed_values(layer)
-        values = layer.values
-        values[memories.to(values.device)] = tensors[f"{head}.{which}"].to(values)
+        layer.put_values(memories, tensors[f"{head}.{which}"])
         if f"{head}.bias_{which}" in tensors and layer.value_bias is not None:
             layer.value_bias.copy_(tensors[f"{head}.bias_{which}"])
 
@@ -161,12 +160,17 @@ def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
 
 def refuse_fixed_values(layer: FeedForward) -> None:
     """Values that are copies of what the layer stores cannot be changed in place."""
-    if isinstance(layer.value_map, EffectivePart):
+    shared = () if layer.mixture is None else layer.mixture.shared
+    maps = [one.value_map for one in shared] if layer.mixture else [layer.value_map]
+    if any(isinstance(one, EffectivePart) for one in maps):
         raise ModelError(
             f"the values of layer {layer.number} are quantised or have an adapter, so they cannot "
             "be patched; call dequantize() or merge_and_unload() on the model first"
         )
-    if layer.value_map.module.weight.device.type == "meta":
+    weights = [one.module.weight for one in maps]
+    if layer.mixture is not None:
+        weights.append(layer.mixture.experts.down_proj)
+    if any(one.device.type == "meta" for one in weights):
         raise ModelError(
             f"the values of layer {layer.number} are offloaded, so they cannot be patched; load "
             "the model onto one device"

@@ -230,11 +230,6 @@ class Head:
         return _tensor(self.output, "weight")
 
     @property
-    def input_embedding(self) -> Tensor:
-        """[token, width]: the input embedding, where the output embedding is."""
-        return _tensor(self.input, "weight").to(self.device)
-
-    @property
     def bias(self) -> Tensor | None:
         """[token], or None where the head has none."""
         return tensor_of(self.output, "bias")

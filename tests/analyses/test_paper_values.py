@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from rich.console import Console
@@ -18,10 +20,12 @@ from ffmem.analyses.predictive_values import (
     paper_values,
 )
 from ffmem.analyses.statistics import Interval
+from ffmem.cli.main import run
 from ffmem.cli.output import print_paper_values
 from ffmem.models.fairseq.conversion import convert
 from ffmem.models.fairseq.word_list import SPECIAL
 from making.train_paper_model import new_model, parse, save_as_fairseq
+from tests.models.fairseq_files import LAYERS, MEMORIES, WORDS, write_toy
 
 NAMES = [word for _, _, word in TABLE_2]
 SHIFT = 1  # the toy counts memories from 0, as if the table counted them from 1
@@ -61,6 +65,35 @@ def test_planted_values_are_found_whatever_the_table_counts_from(
     assert found[0].says == "top word of L15.221"
     assert found[2].found == "extratropical"
     assert len(paper_values(model, None)) == len(TABLE_2)
+
+
+def test_the_study_of_such_a_checkpoint_ends_with_the_block(
+    tmp_path: Path,
+    few_figures: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_toy(tmp_path)
+    stored = torch.load(tmp_path / "model.pt", weights_only=False)
+    tensors = stored["model"]
+    rows = tensors["decoder.embed_tokens.embeddings.0.0.weight"]
+    word = next(w for w in range(len(SPECIAL), 20) if int((rows @ rows[w]).argmax()) == w)
+    tensors["decoder.layers.1.fc2.weight"][:, 5] = 50 * rows[word]
+    torch.save(stored, tmp_path / "model.pt")
+    (tmp_path / "text.txt").write_text("word1 word7 word3 .\nword2 word40 word5 word1 .\n" * 9)
+    table = ((2, 5, f"word{word - len(SPECIAL)}"), (1, 3, "jail"))
+    shape = {"LAYERS": LAYERS, "MEMORIES": MEMORIES, "WORDS": WORDS, "VALUES": LAYERS * MEMORIES}
+    for name, number in shape.items():
+        monkeypatch.setattr(f"ffmem.analyses.predictive_values.PAPER_{name}", number)
+    monkeypatch.setattr("ffmem.analyses.predictive_values.TABLE_2", table)
+    place = str(convert(tmp_path, tmp_path / "out"))
+    words = ["study", place, str(tmp_path / "text.txt"), "-o", str(tmp_path / "study")]
+    assert run([*words, "--only", "values", "--no-twin", "--device", "cpu"]) == 0
+    said = " ".join(capsys.readouterr().out.partition("the paper's own values")[2].split())
+    assert f"top word of L2.5 {table[0][2]} {table[0][2]} matches" in said
+    assert "top word of L1.3 jail" in said
+    assert "with an agreeing trigger 46 " in said
+    assert " of 4 match" in said
 
 
 def test_the_block_says_what_matches(model: ffmem.LanguageModel) -> None:

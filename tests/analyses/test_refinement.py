@@ -233,6 +233,8 @@ def test_cases_are_compositions_of_the_last_layer(refined: Read) -> None:
         (" play", " played", True),
         (" June", " March", True),
         (" 12", " 1998", True),
+        (" 1,000", " .5", True),
+        (" .", " ,", False),
         (" he", " they", True),
         (" people", " same", False),
         (" colour", " color", True),

@@ -184,6 +184,17 @@ def test_planted_memories_are_found(planted: LanguageModel) -> None:
     assert sum(layer.mismatched_classes.values()) == pytest.approx(400)
 
 
+def test_what_stands_out_of_a_mixture_is_named_with_its_expert() -> None:
+    model = toy("qwen2_moe")
+    experts = model.model.model.layers[1].mlp.experts
+    with torch.no_grad():  # memory 5 of expert 2 as memory 4 of expert 1
+        for half in (0, experts.down_proj.shape[2]):
+            experts.gate_up_proj[2, half + 5] = experts.gate_up_proj[1, half + 4]
+        experts.down_proj[2, :, 5] = experts.down_proj[1, :, 4]
+    found = summarise_weights(weight_table(model, generator()), generator())
+    assert {str(one.address) for one in found.duplicates} == {"L2.E1.4", "L2.E2.5"}
+
+
 def test_mismatched_pairs_of_random_weights_are_like_their_own(planted: LanguageModel) -> None:
     """Layers without planted memories: 5 % of pairs lie outside what 95 % of mismatched do."""
     found = summarise_weights(weight_table(planted, generator()), generator())

@@ -204,10 +204,12 @@ def test_scan_of_some_experts_says_what_to_lower_when_memory_is_short(
     text.write_text("the river runs\nto the sea\n")
     little.write_text("MemTotal:  100 kB\nMemAvailable:   64 kB\n")
     monkeypatch.setattr("ffmem.studies.estimates.MEMINFO", little)
+    monkeypatch.setattr("ffmem.cli.commands.scan.LOOKED_AT", 0)  # no memory is clear enough
     words = ("scan", "tiny:mixtral", str(text), "-o", str(tmp_path / "out"), "--experts", "1-2")
     code, out, err = run(capsys, *words)
     assert code == 0
     assert "384 memories" in out  # 2 experts of 64 in 3 layers
+    assert f"ffmem show {tmp_path / 'out'} L3.E1.0" in " ".join(out.split())
     assert "0.0 GiB are free; lower --top (50) and --sample (32)" in err
     assert "--layers or --experts" in err
     code, out, _ = run(capsys, "show", str(tmp_path / "out"), "L2.E2.3")

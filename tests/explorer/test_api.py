@@ -47,6 +47,7 @@ REASONS = (
     "make numbers overflow",
     "no language model is there",
     "has no chat template",
+    "does not bring text into WikiText's form",
 )
 
 

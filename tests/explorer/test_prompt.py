@@ -17,8 +17,10 @@ from ffmem.explorer.context import StudyContext, open_context
 from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
+from ffmem.models.fairseq.conversion import convert
 from ffmem.models.loading import load
 from tests.explorer.conftest import small_study
+from tests.models.fairseq_files import write_toy
 
 TEXT = "the river and the stone"
 
@@ -112,6 +114,7 @@ def test_a_word_names_its_first_token(client: TestClient, explored: StudyContext
         ({"text": TEXT, "edit": "L1.3=0@0"}, 400, "positions as in"),
         ({"text": TEXT, "edit": "L1.3=0@x"}, 400, "positions as in"),
         ({"text": TEXT, "chat": "true"}, 400, "no chat template"),
+        ({"text": TEXT, "wikitext_form": "false"}, 400, "WikiText's form"),
         ({"text": TEXT, "edit": [f"L1.{n % 60}=0" for n in range(257)]}, 422, "edit"),
     ],
 )
@@ -146,6 +149,18 @@ def test_the_limit_is_the_models_context(client: TestClient, explored: StudyCont
     answer = client.get("/api/prompt", params={"text": "a" * (most + 1)})
     assert answer.status_code == 400
     assert f"between 1 and {most:,}" in answer.json()["detail"]
+
+
+def test_the_text_of_a_converted_model_can_be_read_as_it_is(tmp_path: Path) -> None:
+    write_toy(tmp_path / "toy")
+    model = load(str(convert(tmp_path / "toy", tmp_path / "out")), device="cpu")
+    found = prompt_answer(model, PromptQuestion("word0, word1", write=2))
+    assert found.tokens == ("word0", ",", " word1")
+    assert found.plain.continuation.startswith(" ")
+    assert found.plain.explanation is not None
+    assert found.plain.explanation.quantity == "log-probability"
+    plain = prompt_answer(model, PromptQuestion("word0, word1", wikitext_form=False))
+    assert plain.tokens == ("word0,", " word1")
 
 
 def test_a_chat_template_is_put_around_the_text() -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import ffmem
 from ffmem.address import Address
 from ffmem.errors import AddressError
 from ffmem.memories.folded_weights import folded_weights, key_tokens, wake_up_link
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
 from tests.analyses.conftest import FEW_LINES, planted_model, scanned_lines
 from tests.cli.test_commands import run
 
@@ -32,6 +35,28 @@ def test_nearest_tokens_are_those_of_the_largest_cosines(gated: LanguageModel) -
         found = key_tokens(gated, "L1.5", 4, side)
         torch.testing.assert_close(found.logits[0], cosines.topk(4).values, atol=1e-5, rtol=1e-5)
         assert found.tokens[0].tolist() == cosines.topk(4).indices.tolist()
+
+
+def test_tokens_in_bands_are_compared_band_by_band() -> None:
+    model = ffmem.load("tiny:fairseq_lm", device="cpu")
+    tokens, one = torch.arange(model.vocab_size), folded_weights(model, model.layers[0]).keys[5]
+    rows = model.head.vectors("input").of(tokens)  # all of them, which the function never builds
+    cosines = torch.stack([torch.cosine_similarity(row, one, dim=0) for row in rows])
+    found = key_tokens(model, "L1.5", 4)
+    torch.testing.assert_close(found.logits[0], cosines.topk(4).values, atol=1e-5, rtol=1e-5)
+    assert found.tokens[0].tolist() == cosines.topk(4).indices.tolist()
+
+
+def test_keys_and_values_are_those_of_the_named_expert() -> None:
+    model = wrap(tiny_model("qwen2_moe"), tiny_tokenizer())
+    assert [layer.parts.size for layer in model.layers[:2]] == [16, 16]
+    first, later = (folded_weights(model, layer) for layer in model.layers[:2])
+    rows = model.model.get_input_embeddings().weight.detach()[: model.vocab_size]
+    cosines = torch.cosine_similarity(rows, first.keys[2 * 16 + 3], dim=1)
+    assert int(key_tokens(model, "L1.E2.3", 1).tokens) == int(cosines.argmax())
+    for name, place in (("L1.E2.3", 2 * 16 + 3), ("L1.S.5", 4 * 16 + 5)):
+        link = wake_up_link(model, name, "L2.E1.4")
+        assert link.key == pytest.approx(float(first.values[place] @ later.keys[16 + 4]), abs=1e-5)
 
 
 def test_a_link_is_the_value_times_the_later_key(gated: LanguageModel) -> None:

@@ -160,7 +160,7 @@ def test_rates_are_those_of_the_coefficients(gated: LanguageModel) -> None:
 def test_random_sets_have_nearly_the_same_rates(relu: LanguageModel) -> None:
     memories = relu.layers[0].memories
     rate = {1: torch.linspace(0, 1, memories).double()}
-    rates = CoefficientRates(rate, rate, rate, rate)
+    rates = CoefficientRates({1: relu.layers[0].parts}, rate, rate, rate, rate)
     edits = [Edit(Address(1, index), "set", 0.0) for index in (10, 40)]
     for control in random_sets(relu, edits, rates, 20, torch.Generator().manual_seed(0)):
         for edit, other in zip(edits, control, strict=True):
@@ -185,6 +185,57 @@ def test_tasks_are_answered_word_for_word(relu: LanguageModel, tmp_path: Path) -
     path.write_text('{"prompt": "a"}\n')
     with pytest.raises(CorpusError, match="line 1"):
         read_tasks(path)
+
+
+def test_random_sets_of_a_mixture_are_other_memories_and_other_experts() -> None:
+    model = ffmem.load("tiny:qwen2_moe")
+    rates = coefficient_rates(model, rows(model))
+    m = torch.cat([record(model, model.encode(line), "m")[0].m[0, 1:] for line in TEXT]).double()
+    assert rates.means([Address(1, 3, part="E2")]) == [
+        pytest.approx(float(m[:, 2 * 16 + 3].mean()), abs=1e-5)
+    ]
+    edits = expand_edits(["L1.E2=0", "L1.E0.3=0", "L1.S.1=0"], model)
+    generator = torch.Generator().manual_seed(0)
+    controls = random_sets(model, edits, rates, 10, generator)
+    own = [place for edit in edits for place in model.places_of(edit.address)]
+    for control in controls:
+        places = [place for edit in control for place in model.places_of(edit.address)]
+        assert len(set(places)) == len(own) == 18
+        assert not set(places) & set(own)
+        assert str(control[0]) in ("L1.E1=0", "L1.E3=0")  # E0 has a memory of the set
+    found = text_effect(model, rows(model), edits, controls[:1], generator)
+    assert found.memories == 18
+    for change, variant in zip((found.edit, *found.random), (edits, controls[0]), strict=True):
+        assert change.loss.estimate == pytest.approx(plain_effect(model, variant)[1], abs=1e-5)
+    with pytest.raises(EditError, match="too few experts"):
+        random_sets(
+            model,
+            expand_edits(["L1.S=0"] + [f"L1.E{e}=0" for e in range(4)], model),
+            rates,
+            1,
+            generator,
+        )
+
+
+@pytest.mark.parametrize("kind", ["qwen2_moe", "gpt_oss", "llama4_text"])
+def test_a_patch_of_experts_does_what_the_edit_does(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edits = ["L2.E1=0", "L3.E2.3*-1.5", *(() if kind == "gpt_oss" else ["L2.S.5*2"])]
+    words = [word for edit in edits for word in ("--set", edit)]
+    code, _, said = run(capsys, "patch", f"tiny:{kind}", *words, "-o", str(tmp_path / "patch"))
+    assert code == 0, said
+    plain = ffmem.load(f"tiny:{kind}")
+    tokens = plain.encode(TEXT[0])
+    with torch.no_grad():
+        before = plain.model(tokens).logits
+        with edited(plain, edits):
+            expected = plain.model(tokens).logits
+        assert not torch.allclose(before, expected, atol=1e-4)
+        changed = ffmem.apply_patch(plain, tmp_path / "patch")
+        torch.testing.assert_close(changed.model(tokens).logits, expected, atol=1e-4, rtol=1e-4)
+        back = ffmem.remove_patch(changed, tmp_path / "patch")
+        assert torch.equal(back.model(tokens).logits, before)
 
 
 @pytest.mark.parametrize("kind", ["opt", "gpt2", "llama", "phi3", "gemma2"])

@@ -137,7 +137,9 @@ def test_a_head_without_norm_projects_straight_as_in_the_paper() -> None:
 def test_the_input_embedding_is_a_lens_of_its_own(gated: LanguageModel) -> None:
     h = torch.randn(2, gated.hidden_size)
     assert gated.head.norm is not None
-    expected = gated.head.norm.fold(h) @ gated.head.input_embedding[: gated.vocab_size].T
+    expected = (
+        gated.head.norm.fold(h) @ gated.model.get_input_embeddings().weight[: gated.vocab_size].T
+    )
     torch.testing.assert_close(logits(gated, h, "piece", Lens(embed="input")), expected)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from torch import nn
 
 import ffmem
 from ffmem.cli.main import run
-from ffmem.errors import ModelError
+from ffmem.errors import CorpusError, ModelError
 from ffmem.models.fairseq.adaptive_model import AdaptiveHead
 from ffmem.models.fairseq.conversion import convert, read_pickle
 from ffmem.models.fairseq.word_list import SPECIAL, read_words, word_tokenizer
@@ -146,6 +148,28 @@ def test_nothing_in_a_pickle_is_run(place: str, zipped: bool, tmp_path: Path) ->
         convert(path, tmp_path / "out")
     assert not trap.exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_program_is_refused_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.load hands a TorchScript archive to torch.jit.load, which runs what it holds."""
+
+    def run_it(*_args: Any, **_options: Any) -> None:
+        raise AssertionError("the program was run")
+
+    monkeypatch.setattr(torch.jit, "load", run_it)
+    path = tmp_path / "model.pt"
+    writer = torch._C.PyTorchFileWriter(str(path))
+    for name in ("constants.pkl", "data.pkl"):
+        writer.write_record(name, pickle.dumps(()), len(pickle.dumps(())))
+    writer.write_end_of_file()
+    warnings.filterwarnings("ignore", message=".*TorchScript")
+    with pytest.raises(AssertionError, match="was run"):
+        torch.load(path, weights_only=False)  # the trap works
+    write_words(tmp_path, WORDS - 4)
+    with pytest.raises(ModelError, match="holds a program"):
+        convert(path, tmp_path / "out")
 
 
 class AnyNode:
@@ -332,3 +356,31 @@ def test_the_form_is_an_option_of_the_conversion(tmp_path: Path) -> None:
     assert model.encode("word0, word1")[0].tolist() == [2, 3, 5]
     toy = ffmem.load(str(convert(tmp_path / "toy", tmp_path / "other")), device="cpu")
     assert toy.encode("word0, word1")[0].tolist() == [2, 4, 3, 5]
+
+
+def test_the_form_can_be_switched_off_for_a_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_toy(tmp_path / "toy")
+    place = str(convert(tmp_path / "toy", tmp_path / "out"))
+    model, text = ffmem.load(place, device="cpu"), "word0, word1"
+    plain = model.without_wikitext_form()
+    assert plain.encode(text)[0].tolist() == [2, 3, 5]
+    assert model.encode(text)[0].tolist() == [2, 4, 3, 5]
+    for form, expected in (([], "word0 <unk> word1"), (["--no-wikitext-form"], "<unk> word1")):
+        assert run(["prompt", place, text, "--json", "--device", "cpu", *form]) == 0
+        assert json.loads(capsys.readouterr().out)["plain"]["prefix"] == expected
+    (tmp_path / "text.txt").write_text("word0, word1 word2\n")
+    lengths = []
+    for form in ([], ["--no-wikitext-form"]):
+        words = ["effect", place, str(tmp_path / "text.txt"), "--set", "L1.0=0", "--random", "0"]
+        assert run([*words, "--generate", text, "--json", "--device", "cpu", *form]) == 0
+        found = json.loads(capsys.readouterr().out)
+        lengths.append(found["text"]["tokens"])
+        written = found["generated"][0]["as_it_is"]
+        assert written.startswith(" ")  # words behind words
+        assert len(written.split()) > 1
+    assert lengths == [4, 3]
+    for other in (plain, ffmem.load("tiny:opt", device="cpu")):
+        with pytest.raises(CorpusError, match="does not bring text into WikiText's form"):
+            other.without_wikitext_form()

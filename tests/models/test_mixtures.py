@@ -95,7 +95,10 @@ def test_keys_gate_and_activation_give_the_coefficients(look: Look, kind: str) -
             u = x @ reading.layer.keys[own].T
             if experts.has_bias:
                 bias = mixture.half(experts.gate_up_proj_bias[expert], "keys")
+                assert torch.equal(reading.layer.key_map.bias[own], bias)  # type: ignore[index]
                 u = u + bias
+            elif not any(one.key_map.bias is not None for one in mixture.shared):
+                assert reading.layer.key_map.bias is None
             if not mixture.gated:
                 torch.testing.assert_close(reading.m[0, :, own], w * experts.act_fn(u))
                 continue

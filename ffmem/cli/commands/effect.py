@@ -23,6 +23,7 @@ from ffmem.cli.options import (
     edits_option,
     load_model,
     model_options,
+    text_form_option,
 )
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import EditError
@@ -57,6 +58,7 @@ SENTENCES = 100
 )
 @click.option("--most", type=SOME, default=24, show_default=True, help="Tokens to generate.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
+@text_form_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def effect(  # noqa: PLR0913 - one parameter per option
@@ -69,6 +71,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
     generate: Sequence[str],
     most: int,
     seed: int,
+    no_wikitext_form: bool,
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
@@ -101,6 +104,8 @@ def effect(  # noqa: PLR0913 - one parameter per option
 
     tasks = None if task is None else read_tasks(task)
     language_model = load_model(model, options)
+    if no_wikitext_form:
+        language_model = language_model.without_wikitext_form()
     rows = first_rows(
         language_model, Source(demo.corpus(corpus)), SentenceSettings(), max_sentences
     )
@@ -210,12 +215,16 @@ def patch(
     language_model = load_model(model, options)
     means = None if scan is None else scan_means(scan)
     parsed = expand_edits(edits, language_model, means)
-    folder = write_patch(language_model, value_changes(parsed), [str(e) for e in parsed], out)
-    say(f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})")
+    count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
+    folder = write_patch(
+        language_model, value_changes(language_model, parsed), [str(e) for e in parsed], out
+    )
+    memories = "1 memory" if count == 1 else f"{count:,} memories"
+    say(f"-> {folder}: {memories}; load it with ffmem.load(..., patch={str(out)!r})")
 
 
-def value_changes(edits: Sequence[Edit]) -> dict[int, ValueChange]:
-    """Edits as changes of values, by layer."""
+def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, ValueChange]:
+    """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
     from ffmem.models.patches import ValueChange
 
     found: dict[int, ValueChange] = {}
@@ -226,12 +235,12 @@ def value_changes(edits: Sequence[Edit]) -> dict[int, ValueChange]:
                 f"write {str(edit.address)[:-1]}"
             )
         change = found.setdefault(edit.address.layer, ValueChange({}, {}))
-        index = edit.address.index
-        if index in change.factors:
-            raise EditError(f"{edit.address} is edited twice; write each memory once")
-        change.factors[index] = edit.amount if edit.action == "scale" else 0.0
-        if edit.action == "set":
-            change.held[index] = edit.amount
+        for index in model.places_of(edit.address):
+            if index in change.factors:
+                raise EditError(f"{edit.address} is edited twice; write each memory once")
+            change.factors[index] = edit.amount if edit.action == "scale" else 0.0
+            if edit.action == "set":
+                change.held[index] = edit.amount
     return found
 
 

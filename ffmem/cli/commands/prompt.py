@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
+from ffmem.cli.options import (
+    LOCATION,
+    SOME,
+    ModelOptions,
+    load_model,
+    model_options,
+    text_form_option,
+)
 from ffmem.cli.output import print_hanging, terminal, token_words
 from ffmem.errors import FfmemError, ModelError, visible_token
 
@@ -53,6 +60,7 @@ class Why:
 @click.option(
     "--chat", is_flag=True, help="Format TEXT as a user's message in the model's chat template."
 )
+@text_form_option
 @click.option("--layers", "by_layer", is_flag=True, help="Show every layer's step (logit lens).")
 @click.option(
     "--top",
@@ -76,6 +84,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     position: int | None,
     token: str | None,
     chat: bool,
+    no_wikitext_form: bool,
     by_layer: bool,
     top: int | None,
     edits: Sequence[str],
@@ -107,6 +116,8 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
+    if no_wikitext_form:
+        language_model = language_model.without_wikitext_form()
     if chat:
         text = question_text(text, language_model.tokenizer, language_model.name)
     strongest = top or A_LAYER
@@ -188,11 +199,12 @@ def why_data(why: Why | str) -> dict[str, Any]:
 def parts_of(terms: Contributions) -> list[tuple[str, float]]:
     """What the parts of the model add to a logit, all layers together."""
     layers = terms.layers
+    constant = "biases and norms" if terms.quantity == "logit" else "biases and softmax sums"
     return [
         ("token and position embedding", terms.start),
         ("attention", sum(layer.attention for layer in layers)),
         ("memories", sum(layer.memories for layer in layers)),
-        ("biases and norms", sum(layer.bias + layer.rest for layer in layers) + terms.constant),
+        (constant, sum(layer.bias + layer.rest for layer in layers) + terms.constant),
     ]
 
 
@@ -232,11 +244,12 @@ def visible_end(text: str, width: int) -> str:
 def print_why(console: Console, model: LanguageModel, why: Why) -> None:
     """The sum of a logit, then the memories with the largest terms."""
     name = visible_token(model.token_text(why.token))
-    console.print(f"\nWhy {name}: what adds to its logit", style="bold")
+    what = why.terms.quantity
+    console.print(f"\nWhy {name}: what adds to its {what}", style="bold")
     for part, amount in parts_of(why.terms):
         console.print(f"  {part:<30}{amount:+8.2f}")
     total, logit = why.terms.total, why.terms.logit
-    console.print(f"  {'sum':<30}{total:+8.2f}   (the model's own logit: {logit:+.2f})")
+    console.print(f"  {'sum':<30}{total:+8.2f}   (the model's own {what}: {logit:+.2f})")
     width = max([7, *(len(str(memory.address)) for memory, _ in why.memories)])
     room = console.width - width - 25
     console.print(
@@ -246,9 +259,13 @@ def print_why(console: Console, model: LanguageModel, why: Why) -> None:
         numbers = f"{memory.amount:+8.2f}  {memory.coefficient:+12.2f}"
         address = f"{memory.address!s:<{width}}"
         console.print(f"  {address}{numbers}  {token_words(tokens, room - 2)}", soft_wrap=True)
-    note = "adds = coefficient x value, along this token; its value promotes = logit lens; "
+    example = why.memories[0][0].address.memory
+    note = (
+        "adds = coefficient x value, along this token; its value promotes = logit lens; --layers "
+        f"shows each layer, --set {example}=0 silences a memory"
+    )
     console.print()
-    print_hanging(console, "", note + "--layers shows each layer, --set L1.0=0 silences a memory")
+    print_hanging(console, "", note)
 
 
 def print_layers(

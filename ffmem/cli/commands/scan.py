@@ -151,7 +151,6 @@ def clear_memory(store: ScanStore) -> Address:
     """A memory worth a first look: its value's top token follows its strongest trigger."""
     import numpy as np
 
-    from ffmem.address import Address
     from ffmem.store.lookup import MemoryIndex
 
     index, last = MemoryIndex.at_once(store), store.manifest.layers[-1][0]
@@ -160,7 +159,7 @@ def clear_memory(store: ScanStore) -> Address:
         for trigger in store.triggers(cell)[:1]:
             if trigger.next == index.value_tokens(cell, count=1)[0].text:
                 return cell
-    return store.cells.resolve(Address(last, 0))[0]
+    return store.cells.address(store.cells.rows_of(last).start)
 
 
 def scan_here(

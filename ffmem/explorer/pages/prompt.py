@@ -16,6 +16,7 @@ from ffmem.explorer.queries.prompt import (
     PLACED_EDIT_PATTERN,
     PromptAnswer,
     PromptQuestion,
+    may_have_wikitext_form,
     prompt_answer,
     prompt_examples,
 )
@@ -37,6 +38,7 @@ def prompt_page(request: Request, context: TheStudy) -> HTMLResponse:
         model=live.name,
         loaded=live.ready,
         examples=prompt_examples(context),
+        wikitext_form=may_have_wikitext_form(context),
     )
 
 
@@ -73,7 +75,15 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     chat: Annotated[
         bool, Query(description="Put the text into the model's chat template.")
     ] = False,
+    wikitext_form: Annotated[
+        bool,
+        Query(
+            description="False splits the text at white space alone, where a model converted from "
+            "fairseq would bring it into WikiText's form."
+        ),
+    ] = True,
 ) -> PromptAnswer:
     """Layer by layer what the model predicts, which memories make it, and what changes do."""
-    question = PromptQuestion(text, position, token, word, tuple(edit or ()), write, chat)
+    edits = tuple(edit or ())
+    question = PromptQuestion(text, position, token, word, edits, write, chat, wikitext_form)
     return await context.live.ask(lambda model: prompt_answer(model, question))

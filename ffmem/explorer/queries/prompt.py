@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import torch
 
@@ -37,6 +38,7 @@ STRONGEST = 3  # memories of each layer
 NEXT_TOKENS = 10  # next tokens
 LOGIT_TERMS = 16  # memories with the largest terms of a logit
 EXAMPLES = 3  # to begin with
+CONVERTED = ("fairseq_lm", "xglm")  # architectures that `ffmem models convert` writes
 VALUE_TOKENS = 4  # tokens that a memory promotes, shown beside it
 
 
@@ -51,6 +53,7 @@ class PromptQuestion:
     edits: tuple[str, ...] = ()
     write: int = 0
     chat: bool = False  # the text is what a user says, in the model's chat template
+    wikitext_form: bool = True  # bring it into that form, where the model was converted to do so
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,12 @@ class LayerTerms:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A logit and the terms that sum to it; `total` is that sum, `logit` what the model says."""
+    """A logit and the terms that sum to it; `total` is that sum, `logit` what the model says.
 
+    `quantity` is log-probability where the model's logits are those, as with an adaptive softmax.
+    """
+
+    quantity: Literal["logit", "log-probability"]
     logit: float
     total: float
     start: float
@@ -157,6 +164,8 @@ class PromptAnswer:
 
 def prompt_answer(model: LanguageModel, question: PromptQuestion) -> PromptAnswer:
     """Look at a prompt as the model is, and, where there are edits, with them."""
+    if not question.wikitext_form:
+        model = model.without_wikitext_form()
     if question.chat:
         text = question_text(question.text, model.tokenizer, model.name)
         question = replace(question, text=text, chat=False)
@@ -258,6 +267,11 @@ def edit_text(edit: Edit, lead: int) -> str:
     return f"{edit}@{','.join(parts)}"
 
 
+def may_have_wikitext_form(context: StudyContext) -> bool:
+    """Whether the scanned model may be one that was converted from fairseq; it is not loaded."""
+    return context.store.manifest.key.model["type"] in CONVERTED
+
+
 @lru_cache(maxsize=2)
 def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
     """Triggers of memories that fire strongest for their layer, each with its memory silenced."""
@@ -335,6 +349,7 @@ def explanation(
             MemoryTerm(str(memory.address), memory.coefficient, memory.amount, promoted)
         )
     return Explanation(
+        quantity=found.quantity,
         logit=found.logit,
         total=found.total,
         start=found.start,

@@ -106,7 +106,7 @@ function showWritten(found) {
 
 function sentence(title, explained) {
   const sum = (name) => explained.layers.reduce((all, one) => all + one[name], 0);
-  const terms = [["embedding", explained.start], ["attention", sum("attention")], ["memories", sum("memories")], ["biases", sum("bias") + explained.constant]];
+  const terms = [["embedding", explained.start], ["attention", sum("attention")], ["memories", sum("memories")], [explained.quantity === "logit" ? "biases" : "biases and softmax sums", sum("bias") + explained.constant]];
   if (Math.abs(sum("rest")) > 0.0005) terms.push(["norms and rounding", sum("rest")]);
   const parts = terms.map(([name, number]) => element("div", {}, element("dt", {}, name), element("dd", {}, signed(number))));
   const whole = element("div", { className: "whole" }, element("dt", {}, title), element("dd", {}, explained.logit.toFixed(3)));
@@ -121,8 +121,9 @@ function showSum(found) {
     part("sum").replaceChildren(element("p", { className: "note" }, found.why_not ?? ""));
     return;
   }
-  const views = [...sentence(found.edited ? "logit as it is" : "logit", found.plain.explanation)];
-  if (found.edited) views.push(...sentence("logit changed", found.edited.explanation));
+  const { quantity } = found.plain.explanation;
+  const views = [...sentence(found.edited ? `${quantity} as it is` : quantity, found.plain.explanation)];
+  if (found.edited) views.push(...sentence(`${quantity} changed`, found.edited.explanation));
   part("sum").replaceChildren(...views);
 }
 

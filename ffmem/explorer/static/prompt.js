@@ -37,6 +37,7 @@ async function run() {
   form.elements.text.value = wanted.get("text");
   form.elements.write.value = wanted.get("write") ?? 0;
   form.elements.chat.checked = wanted.get("chat") === "true";
+  if (form.elements.wikitext_form) form.elements.wikitext_form.checked = wanted.get("wikitext_form") !== "false";
   const mine = ++turn;
   said.classList.remove("wrong");
   said.textContent = form.dataset.loaded ? "Reading …" : "Loading the model …";
@@ -103,6 +104,8 @@ form.addEventListener("submit", (event) => {
     wanted.set("write", form.elements.write.value || 0);
     if (form.elements.chat.checked) wanted.set("chat", "true");
     else wanted.delete("chat");
+    if (form.elements.wikitext_form?.checked === false) wanted.set("wikitext_form", "false");
+    else wanted.delete("wikitext_form");
     if (!same) for (const name of ["position", "token", "word"]) wanted.delete(name);
   });
 });

@@ -2,9 +2,9 @@
 
 Its pickled checkpoint is read without running anything that it names: torch's own reader of plain
 tensors comes first, and a file that names other things (settings of omegaconf, numbers of numpy) is
-read by one that gives an empty stand-in for each of them. Sizes come from the tensors, the rest
-from the settings stored with them. Every tensor is either renamed, known to be of no use, or
-refused by its name.
+read by one that gives an empty stand-in for each of them; a TorchScript archive is refused. Sizes
+come from the tensors, the rest from the settings stored with them. Every tensor is either renamed,
+known to be of no use, or refused by its name.
 """
 
 from __future__ import annotations
@@ -121,7 +121,12 @@ def read_pickle(path: Path) -> Any:
 
 
 def read_inertly(path: Path) -> Any:
-    """The same of a file that names more than tensors and namespaces."""
+    """The same of a file that names more than tensors and namespaces; refuses a program."""
+    if holds_program(path):
+        raise ModelError(
+            f"{path} holds a program (TorchScript), not a checkpoint of fairseq; give the model.pt "
+            "that fairseq saved"
+        )
     try:
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=INERT)
     except Exception as error:  # whatever a broken file makes torch raise
@@ -129,6 +134,14 @@ def read_inertly(path: Path) -> Any:
         raise ModelError(
             f"{path} is not a whole checkpoint ({reason}); copy or download it again"
         ) from error
+
+
+def holds_program(path: Path) -> bool:
+    """Whether torch would take a file for TorchScript, which runs code of the file on loading."""
+    try:
+        return "constants.pkl" in torch._C.PyTorchFileReader(str(path)).get_all_records()
+    except RuntimeError:  # it is not in torch's newer format
+        return False
 
 
 def settings_of(whole: dict[str, Any]) -> dict[str, Any]:
