@@ -247,8 +247,21 @@ def refuse_adapted_experts(model: nn.Module, experts: list[nn.Module]) -> None:
 def stored_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What quantised layers store, by name: packed numbers, scales, and all else they save."""
     for path, module in quantised_modules(model).items():
-        for name, value in module.state_dict(prefix=f"{path}.").items():
-            yield from plain_tensors(name, value)
+        for name, value in saved_state(module).items():
+            yield from plain_tensors(f"{path}.{name}", value)
+
+
+def saved_state(module: nn.Module) -> dict[str, Any]:
+    """What a quantised layer would save, as it is now.
+
+    On some CPUs bitsandbytes rounds the scales of its 4 bits once more whenever it saves a layer,
+    in the layer too, so there they are taken from the weight.
+    """
+    scales: Any = getattr(getattr(module, "weight", None), "quant_state", None)
+    if scales is None:
+        return module.state_dict()
+    own = dict(chain(module.named_parameters(), module.named_buffers()))
+    return own | {f"weight.{name}": one for name, one in scales.as_dict(packed=True).items()}
 
 
 def plain_tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:

@@ -387,6 +387,39 @@ def test_a_digest_tells_adapters_and_quantised_weights_apart() -> None:
         assert digest(replace_maps(tiny_model("llama"), Packed)) == found[3]
 
 
+class Scales(dict[str, Tensor]):
+    """The scales of a layer in the form that bitsandbytes has them."""
+
+    def as_dict(self, packed: bool) -> dict[str, Tensor]:
+        assert packed
+        return dict(self)
+
+
+class ChangedBySaving(Packed):
+    """A layer that saves other numbers than it had, as bitsandbytes has them on some CPUs."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        self.weight = nn.Parameter(self.qweight.clone(), requires_grad=False)
+        self.weight.quant_state = Scales(absmax=self.scales[:, 0].clone())
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        self.scales *= 1.01
+        super()._save_to_state_dict(*args)
+
+
+def test_a_digest_does_not_change_the_layer() -> None:
+    inner = replace_maps(tiny_model("llama"), ChangedBySaving, "mlp")
+    layer = inner.model.layers[0].mlp.down_proj
+    before = layer.numbers().clone()
+    for digest in (weights_digest, content_digest):
+        first = digest(inner)
+        assert digest(inner) == first
+        layer.weight.quant_state["absmax"][2] *= 2
+        assert digest(inner) != first
+    torch.testing.assert_close(layer.numbers(), before, rtol=0, atol=0)
+
+
 def test_inspect_names_what_is_read_through_the_layer() -> None:
     assert "weights read" not in describe(wrap(tiny_model("llama")))
     expected = describe(wrap(tiny_model("llama")))
