@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from ffmem.corpus.conversations import ChatText, chat_text, is_content, read_conversation
 from ffmem.corpus.file_formats import Meter
-from ffmem.corpus.shards import POSITIONS, SHARD_SENTENCES, Shard, sentence_number, shards
+from ffmem.corpus.shards import (
+    POSITIONS,
+    SENTENCES,
+    SHARD_SENTENCES,
+    Shard,
+    sentence_number,
+    shards,
+)
 from ffmem.corpus.sources import Source, documents
 from ffmem.corpus.splitters import DEFAULT, splitter
 from ffmem.errors import CorpusError
@@ -153,6 +160,11 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
             "choose a larger max_tokens or the splitter 'rule'"
         )
     first = sentence_number(shard.number, 0)
+    if first + count > SENTENCES:
+        raise CorpusError(
+            f"the corpus has more sentences than a scan can number (shard {shard.number:,} is too "
+            "many); stop earlier with --max-sentences, or scan it in parts"
+        )
     return Sentences(
         numbers=np.arange(first, first + count, dtype=np.int64),
         texts=found.texts,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # text is made ready in processes that need no torch
     from torch import Tensor
 
 SHARD_SENTENCES = 1 << 16  # sentences in one shard, at most
+SENTENCES = (1 << 32) - 1  # sentence numbers, at most: a store has 4 bytes for each or for none
 POSITIONS = 1 << 16  # positions in one sentence, at most; a sentence of n tokens has n + 1
 EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 

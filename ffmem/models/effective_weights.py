@@ -8,12 +8,15 @@ and the identities that are checked when a model is wrapped say whether the laye
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -88,7 +91,8 @@ def packed_numbers(model: nn.Module) -> int:
 @dataclass(frozen=True)
 class _CachedRows:
     rows: Tensor
-    answer: Tensor  # to a question whose answer is another one as soon as the weight is
+    answer: Tensor  # to a question whose answer is another one if the layer computes otherwise
+    sums: list[int]  # of the bits it stores, for a change too small for the answer's precision
 
     @property
     def room(self) -> int:
@@ -104,25 +108,58 @@ def read_rows(
 ) -> Tensor:
     """[input, out]: what a layer gives for unit vectors, all of them or some, without its bias.
 
-    In the computer's memory all rows are kept as long as the layer answers a fixed question as it
-    did, because adapters are trained, switched and merged; a GPU reads them again as quickly.
+    In the computer's memory all rows are kept as long as the layer stores the same numbers and
+    answers a fixed question as it did, because adapters are trained, switched and merged; a GPU
+    reads them again as quickly.
     """
     device = device_of(module)
     generator = torch.Generator().manual_seed(0)
     question = torch.randn(2, inputs, generator=generator).to(device, dtype)
     answer, entry = ask(module, question), _cache.get(module)
-    if entry is not None and same(entry.answer, answer):
-        return entry.rows if indices is None else entry.rows[indices]
+    if entry is not None and same(entry.answer, answer) and entry.sums == stored_sums(module):
+        return entry.rows if indices is None else entry.rows[indices.to(entry.rows.device)]
+    layer = without_biases(module)
     every = torch.arange(inputs) if indices is None else indices
-    nothing = ask(module, torch.zeros(1, inputs, device=device, dtype=dtype))
-    blocks = []
-    for some in every.to(device).split(BLOCK):
+    nothing = ask(layer, torch.zeros(1, inputs, device=device, dtype=dtype))
+    blocks = [nothing[:0]]
+    for some in every.to(device).split(BLOCK) if len(every) else ():
         units = torch.zeros(len(some), inputs, device=device, dtype=dtype)
-        blocks.append(ask(module, units.scatter_(1, some[:, None], 1)) - nothing)
-    rows = torch.cat(blocks) if blocks else nothing[:0]
+        blocks.append(ask(layer, units.scatter_(1, some[:, None], 1)) - nothing)
+    rows = torch.cat(blocks)
     if indices is None and rows.device.type == "cpu":
-        keep_rows(module, _CachedRows(rows, answer))
+        keep_rows(module, _CachedRows(rows, answer, stored_sums(module)))
     return rows
+
+
+def without_biases(module: nn.Module) -> nn.Module:
+    """A layer that shares all numbers but its biases, which are 0.
+
+    In 16 bits a sum with a large bias has few digits left for a small weight. A bias that is kept
+    in another way than under its name stays.
+    """
+    layer = copy.copy(module)
+    for kind in ("_parameters", "_buffers"):
+        tensors = dict(getattr(module, kind))
+        if (bias := tensors.get("bias")) is not None:
+            tensors["bias"] = torch.zeros_like(bias)
+        setattr(layer, kind, tensors)
+    parts = module._modules.items()
+    layer._modules = {name: part and without_biases(part) for name, part in parts}
+    return layer
+
+
+def stored_sums(module: nn.Module) -> list[int]:
+    """Of every tensor that a layer stores, the sum of its bits: no number can change alone."""
+    tensors = chain(module.named_parameters(), module.named_buffers())
+    plain = [part for name, one in tensors for _, part in plain_tensors(name, one)]
+    return [sum_of_bits(part) for part in plain if part.device.type != "meta"]
+
+
+def sum_of_bits(tensor: Tensor) -> int:
+    """The sum of a tensor's bytes, eight of them as one number."""
+    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    whole = len(data) // 8 * 8
+    return int(data[:whole].view(np.int64).sum()) + int.from_bytes(data[whole:].tobytes(), "little")
 
 
 @torch.no_grad()
@@ -210,8 +247,21 @@ def refuse_adapted_experts(model: nn.Module, experts: list[nn.Module]) -> None:
 def stored_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What quantised layers store, by name: packed numbers, scales, and all else they save."""
     for path, module in quantised_modules(model).items():
-        for name, value in module.state_dict(prefix=f"{path}.").items():
-            yield from plain_tensors(name, value)
+        for name, value in saved_state(module).items():
+            yield from plain_tensors(f"{path}.{name}", value)
+
+
+def saved_state(module: nn.Module) -> dict[str, Any]:
+    """What a quantised layer would save, as it is now.
+
+    On some CPUs bitsandbytes rounds the scales of its 4 bits once more whenever it saves a layer,
+    in the layer too, so there they are taken from the weight.
+    """
+    scales: Any = getattr(getattr(module, "weight", None), "quant_state", None)
+    if scales is None:
+        return module.state_dict()
+    own = dict(chain(module.named_parameters(), module.named_buffers()))
+    return own | {f"weight.{name}": one for name, one in scales.as_dict(packed=True).items()}
 
 
 def plain_tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:

@@ -111,7 +111,7 @@ class EffectivePart(LinearPart):
         """[some inputs, out]: columns of the weight; no others are read for a list."""
         if isinstance(indices, slice):
             return self.weight.T[indices]
-        indices = torch.as_tensor(indices)
+        indices = torch.as_tensor(indices, dtype=torch.long)  # a list may be empty
         return self.of(read_rows(self.module, self.inputs, self.dtype, indices), dim=-1)
 
 

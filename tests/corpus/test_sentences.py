@@ -192,3 +192,13 @@ def test_a_tokenizer_without_offsets_is_refused() -> None:
 def test_max_tokens_that_no_place_could_hold_are_refused(most: int) -> None:
     with pytest.raises(CorpusError, match="max_tokens"):
         SentenceSettings(max_tokens=most)
+
+
+def test_a_corpus_of_more_sentences_than_a_store_can_number_is_refused(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    """A store has 4 bytes for the number of a sentence, and the last number says there is none."""
+    last = tokenised(["one line"], tokenizer, 65_535)
+    assert int(last.numbers[-1]) < 2**32 - 1
+    with pytest.raises(CorpusError, match=r"longer than the 65,536 shards .*--max-sentences"):
+        tokenised(["one line"], tokenizer, 65_536)

@@ -246,6 +246,48 @@ def test_rows_are_read_once_while_the_layer_stays(monkeypatch: pytest.MonkeyPatc
     assert effective_weights.read_rows(layer, 64, torch.float32) is not again
 
 
+def test_a_change_of_one_weight_is_seen_that_no_answer_shows() -> None:
+    """In 16 bits a sum over many inputs is too coarse for it."""
+    layer = nn.Linear(512, 8, bias=False).bfloat16()
+    nn.init.ones_(layer.weight)
+    for row, place in enumerate((0, 5, 77, 511)):
+        before = effective_weights.read_rows(layer, 512, torch.bfloat16)
+        layer.weight.data[row, place] = 1.0078125  # the next number there is
+        after = effective_weights.read_rows(layer, 512, torch.bfloat16)
+        assert (before != after).nonzero().tolist() == [[place, row]]
+
+
+@pytest.mark.parametrize("pack", [Packed, Adapter, over_packed])
+def test_a_large_bias_takes_no_digits_from_the_weights(pack: Pack) -> None:
+    linear = nn.Linear(64, 8).bfloat16()
+    nn.init.constant_(linear.bias, 100.0)
+    torch.manual_seed(4)
+    layer = pack(linear).bfloat16()
+    rows = effective_weights.read_rows(layer, 64, torch.bfloat16)
+    torch.testing.assert_close(rows, layer.numbers().T, rtol=2e-2, atol=2e-3)
+    bias = effective_weights.read_bias(layer, 64, torch.bfloat16)
+    assert bias is not None
+    assert bias.tolist() == linear.bias.tolist() == [100.0] * 8
+
+
+class NeverEmpty(Packed):
+    """Cannot multiply with nothing, as some quantised layers cannot."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.numel()
+        return super().forward(x)
+
+
+def test_values_of_no_memories() -> None:
+    layer = wrap(replace_maps(tiny_model("opt"), NeverEmpty, "fc2")).layers[0]
+    assert layer.values_at([]).shape == (0, 32)  # from those that are kept
+    effective_weights._cache.clear()
+    assert layer.values_at([]).shape == (0, 32)
+    mixture = wrap(replace_maps(tiny_model("qwen2_moe"), NeverEmpty, "shared_expert.")).layers[0]
+    effective_weights._cache.clear()
+    torch.testing.assert_close(mixture.values_at([0, 3]), mixture.values[[0, 3]])
+
+
 def test_values_are_those_of_the_layer_inside_an_edit_too() -> None:
     model = wrap(replace_maps(tiny_model("llama"), Packed), tiny_tokenizer())
     layer, prompt = model.layers[1], model.encode(TEXT)
@@ -343,6 +385,39 @@ def test_a_digest_tells_adapters_and_quantised_weights_apart() -> None:
         found = [digest(model) for model in models]
         assert len(set(found)) == len(models)
         assert digest(replace_maps(tiny_model("llama"), Packed)) == found[3]
+
+
+class Scales(dict[str, Tensor]):
+    """The scales of a layer in the form that bitsandbytes has them."""
+
+    def as_dict(self, packed: bool) -> dict[str, Tensor]:
+        assert packed
+        return dict(self)
+
+
+class ChangedBySaving(Packed):
+    """A layer that saves other numbers than it had, as bitsandbytes has them on some CPUs."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        self.weight = nn.Parameter(self.qweight.clone(), requires_grad=False)
+        self.weight.quant_state = Scales(absmax=self.scales[:, 0].clone())
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        self.scales *= 1.01
+        super()._save_to_state_dict(*args)
+
+
+def test_a_digest_does_not_change_the_layer() -> None:
+    inner = replace_maps(tiny_model("llama"), ChangedBySaving, "mlp")
+    layer = inner.model.layers[0].mlp.down_proj
+    before = layer.numbers().clone()
+    for digest in (weights_digest, content_digest):
+        first = digest(inner)
+        assert digest(inner) == first
+        layer.weight.quant_state["absmax"][2] *= 2
+        assert digest(inner) != first
+    torch.testing.assert_close(layer.numbers(), before, rtol=0, atol=0)
 
 
 def test_inspect_names_what_is_read_through_the_layer() -> None:
@@ -510,6 +585,7 @@ def bitsandbytes(model: PreTrainedModel, kind: str, **options: Any) -> None:
         sizes = (linear.in_features, linear.out_features, linear.bias is not None)
         packed: nn.Module = getattr(nn_of, kind)(*sizes, **options)
         packed.load_state_dict(linear.state_dict())
+        packed.support_avx512bf16_for_cpu = False  # for wide layers only, where a CPU has it
         return packed.to("cpu")
 
     replace_maps(model, pack, "layers")
@@ -532,8 +608,15 @@ QUANTISERS = [torchao_weights, torchao_both, quanto, four_bits, eight_bits]
 def test_quantised_models_are_read_through_their_layers(
     kind: str, quantise: Callable[[PreTrainedModel], None]
 ) -> None:
-    """Near the model before quantisation, and linear: y is the sum of coefficients x values."""
-    inner, before = untied(kind), wrap(untied(kind))
+    """Near the model before quantisation, and linear: y is the sum of coefficients x values.
+
+    No map has fewer than 64 inputs, the numbers that bitsandbytes gives one scale.
+    """
+    wide = dict.fromkeys(("hidden_size", "word_embed_proj_dim"), 64)
+    inner, original = (
+        tiny_model(kind, tie_word_embeddings=False, head_dim=16, **wide) for _ in range(2)
+    )
+    before = wrap(original)
     quantise(inner)
     digest = weights_digest(inner)
     model = wrap(inner, tiny_tokenizer())
