@@ -23,6 +23,7 @@ from ffmem.cli.options import (
     edits_option,
     load_model,
     model_options,
+    scan_means,
 )
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import EditError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ffmem.analyses.effect import Change, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
-    from ffmem.memories.edits import Edit, Means
+    from ffmem.memories.edits import Edit
     from ffmem.models.language_model import LanguageModel
     from ffmem.models.patches import ValueChange
 
@@ -202,7 +203,7 @@ def patch(
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise click.UsageError(f"{out} is there already; choose another folder")
     language_model = load_model(model, options)
-    means = None if scan is None else scan_means(scan)
+    means = None if scan is None else scan_means(scan, language_model, options["dtype"])
     parsed = expand_edits(edits, language_model, means)
     folder = write_patch(language_model, value_changes(parsed), [str(e) for e in parsed], out)
     say(f"-> {folder}: {len(parsed):,} memories; load it with ffmem.load(..., patch={str(out)!r})")
@@ -227,10 +228,3 @@ def value_changes(edits: Sequence[Edit]) -> dict[int, ValueChange]:
         if edit.action == "set":
             change.held[index] = edit.amount
     return found
-
-
-def scan_means(folder: Path) -> Means:
-    """Mean coefficients as a scan counted them."""
-    from ffmem.store.scan_store import ScanStore
-
-    return ScanStore.open(folder).mean_coefficients

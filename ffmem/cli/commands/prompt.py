@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
+from ffmem.cli.options import (
+    LOCATION,
+    SOME,
+    ModelOptions,
+    load_model,
+    model_options,
+    scan_means,
+)
 from ffmem.cli.output import print_hanging, terminal, token_words
 from ffmem.errors import FfmemError, ModelError, visible_token
 
@@ -102,7 +109,6 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     from ffmem.corpus.conversations import question_text
     from ffmem.memories.edits import edited, expand_edits
     from ffmem.memories.prompt_explanation import explain_prompt
-    from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
     if chat:
@@ -111,7 +117,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     plain = explain_prompt(language_model, text, position, strongest)
     changed = None
     if edits:
-        means = None if scan is None else ScanStore.open(scan).mean_coefficients
+        means = None if scan is None else scan_means(scan, language_model, options["dtype"])
         with edited(language_model, expand_edits(edits, language_model, means)):
             changed = explain_prompt(language_model, text, position, strongest)
     chosen = plain.likeliest(1)[0] if token is None else first_token(language_model, token)
