@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from urllib.parse import unquote, urlparse
 
 from ffmem.errors import FfmemError, StoreError, refusals, shorten
 
+UNREACHABLE = (ConnectionError, TimeoutError, socket.gaierror)  # of what the system says
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 
 
@@ -44,8 +46,11 @@ def location(text: str | Path) -> Path:
         from upath import UPath  # slow, and few need it
 
         path: Any = UPath(text)
-        with suppress(OSError):  # nothing there yet, or not to be listed: whoever needs it says so
+        try:
             path.fs.info(path.path)
+        except OSError as error:  # nothing there yet, or not to be listed: whoever needs it says so
+            if isinstance(error, UNREACHABLE):
+                raise
     except Exception as error:  # each storage's library raises what its transports raise
         raise FfmemError(
             f"{shorten(text)} cannot be reached ({_first_line(error)}); check the URL and the "

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ffmem.address import WHOLE, Address, Parts
 from ffmem.analyses.statistics import Interval, pool_by_key
-from ffmem.errors import CorpusError, EditError
+from ffmem.errors import CorpusError, EditError, ModelError, shorten
 from ffmem.locations import file_text
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record_forward
@@ -269,7 +269,7 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
             continue
         try:
             data = json.loads(line)
-            found.append(Task(str(data["prompt"]), str(data["answer"])))
+            found.append(Task(data["prompt"] + "", data["answer"] + ""))  # texts, nothing else
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CorpusError(
                 f'line {number} of {path} is not a task; write {{"prompt": "...", "answer": "..."}}'
@@ -307,6 +307,12 @@ def continuations(
 ) -> tuple[str, str]:
     """How the model continues a text, the likeliest token each time: as it is, and edited."""
     tokens = model.encode(text)
+    room = model.context_length - tokens.shape[1]
+    if most > room:
+        raise ModelError(
+            f"{most:,} tokens cannot be written after {shorten(text)!r}, as {model.name} has room "
+            f"for {room:,}; ask for fewer, or shorten the text"
+        )
     lead, found = 0 if model.bos is None else 1, []
     for variant in ([], list(edits)):
         with edited(model, variant) if variant else nullcontext():

@@ -16,14 +16,12 @@ from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.locations import location
 
 if TYPE_CHECKING:
-    from ffmem.models.language_model import LanguageModel
-    from ffmem.scaleout.executor import Cluster
-if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
-if TYPE_CHECKING:
+    from ffmem.memories.edits import Means
     from ffmem.models.language_model import LanguageModel
     from ffmem.patterns.embeddings import Embedding
     from ffmem.patterns.surface_patterns import Background
+    from ffmem.scaleout.executor import Cluster
     from ffmem.store.scan_store import ScanStore
 
 
@@ -368,6 +366,16 @@ def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
     )
     with while_loading(options["model"] or store.manifest.key.model["name"]):
         return scanned_model(store, name=options["model"], **how)
+
+
+def scan_means(folder: Path, model: LanguageModel, dtype: str) -> Means:
+    """Mean coefficients of a model's memories as a scan of the same model counted them."""
+    from ffmem.store.scan_store import ScanStore
+    from ffmem.studies.inputs import refuse_other_weights  # here: torch is slow to import
+
+    store = ScanStore.open(folder)
+    refuse_other_weights(store, model, dtype)
+    return store.mean_coefficients
 
 
 def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:

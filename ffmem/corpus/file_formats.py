@@ -24,6 +24,7 @@ from ffmem.errors import CorpusError, refusals, shorten
 from ffmem.locations import for_arrow, is_remote
 
 COMPRESSION_ENDINGS = (".gz", ".xz", ".zst")
+ARCHIVE_ENDINGS = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".lz4")  # that are not read
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -112,6 +113,11 @@ def _damage() -> tuple[type[Exception], ...]:
 @contextmanager
 def open_file(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
+    if path.suffix.lower() in ARCHIVE_ENDINGS or format_of(path) == ".tar":
+        raise CorpusError(
+            f"{shorten(str(path))} is packed in a way that is not read; unpack it, or pack the "
+            "text alone as .gz, .xz or .zst"
+        )
     with (
         refusals(f"{shorten(str(path))} cannot be read", CorpusError),
         _whole(path),

@@ -23,7 +23,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.scaleout.executor import Cluster
 from ffmem.scan.scanner import Scanner
 from ffmem.store.checkpoint import load_checkpoint
-from ffmem.store.folder import StudyFolder
+from ffmem.store.folder import StudyFolder, check_folder
 from ffmem.store.manifest import ScanKey, read_manifest
 from ffmem.store.scan_store import ScanStore
 
@@ -68,6 +68,7 @@ def run_scan(
     start = load_checkpoint(folder)
     if start is not None:
         refuse_other_checkpoint(out, start.digest, start.key, key)
+    check_folder(folder.root)
     with Scanner(model, plan.settings, plan.layers) as scanner:
         run = ScanRun(scanner, folder, key, start or new_checkpoint(key, token_budget(model, plan)))
         ranking = ValueRanking(model, scanner.layers)
@@ -119,6 +120,8 @@ def run_scan_by(
             f"{out} holds a scan that one process began; let it finish there (without --ray and "
             "--devices), or choose another folder"
         )
+
+    check_folder(folder.root)
 
     def is_missing(facts: ModelFacts) -> bool:
         if not folder.manifest.exists():

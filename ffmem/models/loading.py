@@ -18,7 +18,7 @@ import torch
 
 from ffmem import demo
 from ffmem.disk_cache import address_of, digest_once, file_digest, file_identity, find, keep
-from ffmem.errors import ModelError, refusals
+from ffmem.errors import ModelError, refusals, shorten
 from ffmem.locations import is_url, location
 from ffmem.models.fairseq import introduce
 from ffmem.models.fingerprint import WeightFiles
@@ -136,7 +136,7 @@ def resolve_device(device: str) -> torch.device:
         if "INTERNAL ASSERT" in reason:
             reason = "torch holds no numbers there"
         raise ModelError(
-            f"device {device!r} cannot be used ({reason}); write cpu, cuda, cuda:1 or all"
+            f"device {device!r} cannot be used ({shorten(reason)}); write cpu, cuda, cuda:1 or all"
         ) from None
     return torch.device(device)
 
@@ -169,7 +169,7 @@ def locate(name: str) -> tuple[str, dict[str, Any]]:
     if path.suffix == ".gguf" or path.exists():
         return gguf_file(path)
     if not HUB_ID.fullmatch(name):
-        raise ModelError(f"there is no model at {name}; check the path")
+        raise ModelError(f"there is no model at {shorten(name)}; check the path")
     return name, {}
 
 
@@ -188,7 +188,7 @@ def architecture_of(config: Path) -> object:
     """The architecture that a config names, or None; what is wrong in it transformers says."""
     try:
         return json.loads(config.read_bytes())["model_type"]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -196,6 +196,8 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
     """A single file: only GGUF holds a whole model."""
     if not path.exists():
         raise ModelError(f"there is no file {path}; check the path")
+    if path.is_fifo():  # which is read once, and whose writer may never come
+        raise ModelError(f"{path} is a pipe; give a .gguf file or the folder of a saved model")
     with refusals(f"{path} cannot be read", ModelError), path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ModelError(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import fnmatch
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from glob import escape
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 from ffmem.errors import StoreError, advice
 from ffmem.locations import is_remote, possible, put
 
+PART_AGE = 24 * 3600.0  # seconds after which nobody writes the part of a file any more
 FileRole = Literal["scan", "index", "result", "figure", "report", "notes"]
 
 
@@ -195,6 +199,23 @@ def notes_path(path: Path) -> Path:
     return path.with_name("digests.jsonl")
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that can never be filled, before the work, without making it.
+
+    One that holds a scan passes: it may be that nothing has to be written.
+    """
+    if is_remote(possible(folder)) or StudyFolder(folder).manifest.exists():
+        return
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise StoreError(f"cannot write {folder}: {there} is not a folder; choose another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(
+            f"cannot write {folder}: nothing can be written into {there}; ask its owner for "
+            "permission, or choose another folder"
+        )
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then put it in place in one step.
 
@@ -205,7 +226,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     if is_remote(path):
         write_remote(path, write)
         return
-    part = path.parent / f"{path.name}.part"
+    part = path.parent / f"{path.name}.{uuid4().hex[:8]}.part"  # of this writer alone
     with write_errors(path):
         try:
             write(part)
@@ -215,6 +236,15 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+        remove_old_parts(path)
+
+
+def remove_old_parts(path: Path) -> None:
+    """Delete what killed processes have left of a file; what is younger may be another's work."""
+    for part in path.parent.glob(f"{escape(path.name)}.*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > PART_AGE:
+                part.unlink()
 
 
 def prepare_target(path: Path) -> None:

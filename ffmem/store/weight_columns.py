@@ -34,7 +34,7 @@ COMPARISONS = {
     ">": np.greater,
     "<": np.less,
 }
-WORDS = ("class", "role")  # columns of text
+WORDS = ("class", "role", "sign")  # columns of text
 NumberColumn = Literal[
     "key_norm",
     "gate_norm",
@@ -203,18 +203,20 @@ class Condition:
             if self.comparison not in ("=", "!="):
                 raise ConditionError(f"{self.column} is text; write {self.column}={self.value}")
             if wanted not in (known := sorted(set(column.tolist()))):
+                there = ", ".join(filter(None, known)) or "none, so leave the condition out"
                 raise ConditionError(
-                    f"no memory has the {self.column} {shorten(wanted)!r}; there are "
-                    f"{', '.join(filter(None, known))}"
+                    f"no memory has the {self.column} {shorten(wanted)!r}; there are {there}"
                 )
         else:
             try:
                 wanted = float(wanted)
             except ValueError:
+                wanted = np.nan
+            if np.isnan(wanted):
                 raise ConditionError(
                     f"{shorten(self.value)!r} in a condition on {self.column} is not a number; "
                     f"write it as in {self.column}>2"
-                ) from None
+                )
         return np.asarray(COMPARISONS[self.comparison](column, wanted))
 
 

@@ -247,6 +247,11 @@ def shortage(model: LanguageModel, plan: ScanPlan, room: int | None = None) -> s
     settings = plan.settings
     less = replace(settings, top=min(settings.top, 20), sample=0)
     smaller = memory(model, replace(plan, settings=less)) - weight_bytes(model)
+    if plan.budget is not None and smaller > free:
+        return (
+            f"the scan needs about {gibibytes(need)} beside the model and {gibibytes(free)} are "
+            f"free; leave --budget ({plan.budget:,} tokens per batch) out, or lower it"
+        )
     choices = "--layers"
     if any(layer.mixture is not None for layer in model.layers):
         choices += " or --experts"

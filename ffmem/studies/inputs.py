@@ -222,9 +222,15 @@ def scanned_model(
         device=device,
         trust_remote_code=trust_remote_code,
     )
+    refuse_other_weights(store, model, dtype)
+    return model.with_experts(store.manifest.key.settings.get("experts"))
+
+
+def refuse_other_weights(store: ScanStore, model: LanguageModel, dtype: str) -> None:
+    """Refuse a model, loaded in `dtype`, whose weights are not those that a store was made with."""
+    key = store.manifest.key.model
     if weights_digest(model.model, DTYPES[key["dtype"]]) != key["weights"]:
         raise StoreError(
             f"the weights of {model.name} ({dtype}) are not those that {store.folder.root} was "
             f"scanned with ({key['dtype']}); give the model that was scanned, or scan again"
         )
-    return model.with_experts(store.manifest.key.settings.get("experts"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import os
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
-from ffmem.store.folder import write_whole
+from ffmem.store.folder import check_folder, write_whole
 from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import Counts, ScanStore
@@ -68,7 +69,14 @@ def with_path(words: list[str], path: str) -> list[str]:
 CASES = [
     *(with_path(words, path) for words in FOLDER for path in (LONG, NUL)),
     *(["scan", "tiny:opt", path, "-o", "out"] for path in (*PATHS, "", "/dev/zero", "empty/x")),
-    *(["scan", "tiny:opt", "text.txt", "-o", path] for path in (*PATHS, "", "empty")),
+    *(["scan", "tiny:opt", "text.txt", "-o", path] for path in (*PATHS, "", "empty", "empty/x")),
+    *(["study", "tiny:opt", "text.txt", "-o", path] for path in ("empty", "empty/x")),
+    ["weights", "tiny:opt", "-o", "empty/x"],
+    ["scan", "tiny:opt", "text.txt.bz2", "-o", "out"],
+    ["scan", "tiny:opt", "ftp://127.0.0.1:1/x", "-o", "out"],
+    ["inspect", "pipe"],
+    ["inspect", "nested-model"],
+    ["inspect", "tiny:opt", "--device", "vulkan"],
     *(["scan", path, "text.txt", "-o", "out"] for path in (*PATHS, "", "s3://b/x")),
     *(["compare", "study", "study", "-o", path] for path in (LONG, NUL, ".", "empty/x", "pipe")),
     *(["show", "study", "L1.1", "--picture", path] for path in (f"{LONG}.svg", "empty/x.svg")),
@@ -110,6 +118,14 @@ CASES = [
     *(["effect", "tiny:opt", "text.txt", "--set", edit] for edit in EDITS),
     *(["patch", "tiny:opt", "-o", "out", "--set", edit] for edit in EDITS),
     ["effect", "tiny:opt", "text.txt", "--set", "L1.1=0", "--task", "empty"],
+    [*EFFECT, "numbers.jsonl"],
+    [*EFFECT[:-1], "--generate", "the", "--most", "100000"],
+    [*PROMPT, "--set", "L1.1=mean", "--scan", "gated"],
+    ["patch", "tiny:opt", "-o", "out", "--set", "L1.1=mean", "--scan", "gated"],
+    ["search", "study", "--token", "a" * 5000],
+    ["search", "study", "--sort", "sign"],
+    ["search", "study", "--where", "sign=+"],
+    ["search", "study", "--where", "fires>nan"],
     ["patch", "tiny:opt", "--set", "L1.1=0", "-o", "study"],
     ["patch", "tiny:llama", "--set", "L1.1+=0", "-o", "out"],
     ["show", "study", "L2.1", "--wakes", "L1.1"],
@@ -127,8 +143,10 @@ CASES = [
 
 
 @pytest.fixture
-def place(tmp_path: Path, toy_study: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with texts of several kinds, an empty file, a wrong set, a link, and a study."""
+def place(
+    tmp_path: Path, toy_study: Any, gated_study: Any, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder with texts of several kinds, an empty file, a wrong set, a link, and studies."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the river runs\n")
     Path("bytes").write_bytes(b"caf\xe9\n")
@@ -137,7 +155,12 @@ def place(tmp_path: Path, toy_study: Any, monkeypatch: pytest.MonkeyPatch) -> Pa
     Path("unknown").write_text("L1.1\nL99.1  # not in the toy\n")
     Path("loop").symlink_to("loop")
     os.mkfifo("pipe")
+    Path("text.txt.bz2").write_bytes(bz2.compress(b"the river runs\n"))
+    Path("numbers.jsonl").write_text('{"prompt": 5, "answer": null}\n')
+    Path("nested-model").mkdir()
+    shutil.copy("nested", "nested-model/config.json")
     Path("study").symlink_to(toy_study.folder)
+    Path("gated").symlink_to(gated_study.folder)
     return tmp_path
 
 
@@ -357,6 +380,47 @@ def test_ctrl_c_while_commands_are_imported_is_one_line() -> None:
     )
     assert done.returncode == 130
     assert done.stderr == "stopped\n"
+
+
+def test_a_folder_that_cannot_be_filled_is_refused_before_the_work(
+    relu: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.execution.run.Scanner", lambda *_: pytest.fail("work was begun"))
+    (tmp_path / "file").touch()
+    for name in ("file", "file/inside", "file/far/inside"):
+        with pytest.raises(FfmemError, match="file is not a folder; choose another"):
+            ffmem.run_scan(relu, ["the river"], tmp_path / name)
+    with tempfile.TemporaryDirectory() as name:
+        closed = Path(name) / "closed"
+        closed.mkdir(mode=0o555)
+        Path(name).chmod(0o755)
+        lines = refusals_of_another_user([lambda: check_folder(closed / "new" / "scan")])
+    assert len(lines) == 1
+    assert f"nothing can be written into {closed}; ask" in lines[0]
+
+
+def test_two_writers_of_one_file_leave_one_of_the_two_whole(tmp_path: Path) -> None:
+    path = tmp_path / "result"
+
+    def write_both(part: Path) -> None:
+        part.write_text("half of the fi")
+        write_whole(path, lambda other: other.write_text("second"))
+        assert path.read_text() == "second"
+        part.write_text("half of the first")
+
+    write_whole(path, write_both)
+    assert path.read_text() == "half of the first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_writer_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / f"{name}.part" for name in ("a.0", "a.1", "b.0"))
+    for part in (old, young, other):
+        part.touch()
+    for part in (old, other):
+        os.utime(part, (0, 0))
+    write_whole(tmp_path / "a", lambda part: part.write_text("x"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.1.part", "b.0.part"]
 
 
 @pytest.mark.parametrize("path", [LONG, NUL, HALF, "\ud800"], ids=ascii)

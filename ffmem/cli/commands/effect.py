@@ -23,6 +23,7 @@ from ffmem.cli.options import (
     edits_option,
     load_model,
     model_options,
+    scan_means,
     text_form_option,
 )
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ffmem.analyses.effect import LossChange, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
-    from ffmem.memories.edits import Edit, Means
+    from ffmem.memories.edits import Edit
     from ffmem.models.language_model import LanguageModel
     from ffmem.models.patches import ValueChange
 
@@ -213,7 +214,7 @@ def patch(
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise click.UsageError(f"{out} is there already; choose another folder")
     language_model = load_model(model, options)
-    means = None if scan is None else scan_means(scan)
+    means = None if scan is None else scan_means(scan, language_model, options["dtype"])
     parsed = expand_edits(edits, language_model, means)
     count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
     folder = write_patch(
@@ -242,10 +243,3 @@ def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, Valu
             if edit.action == "set":
                 change.held[index] = edit.amount
     return found
-
-
-def scan_means(folder: Path) -> Means:
-    """Mean coefficients as a scan counted them."""
-    from ffmem.store.scan_store import ScanStore
-
-    return ScanStore.open(folder).mean_coefficients

@@ -16,6 +16,7 @@ from ffmem.cli.options import (
     ModelOptions,
     load_model,
     model_options,
+    scan_means,
     text_form_option,
 )
 from ffmem.cli.output import print_hanging, terminal, token_words
@@ -113,7 +114,6 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     from ffmem.corpus.conversations import question_text
     from ffmem.memories.edits import edited, expand_edits
     from ffmem.memories.prompt_explanation import explain_prompt
-    from ffmem.store.scan_store import ScanStore
 
     language_model = load_model(model, options)
     if no_wikitext_form:
@@ -124,7 +124,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     plain = explain_prompt(language_model, text, position, strongest)
     changed = None
     if edits:
-        means = None if scan is None else ScanStore.open(scan).mean_coefficients
+        means = None if scan is None else scan_means(scan, language_model, options["dtype"])
         with edited(language_model, expand_edits(edits, language_model, means)):
             changed = explain_prompt(language_model, text, position, strongest)
     chosen = plain.likeliest(1)[0] if token is None else first_token(language_model, token)

@@ -12,13 +12,15 @@ import click
 from ffmem.address import Address
 from ffmem.cli.options import ANY, LOCATION, names_damage
 from ffmem.cli.output import print_columns, print_hanging, say, terminal
-from ffmem.errors import StoreError, visible_token
+from ffmem.errors import StoreError, shorten, visible_token
 
 if TYPE_CHECKING:
     from ffmem.address import Address
     from ffmem.store.cells import CellRows
     from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
+
+PIECES = 16  # of a text that is no token, shown
 
 
 @click.command()
@@ -155,9 +157,15 @@ def not_a_token(lookup: MemoryIndex, text: str) -> str:
     """Why a text cannot be searched for, and into which tokens it can be cut."""
     pieces = lookup.pieces(text)
     if len(pieces) < 2:
-        return f"{text!r} is not a token of this model; give one, such as the first part of a word"
-    parts = ", ".join(map(repr, pieces))
-    return f"{text!r} is not one token of this model but {len(pieces)}: {parts}; search for one"
+        return (
+            f"{shorten(text)!r} is not a token of this model; give one, such as the first part of "
+            "a word"
+        )
+    parts = ", ".join(map(repr, pieces[:PIECES])) + (" ..." if len(pieces) > PIECES else "")
+    return (
+        f"{shorten(text)!r} is not one token of this model but {len(pieces)}: {parts}; search for "
+        "one"
+    )
 
 
 def trigger_ends(lookup: MemoryIndex, rows: CellRows, ranks: Sequence[int]) -> list[str]:

@@ -36,6 +36,7 @@ from ffmem.cli.options import (
 )
 from ffmem.cli.output import say
 from ffmem.cli.progress import exit_code, print_event
+from ffmem.store.folder import check_folder
 
 if TYPE_CHECKING:
     from ffmem.corpus.sources import Source
@@ -118,13 +119,14 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
     began = time.monotonic()
     if corpus is None and model != "demo":
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
+    folder = out or Path("out") / Path(model).name
+    check_folder(folder)
     choice, cluster = placement(model, options, copies=2)  # here, and in a process that scans
     language_model = load_model(model, choice)
     again = _again(options.pop("again"))
     plan = _plan(language_model, "demo" if corpus is None else corpus, cluster, options)
     language_model = language_model.with_experts(plan.scan.experts)
     warn_of_wrapping(plan.scan)
-    folder = out or Path("out") / Path(model).name
     console = terminal()
     there = set(
         results_there(language_model, plan.scan, folder, partial(_inputs, language_model, plan))

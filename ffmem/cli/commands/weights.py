@@ -58,7 +58,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
     import torch
 
     from ffmem.analyses.weights import summarise_weights, weight_table
-    from ffmem.store.folder import StudyFolder
+    from ffmem.store.folder import StudyFolder, check_folder
     from ffmem.store.result_files import to_plain
 
     if out is not None and StudyFolder(out).manifest.exists():
@@ -66,6 +66,8 @@ def weights(  # noqa: PLR0913 - one parameter per option
             f"{out} holds a scan; run `ffmem analyse {out} --only weights`, or choose another "
             "folder"
         )
+    if out is not None:
+        check_folder(out)
     language_model = load_model(model, options)
     generator = torch.Generator().manual_seed(seed)
     counts = None if text is None else token_counts(language_model, text)
