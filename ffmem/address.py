@@ -62,12 +62,13 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read what `str` writes; spaces around it are allowed."""
+        given = text if isinstance(text, str) else repr(text)
         match = re.fullmatch(
-            rf"L([1-9]\d{{,17}})\.(?:({PART})\.)?(\d{{1,18}})([+-]?)", text.strip(), flags=re.ASCII
+            rf"L([1-9]\d{{,17}})\.(?:({PART})\.)?(\d{{1,18}})([+-]?)", given.strip(), flags=re.ASCII
         )
-        if match is None:
+        if match is None or given is not text:
             raise AddressError(
-                f"{shorten(text)!r} is not a memory address; write layer (from 1) and memory "
+                f"{shorten(given)!r} is not a memory address; write layer (from 1) and memory "
                 "(from 0), as in L7.1034, with + or - behind it for one sign of a gated memory, "
                 "and the expert between them in a mixture of experts, as in L7.E3.1034"
             )

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import index
 
 # Spaces where no line may end: before a unit, and around the dots of an interval.
 IN_NUMBERS = r"(?<=\d) (?=(?:%|s|min|h|GiB|GB|MB)(?!\w)|\.\.)|(?<=\.\.) (?=[-+\d])"
@@ -111,6 +112,16 @@ def reason(error: OSError) -> str:
 def advice(error: OSError) -> str:
     """What to do about it."""
     return ADVICE.get(error.errno or 0, "check the path and try again")
+
+
+def whole_number(value: object, what: str, kind: type[FfmemError] = FfmemError) -> int:
+    """A whole number that a caller gives, of Python, numpy or torch; `what` it is for."""
+    try:
+        if not isinstance(value, bool):
+            return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise kind(f"{what} is {shorten(repr(value))}; give a whole number")
 
 
 def is_text(text: str) -> bool:

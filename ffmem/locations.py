@@ -37,7 +37,9 @@ def location(text: str | Path) -> Path:
     whose storage cannot be asked.
     """
     if not isinstance(text, str):
-        return possible(text)
+        if isinstance(text, Path) or hasattr(text, "fs"):  # of this machine, or behind a URL
+            return possible(text)
+        raise FfmemError(f"{shorten(repr(text))} is not a path; name a file or a folder")
     if not is_url(text):
         return possible(_at_home(text))
     if text.startswith("file://"):

@@ -16,11 +16,11 @@ from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, TextsInMemory, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
-from ffmem.errors import FfmemError
+from ffmem.errors import FfmemError, ScanError, shorten, whole_number
 from ffmem.execution import run
 from ffmem.execution.run import Cluster, ScanPlan, ScanWatch
 from ffmem.locations import location
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import StudyFolder
@@ -34,7 +34,7 @@ CorpusTexts = str | Path | Iterable[Any] | Source  # a str is a path, never the 
 
 
 def run_scan(  # noqa: PLR0913 - a keyword for each setting
-    model: str | LanguageModel,
+    model: str | Path | LanguageModel,
     texts: CorpusTexts,
     out: str | Path,
     *,
@@ -63,16 +63,31 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     on with one that was stopped; a folder with another scan is refused. Texts that were given
     themselves are not stored, so analyses of such a scan need a validation text of their own.
     """
-    subject = load(model, device=device) if isinstance(model, str) else model
+    subject = _model(model, device)
     plan = ScanPlan(
         source=_source(texts, column, splitter, chat),
         settings=ScanSettings(top=top, sample=sample, signed=subject.gated, seed=seed),
         sentences=SentenceSettings(splitter),
-        layers=layers,
-        experts=experts,
+        layers=_numbers(layers, "layers"),
+        experts=_numbers(experts, "experts"),
         max_sentences=max_sentences,
     )
     return Study(run.run_scan(subject, plan, location(out)))
+
+
+def _model(model: str | Path | LanguageModel, device: str) -> LanguageModel:
+    if isinstance(model, str | Path):
+        return load(model, device=device)
+    check_model(model)
+    return model
+
+
+def _numbers(given: Sequence[int] | None, what: str) -> list[int] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Iterable):
+        raise ScanError(f"{what} is {shorten(repr(given))}; give a list, as in {what}=[1, 2]")
+    return [whole_number(number, f"one of {what}", ScanError) for number in given]
 
 
 def _source(
@@ -84,7 +99,7 @@ def _source(
 
 
 def run_study(  # noqa: PLR0913 - a keyword for each setting
-    model: str | LanguageModel,
+    model: str | Path | LanguageModel,
     texts: CorpusTexts,
     out: str | Path,
     *,
@@ -113,7 +128,7 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     if isinstance(source, TextsInMemory):
         text = text or source  # it cannot be read from the store
     device = settings.pop("device", "auto")
-    subject = load(model, device=device) if isinstance(model, str) else model
+    subject = _model(model, device)
     store = run_scan(subject, source, out, **settings).store
     inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
     again = source if twin and not is_read_once(source) else None

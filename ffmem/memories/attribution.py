@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address, Parts
-from ffmem.errors import AddressError, ModelError, visible_token
+from ffmem.errors import AddressError, ModelError, shorten, visible_token, whole_number
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerRecord, html_table
 from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.unembedding import LinearNorm
 
 MEMORIES_IN_REPR = 3  # memories that are listed for a person
@@ -118,20 +118,38 @@ def _terms_text(terms: Sequence[MemoryContribution]) -> str:
     return "  ".join(f"{one.address} {one.amount:+.3f}" for one in terms)
 
 
+def token_id(model: LanguageModel, token: int | str) -> int:
+    """The id of a token that is given by its id or its text."""
+    if isinstance(token, str) and model.tokenizer is not None:
+        ids = model.tokenizer.encode(token, add_special_tokens=False)
+        if len(ids) != 1:
+            parts = ", ".join(repr(model.token_text(one)) for one in ids[:16]) or "nothing"
+            raise ModelError(
+                f"{shorten(token)!r} is not one token of {model.name} but {len(ids)}: {parts}; "
+                "give one of them"
+            )
+        token = ids[0]
+    number = whole_number(token, "the token", ModelError)
+    model.check_tokens(torch.tensor([number]), model.vocab_size)
+    return number
+
+
 @torch.no_grad()
 def contributions(
-    model: LanguageModel, readings: Sequence[LayerRecord], token: int, count: int = 10
+    model: LanguageModel, readings: Sequence[LayerRecord], token: int | str, count: int = 10
 ) -> Contributions:
     """Direct logit attribution: split one token's logit into terms of layers and memories.
 
-    `readings` are those of `explain_prompt`; the `count` largest terms per layer are listed.
+    `token` is its id, or its text, as in " Paris". `readings` are those of `explain_prompt`; the
+    `count` largest terms per layer are listed.
     """
+    check_model(model)
     if readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
         raise ModelError(
             "contributions are those at one place of one text; pass the readings of "
             '`explain_prompt`, or of `record(model, text, "hramyo", at=-1)`'
         )
-    model.check_tokens(torch.tensor([token]), model.vocab_size)
+    token = token_id(model, token)
     last = readings[-1].o[0]
     towards, constant = direction(model, last, token)
     uncapped = replace(model, head=replace(model.head, softcap=None))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ffmem.address import PART, WHOLE, Address, Parts
 from ffmem.errors import AddressError, EditError, shorten
 from ffmem.locations import file_text
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, check_model
 
 EXPERT = rf"L[1-9][0-9]*\.(?:{PART})"  # a whole one
 ADDRESS = rf"\s*(?:{EXPERT}|L[1-9][0-9]*\.(?:(?:{PART})\.)?[0-9]+[+-]?)\s*"
@@ -49,7 +49,7 @@ class Edit:
     @classmethod
     def parse(cls, text: str) -> Edit:
         """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale; `×` is the same)."""
-        text = text.replace("×", "*")
+        text = (text if isinstance(text, str) else repr(text)).replace("×", "*")
         for mark, action in (("=", "set"), ("*", "scale")):
             name, found, amount = text.partition(mark)
             if found:
@@ -108,15 +108,29 @@ def _check_amount(model: LanguageModel, edit: Edit) -> None:
         )
 
 
+def parse_edits(edits: Edit | str | Iterable[Edit | str] | Mapping[str, float]) -> list[Edit]:
+    """Edits as Python writes them: one, several, or coefficients by address."""
+    if isinstance(edits, Edit | str):
+        edits = [edits]
+    elif isinstance(edits, Mapping):
+        edits = [f"{address}={amount}" for address, amount in edits.items()]
+    elif not isinstance(edits, Iterable):
+        raise EditError(f"{shorten(repr(edits))} is not an edit; write it as in L7.1034=0")
+    return [edit if isinstance(edit, Edit) else Edit.parse(edit) for edit in edits]
+
+
 @contextmanager
-def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
+def edited(
+    model: LanguageModel, edits: Edit | str | Iterable[Edit | str] | Mapping[str, float]
+) -> Iterator[None]:
     """Apply `edits` to every forward pass inside the `with`, in the order given.
 
     An edit is an `Edit`, or text: `"L7.1034=0"` silences a memory (zero-ablation), `"L7.1034*2"`
-    doubles its coefficient. They hold inside `generate()` too. All hooks are
-    removed on exit, also after an exception.
+    doubles its coefficient. One edit may stand alone; `{"L7.1034": 0}` is the same. They hold
+    inside `generate()` too. All hooks are removed on exit, also after an exception.
     """
-    parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
+    check_model(model)
+    parsed = parse_edits(edits)
     for edit in parsed:
         model.places_of(edit.address)
         _check_amount(model, edit)

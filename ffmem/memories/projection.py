@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ffmem.errors import ModelError, visible_token
+from ffmem.errors import ModelError, visible_token, whole_number
 from ffmem.memories.recording import html_table
 from ffmem.models.device_placement import tensor_of
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.unembedding import Embed, Head
 
 VectorKind = Literal["state", "piece"]
@@ -306,6 +306,10 @@ def top_tokens(
     model: LanguageModel, h: Tensor, kind: VectorKind, k: int = 10, lens: Lens = PAPER_LENS
 ) -> TopTokens:
     """The k strongest tokens of every vector in h [vector, width]; ties go to the lowest id."""
+    check_model(model)
+    k = whole_number(k, "k", ModelError)
+    if k < 1:
+        raise ModelError(f"k is {k}; give a number from 1")
     found = []
     for _, scores in in_chunks(model, h, kind, lens):
         values, tokens = strongest(scores, k)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address, Sign
-from ffmem.errors import FfmemError, shorten, visible_token
+from ffmem.errors import FfmemError, shorten, visible_token, whole_number
 from ffmem.memories.projection import PAPER_LENS, Lens, logits, top_tokens
 from ffmem.memories.recording import LayerRecord, html_table, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.language_model import LanguageModel, continuation
+from ffmem.models.language_model import LanguageModel, check_model, continuation
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ def explain_prompt(
     the top tokens of residual, feed-forward layer and output (a logit lens) and the `strongest`
     memories. Under `edited` this shows the edit.
     """
+    check_model(model)
+    position = None if position is None else whole_number(position, "position")
     tokens = model.encode(text)
     lead = 0 if model.bos is None else 1
     length = tokens.shape[1] - lead

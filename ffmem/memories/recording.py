@@ -24,9 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ffmem.errors import ModelError
+from ffmem.errors import ModelError, shorten
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.trace import first_tensor
 
 Place = tuple[nn.Module, str]  # a module, and "in" or "out"
@@ -276,6 +276,7 @@ def record(
     the longest they hold NaN. `at` keeps one column of each row, so that a large batch needs little
     memory: a number for all rows, or one for each; -1 is the last token.
     """
+    check_model(model)
     letters = kind_letters(kinds)
     tokens, lengths = token_rows(model, text)
     rows, columns = tokens.shape
@@ -315,18 +316,27 @@ def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]
     if isinstance(text, Tensor):
         rows = list(text if text.ndim == 2 else text[None])
         shape = list(text.shape)
+    elif not isinstance(text, Sequence) or isinstance(text, bytes):
+        raise ModelError(f"{shorten(repr(text))} is not text; give prompts, or token ids")
     else:
         parts = [text] if isinstance(text, str) or _is_one_row(text) else list(text)
-        rows = [
-            model.encode(part)[0] if isinstance(part, str) else torch.tensor(part) for part in parts
-        ]
-        shape = [len(rows), min((len(row) for row in rows), default=0)]
+        rows = [model.encode(part)[0] if isinstance(part, str) else _ids(part) for part in parts]
+        shape = [len(rows), min((len(row) for row in rows if row.ndim), default=0)]
     if not rows or any(row.ndim != 1 or not len(row) for row in rows):
         raise ModelError(f"token ids have the shape {shape}; give [batch, position], both from 1")
     lengths = torch.tensor([len(row) for row in rows])
     tokens = nn.utils.rnn.pad_sequence([row.to(model.device) for row in rows], batch_first=True)
     model.check_tokens(tokens, model.head.read)
     return tokens, lengths
+
+
+def _ids(row: object) -> Tensor:
+    try:
+        return torch.as_tensor(row)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"{shorten(repr(row))} is not a row of token ids; give whole numbers, or text"
+        ) from error
 
 
 def _is_one_row(text: Sequence[str] | Sequence[int] | Sequence[Sequence[int]]) -> bool:

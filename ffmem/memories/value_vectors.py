@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.disk_cache import address_of, find, keep
+from ffmem.errors import AddressError, ModelError, shorten
 from ffmem.memories.projection import (
     PAPER_LENS,
     Lens,
@@ -23,7 +25,7 @@ from ffmem.memories.projection import (
     top_tokens,
 )
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.language_model import LanguageModel
+from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.unembedding import LinearNorm, linear_norm
 from ffmem.version import VERSION
 
@@ -39,6 +41,11 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
     (its positive division changes no ranking); a residual multiplier is folded in too. Where
     neither is there this is a view of the weights. It lies on the layer's device.
     """
+    if not isinstance(layer, FeedForward):
+        raise ModelError(
+            f"{shorten(repr(layer))} is not a layer; write value_vectors(model.layer(7), [1034]) "
+            "for the value of L7.1034"
+        )
     values, norm = layer.values_at(indices), norm_after(layer)
     values = values if norm is None else norm.fold(values)
     return values if layer.scale == 1.0 else values.float() * layer.scale
@@ -68,15 +75,27 @@ def norm_after(layer: FeedForward) -> LinearNorm | None:
 
 
 def value_tokens(
-    model: LanguageModel, address: Address | str, k: int = 10, lens: Lens = PAPER_LENS
+    model: LanguageModel,
+    address: Address | str | Sequence[Address | str],
+    k: int = 10,
+    lens: Lens = PAPER_LENS,
 ) -> TopTokens:
-    """The k tokens that one memory's value promotes most (a logit lens on the value); [1, k].
+    """The k tokens that a memory's value promotes most (a logit lens on the value); [1, k].
 
-    The `-` cell of a gated memory pushes against its value.
+    The `-` cell of a gated memory pushes against its value. A list of memories has a row for each.
     """
-    address = Address.parse(address) if isinstance(address, str) else address
-    value = value_vectors(model.layer(address.layer), [model.index_of(address)])
-    return top_tokens(model, -value if address.sign == "-" else value, "piece", k, lens)
+    check_model(model)
+    single = isinstance(address, str | Address) or not isinstance(address, Sequence)
+    given: Sequence[Any] = [address] if single else address  # type: ignore[assignment]
+    cells = [one if isinstance(one, Address) else Address.parse(one) for one in given]
+    if not cells:
+        raise AddressError("the list of memories is empty; name one, as in L7.1034")
+    values = [value_vectors(model.layer(one.layer), [model.index_of(one)]) for one in cells]
+    signed = [
+        -value if one.sign == "-" else value for one, value in zip(cells, values, strict=True)
+    ]
+    rows = torch.cat([row.to(signed[0].device) for row in signed])
+    return top_tokens(model, rows, "piece", k, lens)
 
 
 @dataclass(frozen=True)

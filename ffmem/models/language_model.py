@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import WHOLE, Address
-from ffmem.errors import AddressError, CorpusError, ModelError, is_text
+from ffmem.errors import AddressError, CorpusError, ModelError, is_text, shorten
 from ffmem.models.device_placement import device_of
 from ffmem.models.fairseq.word_list import has_wikitext_form, without_form
 from ffmem.models.feedforward import FeedForward
@@ -215,6 +215,8 @@ class LanguageModel:
                 f"{self.name} comes without a tokenizer, so it cannot read text; "
                 "put the tokenizer's files into its folder"
             )
+        if not isinstance(text, str):
+            raise ModelError(f"{shorten(repr(text))} is not text; give one string")
         if not is_text(text):
             raise ModelError(
                 f"{text!r} holds half a character, which is not Unicode text; write it as UTF-8"
@@ -267,6 +269,15 @@ class LanguageModel:
             str(self.tokenizer.decode(ids)) for ids in (tokens, torch.cat([tokens, written]))
         )
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(written)
+
+
+def check_model(model: object) -> None:
+    """Refuse what is not a model that ffmem has loaded: a name, or a model of transformers."""
+    if not isinstance(model, LanguageModel):
+        raise ModelError(
+            f"{shorten(repr(model))} is not a model that ffmem has loaded; load one by its name "
+            "with ffmem.load, or take one of transformers with ffmem.wrap"
+        )
 
 
 @torch.no_grad()

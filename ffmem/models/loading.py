@@ -39,7 +39,7 @@ TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt")
 
 
 def load(
-    name: str,
+    name: str | Path,
     *,
     revision: str | None = None,
     dtype: str = "auto",
@@ -57,6 +57,12 @@ def load(
     `trust_remote_code` says so. `patch` is a folder that `ffmem patch` wrote; it is applied to the
     loaded weights and refused where it was made for others.
     """
+    if not isinstance(name, str | Path):
+        raise ModelError(
+            f"{shorten(repr(name))} is not a model's name; give a name, a folder or a .gguf file, "
+            "or take a model that you have with ffmem.wrap"
+        )
+    name = str(name)
     model, tokenizer, commit = checkpoint(
         name,
         revision=revision,
@@ -130,22 +136,23 @@ def resolve_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         with warnings.catch_warnings(action="ignore"):  # of names that torch no longer uses
-            torch.zeros(1, device=device).item()  # not every device of torch's holds numbers
-    except (RuntimeError, AssertionError, ImportError, ValueError) as error:
+            found = torch.device(device)
+            torch.zeros(1, device=found).item()  # not every device of torch's holds numbers
+    except (RuntimeError, AssertionError, ImportError, ValueError, TypeError) as error:
         reason = (str(error).splitlines() or ["it is not there"])[0]
         if "INTERNAL ASSERT" in reason:
             reason = "torch holds no numbers there"
         raise ModelError(
             f"device {device!r} cannot be used ({shorten(reason)}); write cpu, cuda, cuda:1 or all"
         ) from None
-    return torch.device(device)
+    return found
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     """The precision asked for; None leaves the checkpoint's own."""
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else None
-    if dtype not in DTYPES:
+    if dtype not in list(DTYPES):
         raise ModelError(f"there is no dtype {dtype!r}; write auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]
 

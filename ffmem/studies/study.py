@@ -119,7 +119,7 @@ class Study:
 
     def chart(self, figure: str) -> Any:
         """One figure as an Altair chart."""
-        if figure not in self.charts:
+        if figure not in list(self.charts):
             known = ", ".join(self.charts)
             choice = (
                 f"choose among {known}" if known else f"`ffmem analyse {self.folder}` makes some"
@@ -150,7 +150,7 @@ class Study:
 
         A gated memory has a page for each sign: `L2.10` gives both, `L2.10+` one.
         """
-        wanted = Address.parse(address) if isinstance(address, str) else address
+        wanted = address if isinstance(address, Address) else Address.parse(address)
         pages = memory_pages(self.search, wanted)
         return pages[0] if len(pages) == 1 else pages
 
