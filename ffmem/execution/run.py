@@ -75,10 +75,10 @@ def run_scan(
         try:
             shards = background_shards(model, plan, run.progress, ranking.advance())
             run.read(shards, watch)
+            write_store(model, run.finish(), folder, ranking)
         except KeyboardInterrupt:
             run.save()
             raise
-        write_store(model, run.finish(), folder, ranking)
     folder.checkpoint.unlink(missing_ok=True)
     return ScanStore.open(out)
 

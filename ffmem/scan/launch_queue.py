@@ -69,7 +69,8 @@ class LaunchQueue:
 
         key = (cells, device)
         if key not in self._lists:
-            self._lists[key] = CellLists(cells, device)
+            others = [lists for (_, place), lists in self._lists.items() if place == device]
+            self._lists[key] = CellLists(cells, device, next(iter(others), None))
         return self._lists[key]
 
     def enqueue(self, launch: Launch) -> None:

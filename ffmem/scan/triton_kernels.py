@@ -7,7 +7,9 @@ of its cell, in no order. Sums and counts are added up as integers, so the order
 not matter. A sentence gives a cell one candidate at most, so a list with as many slots as a pass
 has rows holds all that passes, whatever the text is. In a second kernel a program takes the list of
 one cell and counts how many of the others come before each entry, which is the slot of the cell
-where that one belongs. The host starts both kernels and looks at nothing.
+where that one belongs. The host starts both kernels and looks at nothing. `first` is how many
+numbers before a row's first admissible prefix stand in memory; offsets of rows and columns are
+int64, because those of long sentences of a wide layer do not fit less.
 
 The lines of experts have kernels of their own. What passes is appended to a buffer through a
 counter, and a second kernel looks up the positions of just that: few coefficients, many at a time,
@@ -79,6 +81,7 @@ def _append_to_lists(  # type: ignore[no-untyped-def]
 def _tally(total, count, cell, inside, totals, fires, counter):  # type: ignore[no-untyped-def]
     """Add to the integer sums; a total that is not finite raises the flag after the counter."""
     finite = tl.abs(total) < float("inf")
+    total = tl.where(finite, total, 0.0)  # what is not has no int64
     steps = tl.floor(total * 16777216.0 + 0.5).to(tl.int64)  # UNIT is 2**-24
     tl.atomic_add(totals + cell, steps, mask=inside & finite, sem="relaxed")
     tl.atomic_add(fires + cell, count.to(tl.int64), mask=inside, sem="relaxed")
@@ -109,7 +112,7 @@ def pass_over(  # type: ignore[no-untyped-def]
     count = tl.zeros([BLOCK], tl.int32)
     minus_count = tl.zeros([BLOCK], tl.int32)
     start = tl.program_id(1) * ROWS
-    source = m + start.to(tl.int64) * row_stride + first * stride
+    source = m + start.to(tl.int64) * row_stride + first
     for row in range(start, tl.minimum(start + ROWS, rows)):
         columns = tl.load(counts + row).to(tl.int32)
         best = tl.zeros([BLOCK], tl.float32)
@@ -209,12 +212,13 @@ def _ranks(  # type: ignore[no-untyped-def]
 def _steps(m, row_stride, stride, first, counts, memory, rows, wanted):  # type: ignore[no-untyped-def]
     """How many columns after its row's first each coefficient first stands; 0 without a row."""
     columns = tl.load(counts + rows, mask=rows >= 0, other=0).to(tl.int32)
-    ahead = rows.to(tl.int64) * row_stride + first * stride + memory
+    ahead = rows.to(tl.int64) * row_stride + first + memory
     at = tl.where(rows >= 0, OUTSIDE, 0)
     for start in range(0, tl.max(columns, 0), 16):
         column = start + tl.arange(0, 16)
         inside = column[None, :] < columns[:, None]
-        values = tl.load(m + ahead[:, None] + column[None, :] * stride, mask=inside, other=0.0)
+        source = m + ahead[:, None] + column[None, :].to(tl.int64) * stride
+        values = tl.load(source, mask=inside, other=0.0)
         equal = inside & (values.to(tl.float32) == wanted[:, None])
         at = tl.minimum(at, tl.min(tl.where(equal, column[None, :], OUTSIDE), 1))
     return at
@@ -317,7 +321,7 @@ def add_bins(  # type: ignore[no-untyped-def]
     factor = tl.load(factors + tl.program_id(1)) + tl.zeros([BLOCK], tl.int64)
     begin = tl.program_id(2) * COLUMNS
     columns = tl.minimum(tl.load(counts + row).to(tl.int32), begin + COLUMNS)
-    ahead = m + row * row_stride + (first + begin) * stride
+    ahead = m + row * row_stride + first + begin.to(tl.int64) * stride
     for _step in range(begin, columns):
         value = _column(ahead, cell, inside)
         _add_to_bins(value, cell, factor, histogram, BINS, FIRST_BIN)

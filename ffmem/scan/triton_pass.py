@@ -48,14 +48,18 @@ def runs_on(device: torch.device) -> bool:
 class CellLists:
     """What waits to be folded in, a list for every cell; layers of one size share it.
 
-    Nothing is in it between two batches.
+    Nothing is in it between two layers, so those of other sizes share its slots.
     """
 
-    def __init__(self, cells: int, device: torch.device) -> None:
+    def __init__(self, cells: int, device: torch.device, other: CellLists | None = None) -> None:
         self.size = max(1, CANDIDATE_SLOTS // cells)
         self.lengths = torch.zeros(cells, dtype=torch.int32, device=device)
-        self.rows = torch.empty(cells, self.size, dtype=torch.int32, device=device)
-        self.coefficients = torch.empty(cells, self.size, device=device)
+        slots = max(CANDIDATE_SLOTS, cells)
+        if other is None or len(other.rows) < slots:
+            self.rows: Tensor = torch.empty(slots, dtype=torch.int32, device=device)
+            self.coefficients: Tensor = torch.empty(slots, device=device)
+        else:
+            self.rows, self.coefficients = other.rows, other.coefficients
 
 
 class TritonPass:
@@ -109,7 +113,7 @@ class TritonPass:
         most = triton.cdiv(max(rows.columns), COLUMNS)
         grid = (triton.cdiv(self.memories, BLOCK), len(rows.census), most)
         add_bins[grid](
-            m, m.stride(0), m.stride(1), self.memories, rows.first,
+            m, m.stride(0), m.stride(1), self.memories, rows.first * m.stride(1),
             rows.counts, rows.census, rows.factors, histogram,
             SIGNED=self.settings.signed, BINS=BINS, FIRST_BIN=127 + LOWEST,
             BLOCK=BLOCK, COLUMNS=COLUMNS, num_warps=WARPS,
@@ -125,7 +129,7 @@ class TritonPass:
         grid = (triton.cdiv(self.memories, BLOCK), triton.cdiv(len(rows), ROWS))
         lists = self._lists
         pass_over[grid](
-            m, m.stride(0), m.stride(1), len(rows), self.memories, rows.first,
+            m, m.stride(0), m.stride(1), len(rows), self.memories, rows.first * m.stride(1),
             rows.counts, rows.places, rows.priorities,
             thresholds.coefficients, thresholds.places, thresholds.priorities,
             tallies[1], tallies[0], self._flags,
@@ -141,7 +145,7 @@ class TritonPass:
         none = rows.places  # any tensor will do where there are no groups
         groups = none if rows.groups is None else rows.groups
         fold_lists[(len(lists.lengths),)](
-            m, m.stride(0), m.stride(1), self.memories, rows.first,
+            m, m.stride(0), m.stride(1), self.memories, rows.first * m.stride(1),
             rows.counts, rows.places, rows.priorities, groups, groups.shape[-1],
             lists.lengths, lists.rows, lists.coefficients, lists.size,
             triggers.coefficients, triggers.places,

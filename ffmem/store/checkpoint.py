@@ -92,7 +92,14 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "shards": json.dumps({number: astuple(c) for number, c in checkpoint.shards.items()}),
     }
     apart = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_whole(path, lambda part: save_file(apart, part, metadata=notes))
+    write_whole(path, lambda part: _write(part, apart, notes))
+
+
+def _write(part: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> None:
+    try:
+        save_file(tensors, part, metadata=notes)
+    except SafetensorError as error:  # what the disk says, under another name
+        raise OSError(str(error)) from error
 
 
 def layer_tensors(layer: LayerState) -> dict[str, Tensor]:

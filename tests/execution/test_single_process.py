@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,12 @@ from ffmem.cli import main as cli
 from ffmem.corpus import splitters
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.errors import StoreError
-from ffmem.execution import single_process
+from ffmem.execution import finish, shard_reader, single_process
 from ffmem.execution.plan import scan_key, token_budget
 from ffmem.execution.run import run_scan
+from ffmem.memories import value_vectors
+from ffmem.memories.value_vectors import ValueEnds
+from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.scan_store import ScanStore
@@ -223,3 +227,98 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(
     assert not list(out.rglob("*.part"))
     run_scan(relu, plan, out)
     same_store(tmp_path / "whole", out)
+
+
+@contextmanager
+def short_files(most: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes, which is all that a nearly full disk grants."""
+    resource = pytest.importorskip("resource", reason="Windows sets no such limit")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_disk_that_takes_some_bytes_of_a_file_is_one_sentence_too(
+    saves: bool, relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a checkpoint, or of a store whose parts several threads write."""
+    plan, out = plan_for(relu, corpus), tmp_path / "out"
+    run_scan(relu, plan, tmp_path / "whole")
+    if saves:
+        monkeypatch.setattr(single_process, "SAVE_EVERY", 0.0)
+    file = r"checkpoint\.safetensors" if saves else r"\.(npy|parquet)"
+    with (
+        pytest.raises(StoreError, match=rf"cannot write .*{file}: .*what was saved before is"),
+        short_files(2000),
+    ):
+        run_scan(relu, plan, out)
+    assert not list(out.rglob("*.part"))
+    assert not (out / "manifest.json").exists()
+    run_scan(relu, plan, out)
+    same_store(tmp_path / "whole", out)
+
+
+def test_a_scan_stopped_while_its_store_is_written_reads_nothing_again(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = plan_for(relu, corpus), tmp_path / "out"
+    run_scan(relu, plan, tmp_path / "whole")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finish, "write_table", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_scan(relu, plan, out)
+    monkeypatch.undo()
+    run_scan(relu, plan, out, lambda *_: pytest.fail("a batch is read again"))
+    same_store(tmp_path / "whole", out)
+
+
+def test_a_scan_stopped_while_values_are_ranked_keeps_no_part_of_a_layer(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the cache; whether the first text or the last is waited for meanwhile."""
+    plan, out = plan_for(relu, corpus), tmp_path / "out"
+    run_scan(relu, plan, tmp_path / "whole")
+    monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
+    rank = value_vectors.rank_in_parts
+
+    def stop(model: LanguageModel, layer: FeedForward, k: int) -> Iterator[ValueEnds]:
+        if layer.number == 2:
+            raise KeyboardInterrupt
+        yield from rank(model, layer, k)
+
+    monkeypatch.setattr(value_vectors, "rank_in_parts", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_scan(relu, plan, out)
+    assert len(list((tmp_path / "cache" / "values").iterdir())) == 1
+    monkeypatch.setattr(value_vectors, "rank_in_parts", rank)
+    run_scan(relu, plan, out)
+    same_store(tmp_path / "whole", out)
+
+
+def test_trouble_with_sentences_kept_in_the_background_ends_the_scan(
+    relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = plan_for(relu, corpus), tmp_path / "out"
+    run_scan(relu, plan, tmp_path / "whole")
+    keep, calls = shard_reader.keep_sentences, 0
+    monkeypatch.setattr("ffmem.corpus.shards.SHARD_BYTES", 500)
+
+    def fail(*given: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise MemoryError
+        return keep(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shard_reader, "keep_sentences", fail)
+    with pytest.raises(MemoryError):
+        run_scan(relu, plan, out)
+    assert calls == 2
+    assert not (out / "manifest.json").exists()

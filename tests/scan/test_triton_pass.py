@@ -6,7 +6,9 @@ Runs on a CUDA device, or anywhere with TRITON_INTERPRET=1 where triton is insta
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
+from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
 from tests.scan.brute_force import (
@@ -72,6 +75,87 @@ def test_the_kernel_gives_what_brute_force_gives(chosen: ScanSettings, size: int
     assert_same(scanned(layer, sentences, size), brute_force(sentences, chosen, 1))
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ScanSettings(top=1, sample=0, signed=True),
+        ScanSettings(top=1, sample=1, dedupe="prefix"),
+        ScanSettings(top=3, sample=0, dedupe="prefix", signed=True, include_final=True),
+        ScanSettings(top=2, sample=19, min_prefix=0, signed=True),
+        ScanSettings(top=35, sample=5, dedupe="sentence"),
+        ScanSettings(top=256, sample=256),
+    ],
+)
+def test_slots_of_any_number_and_rows_of_many_columns(chosen: ScanSettings) -> None:
+    """More columns than one look at a row takes, more candidates than a turn of a list."""
+    sentences = readings(torch.Generator().manual_seed(7), 45, 2, longest=40)
+    layer = LayerScan(2, chosen, DEVICE)
+    assert layer.uses_kernel
+    assert_same(scanned(layer, sentences, 23), brute_force(sentences, chosen, 1))
+
+
+def as_columns_first(m: Tensor) -> Tensor:
+    return m.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def as_half_of_wider_lines(m: Tensor) -> Tensor:
+    return torch.cat([torch.full_like(m, 999.0), m], dim=2)[:, :, m.shape[2] :]
+
+
+def as_every_second(m: Tensor) -> Tensor:
+    return torch.stack([m, torch.full_like(m, 999.0)], dim=3)[:, :, :, 0]
+
+
+@pytest.mark.parametrize("lay", [as_columns_first, as_half_of_wider_lines, as_every_second])
+def test_coefficients_may_lie_in_memory_in_any_way(lay: Callable[[Tensor], Tensor]) -> None:
+    chosen = ScanSettings(top=4, sample=3, signed=True)
+    sentences = readings(torch.Generator().manual_seed(8), 24, MEMORIES)
+    layer = LayerScan(MEMORIES, chosen, DEVICE)
+    for start in range(0, len(sentences), 8):
+        m, batch = batched(sentences[start : start + 8], 1, 2)
+        laid = lay(m.to(DEVICE))
+        assert not laid.is_contiguous()
+        layer.take_in(laid, batch)
+    assert_same(layer.state().to("cpu"), brute_force(sentences, chosen, 1))
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="takes memory that only a CPU need not have")
+@pytest.mark.parametrize("first", [1, 9])
+@pytest.mark.parametrize("dedupe", ["none", "prefix"])
+def test_columns_further_apart_than_an_int32_counts_are_found(
+    first: int, dedupe: Literal["none", "prefix"]
+) -> None:
+    """As in very long sentences; nothing is read between these, so no memory is taken there."""
+    chosen, apart = ScanSettings(top=2, sample=1, min_prefix=first, dedupe=dedupe), 2**28 - 1
+    reading = Reading(0, list(range(11)), torch.arange(1, 25).view(12, 2) / 8)
+    near, batch = batched([reading], 1, 0)
+    far = torch.empty(11 * apart + 2, dtype=torch.bfloat16).as_strided((1, 12, 2), (1, apart, 1))
+    layer = LayerScan(2, chosen, DEVICE)
+    layer.take_in(far.copy_(near), batch)
+    assert_same(layer.state(), brute_force([reading], chosen, 1))
+
+
+def test_layers_share_what_waits_whatever_their_size_and_kind() -> None:
+    """Two dense layers of one size, one of another, and a mixture, batch after batch."""
+    chosen = ScanSettings(top=3, sample=2)
+    shared, size = LaunchQueue(chosen), EXPERTS * SIZE
+    sentences = routed_readings(12, 3)
+    columns = [slice(0, 4), slice(4, 8), slice(2, 8), slice(0, size)]
+    layers = [LayerScan(4, chosen, DEVICE, shared) for _ in range(2)]
+    layers.append(LayerScan(6, chosen, DEVICE, shared))
+    layers.append(LayerScan(size, chosen, DEVICE, shared, expert_size=SIZE))
+    lists = [shared.lists(layer.memories, layer.device) for layer in layers[1:3]]
+    assert lists[0].rows is lists[1].rows
+    for start in range(0, len(sentences), 6):
+        m, batch = batched(sentences[start : start + 6], 1, 2)
+        for layer, own in zip(layers[:3], columns, strict=False):
+            layer.take_in(m[:, :, own].contiguous().to(DEVICE), batch)
+        feed(layers[3], m[:, :, :size].contiguous(), batch, 0)
+    for layer, own in zip(layers, columns, strict=True):
+        parts = [replace(sentence, m=sentence.m[:, own]) for sentence in sentences]
+        assert_same(layer.state().to("cpu"), brute_force(parts, chosen, 1))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_kernel_reads_half_precision(dtype: torch.dtype) -> None:
     chosen = ScanSettings(top=4, sample=3)
@@ -97,8 +181,10 @@ def test_layers_wider_than_a_block_of_the_kernel_are_read_whole() -> None:
     assert_same(found, brute_force(sentences, chosen, 1))
 
 
-def test_a_state_taken_before_stays_as_it_was_and_a_scan_goes_on_from_it() -> None:
-    chosen = ScanSettings(top=4, sample=3)
+@pytest.mark.parametrize("chosen", [CHOICES[0], CHOICES[5]])
+def test_a_state_taken_before_stays_as_it_was_and_a_scan_goes_on_from_it(
+    chosen: ScanSettings,
+) -> None:
     sentences = readings(torch.Generator().manual_seed(6), 40, MEMORIES)
     layer = LayerScan(MEMORIES, chosen, DEVICE)
     before = scanned(layer, sentences[:20], 10)
