@@ -44,7 +44,7 @@ def test_the_list_of_commands_cuts_no_sentence(
     _, out, _ = run(capsys, *words, "--help")
     listed = " ".join(out.partition("Commands:")[2].split())
     assert "..." not in listed
-    assert "control keys among them." in listed if words else "corpora, controls." in listed
+    assert "including control keys." in listed if words else "corpora, controls." in listed
 
 
 def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_scan_of_some_experts_says_what_to_lower_when_memory_is_short(
     text.write_text("the river runs\nto the sea\n")
     little.write_text("MemTotal:  100 kB\nMemAvailable:   64 kB\n")
     monkeypatch.setattr("ffmem.studies.estimates.MEMINFO", little)
-    monkeypatch.setattr("ffmem.cli.commands.scan.LOOKED_AT", 0)  # no memory is clear enough
+    monkeypatch.setattr("ffmem.cli.commands.scan.TOP_VALUES", 0)  # no memory is clear enough
     words = ("scan", "tiny:mixtral", str(text), "-o", str(tmp_path / "out"), "--experts", "1-2")
     code, out, err = run(capsys, *words)
     assert code == 0

@@ -200,5 +200,7 @@ def test_a_corpus_of_more_sentences_than_a_store_can_number_is_refused(
     """A store has 4 bytes for the number of a sentence, and the last number says there is none."""
     last = tokenised(["one line"], tokenizer, 65_535)
     assert int(last.numbers[-1]) < 2**32 - 1
-    with pytest.raises(CorpusError, match=r"longer than the 65,536 shards .*--max-sentences"):
+    with pytest.raises(
+        CorpusError, match=r"more sentences than a scan can number .*--max-sentences"
+    ):
         tokenised(["one line"], tokenizer, 65_536)

@@ -374,7 +374,10 @@ def test_the_form_can_be_switched_off_for_a_prompt(
     lengths = []
     for form in ([], ["--no-wikitext-form"]):
         words = ["effect", place, str(tmp_path / "text.txt"), "--set", "L1.0=0", "--random", "0"]
-        assert run([*words, "--generate", text, "--json", "--device", "cpu", *form]) == 0
+        assert (
+            run([*words, "--generate", text, "--most", "8", "--json", "--device", "cpu", *form])
+            == 0
+        )
         found = json.loads(capsys.readouterr().out)
         lengths.append(found["text"]["tokens"])
         written = found["generated"][0]["as_it_is"]

@@ -149,7 +149,7 @@ def test_a_job_that_always_fails_is_named_and_the_rest_is_settled(
     jobs = [Square(n, trouble if n == 3 else "") for n in range(8)]
     with (
         on_ray(1)(hire) as executor,
-        pytest.raises(ScanError, match=rf"^square 3 failed 3 times, .*{reason}"),
+        pytest.raises(ScanError, match=rf"^square 3 failed 3 times; .*{reason}"),
     ):
         collect(executor.run(jobs), found)
     assert {number for number, _ in found} <= set(range(8)) - {3}
