@@ -42,34 +42,34 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     sample: int = 32,
     max_sentences: int | None = None,
     splitter: str = DEFAULT,
-    layers: Sequence[int] | None = None,
-    experts: Sequence[int] | None = None,
+    layers: int | Sequence[int] | None = None,
+    experts: int | Sequence[int] | None = None,
     column: str = "text",
     chat: bool = False,
     seed: int = 0,
     device: str = "auto",
 ) -> Study:
-    """Find the texts that activate every memory most (max-activating examples); fill `out`.
+    """Find the prefixes that activate every memory most (max-activating examples); write `out`.
 
     `model` is a name, as for `load`, or a LanguageModel. `texts` is a file, folder, glob, URL or
     dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
     read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
     says how documents become sentences: rule, line, none, or paragraph for
-    text of a fixed width. With `chat` a document is a conversation, a list of messages such as
+    text with hard line breaks. With `chat` a document is a conversation, a list of messages such as
     {"role": "user", "content": "..."}, read in the tokenizer's chat template, whose own tokens are
     not triggers. `layers` count from 1 and the `experts` of every mixture layer from 0; None means
     all, and shared experts are always among them.
-    `device` is for a model given by its name. The same call opens a scan that is finished and goes
-    on with one that was stopped; a folder with another scan is refused. Texts that were given
-    themselves are not stored, so analyses of such a scan need a validation text of their own.
+    `device` is for a model given by its name. The same call opens a finished scan and
+    resumes one that was stopped; a folder with another scan is refused. A list of strings is not
+    stored, so analyses of such a scan need a validation text of their own.
     """
     subject = load(model, device=device) if isinstance(model, str) else model
     plan = ScanPlan(
         source=_source(texts, column, splitter, chat),
         settings=ScanSettings(top=top, sample=sample, signed=subject.gated, seed=seed),
         sentences=SentenceSettings(splitter),
-        layers=layers,
-        experts=experts,
+        layers=[layers] if isinstance(layers, int) else layers,
+        experts=[experts] if isinstance(experts, int) else experts,
         max_sentences=max_sentences,
     )
     return Study(run.run_scan(subject, plan, location(out)))
@@ -90,23 +90,23 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     *,
     size: Literal["small", "paper"] = "small",
     valid: CorpusTexts | None = None,
-    only: Sequence[str] | None = None,
+    only: str | Sequence[str] | None = None,
     twin: bool = True,
     **settings: Any,
 ) -> Study:
     """Scan, then run every analysis of the paper, draw the figures and write a report into `out`.
 
-    `size` says how much is measured: as in the paper, or what two CPU cores do in minutes. `valid`
-    is validation text, named as `texts` is; without it the scanned text serves (for the embedded
-    model, its own). `only` is a list of analyses, as in `only=["values", "refinement"]`; all other
-    settings are those of `run_scan`. Results that are there for the same settings are kept. An
-    analysis that fails leaves the others: a warning names it. `twin` also studies an untrained
-    model of the same shape on the same text, without which no claim can hold; it about doubles the
-    time.
+    `size` says how much is measured: as in the paper, or what two CPU cores can do in minutes.
+    `valid` is validation text, given like `texts`; the default is the scanned text (for the
+    embedded model, its own validation text). `only` is a list of analyses, as in `only=["values",
+    "refinement"]`; all other settings are those of `run_scan`. Results that exist for the same
+    settings are reused. An analysis that fails does not stop the others: a warning names it. `twin`
+    also studies an untrained model of the same shape on the same text, without which no claim can
+    hold; it about doubles the time.
     """
     if size not in SIZES:
         raise FfmemError(f"there is no size {size!r}; choose among {', '.join(SIZES)}")
-    names = parse_names(None if only is None else ",".join(only))
+    names = parse_names(only if only is None or isinstance(only, str) else ",".join(only))
     how = {name: settings[name] for name in ("column", "splitter", "chat") if name in settings}
     source = _source(texts, **how)
     text = None if valid is None else _source(valid, chat=source.chat)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ffmem.address import Address, Parts
 from ffmem.errors import AddressError, ModelError, visible_token
 from ffmem.memories.projection import logits
-from ffmem.memories.prompt_explanation import cell_address
+from ffmem.memories.prompt_explanation import PromptExplanation, cell_address
 from ffmem.memories.recording import LayerRecord, html_table
 from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
@@ -118,12 +118,18 @@ def _terms_text(terms: Sequence[MemoryContribution]) -> str:
 
 @torch.no_grad()
 def contributions(
-    model: LanguageModel, readings: Sequence[LayerRecord], token: int, count: int = 10
+    model: LanguageModel,
+    readings: Sequence[LayerRecord] | PromptExplanation,
+    token: int | str,
+    count: int = 10,
 ) -> Contributions:
     """Direct logit attribution: split one token's logit into terms of layers and memories.
 
-    `readings` are those of `explain_prompt`; the `count` largest terms per layer are listed.
+    `readings` is what `explain_prompt` returns, or its `readings`; `token` is an id, or text such
+    as `" Paris"`, of which the first token counts. The `count` largest terms per layer are listed.
     """
+    readings = readings if isinstance(readings, Sequence) else readings.readings
+    token = model.first_token(token) if isinstance(token, str) else token
     if readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
         raise ModelError(
             "contributions are those at one place of one text; pass the readings of "

@@ -32,7 +32,7 @@ Means = Callable[[Sequence[Address]], Sequence[float]]
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one memory's coefficient, after the activation.
+    """A change of one memory's coefficient, after the activation function (an intervention).
 
     `positions` are columns of the whole input, the BOS being column 0 where there is one, and
     hold inside `generate()` too; None means every position. An address with a sign changes that
@@ -109,14 +109,14 @@ def _check_amount(model: LanguageModel, edit: Edit) -> None:
 
 
 @contextmanager
-def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
+def edited(model: LanguageModel, edits: Edit | str | Iterable[Edit | str]) -> Iterator[None]:
     """Apply `edits` to every forward pass inside the `with`, in the order given.
 
-    An edit is an `Edit`, or text: `"L7.1034=0"` silences a memory (zero-ablation), `"L7.1034*2"`
-    doubles its coefficient. They hold inside `generate()` too. All hooks are
-    removed on exit, also after an exception.
+    `edits` is one edit or several. An edit is an `Edit`, or text: `"L7.1034=0"` silences a memory
+    (zero-ablation), `"L7.1034*2"` doubles its coefficient. They hold inside `generate()` too. All
+    hooks are removed on exit, also after an exception.
     """
-    parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in edits]
+    parsed = _parse_edits(edits)
     for edit in parsed:
         if edit.address.index != WHOLE:
             model.index_of(edit.address)
@@ -133,6 +133,15 @@ def edited(model: LanguageModel, edits: Iterable[Edit | str]) -> Iterator[None]:
             hook = _changing(list(group), layer.parts, seen)
             hooks.callback(layer.value_map.module.register_forward_pre_hook(hook).remove)
         yield
+
+
+def _parse_edits(edits: Edit | str | Iterable[Edit | str]) -> list[Edit]:
+    several = list(edits) if isinstance(edits, Iterable) and not isinstance(edits, str) else [edits]
+    parsed = [Edit.parse(edit) if isinstance(edit, str) else edit for edit in several]
+    for edit in parsed:
+        if not isinstance(edit, Edit):
+            raise EditError(f"{edit!r} is not an edit; give text such as 'L7.1034=0', or an Edit")
+    return parsed
 
 
 @dataclass
@@ -208,7 +217,7 @@ def _changing(
 
 
 def read_set(path: str | Path) -> tuple[Address, ...]:
-    """The addresses in a file, in its order, each once; refuses an empty set."""
+    """Read a set of memories: the addresses in a text file, in its order, each once."""
     return parse_set(file_text(path, f"the set {path}", AddressError), str(path))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.disk_cache import address_of, find, keep
+from ffmem.errors import AddressError
 from ffmem.memories.projection import (
     PAPER_LENS,
     Lens,
@@ -33,11 +35,11 @@ WAY = 2  # raised when the ends of a ranking are found in another way
 
 @torch.no_grad()
 def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) -> Tensor:
-    """[memory, width]: what a coefficient of one adds to the residual stream.
+    """Values (rows of W_out) [memory, width]: what a coefficient of 1 adds to the residual stream.
 
-    In a block that norms the layer's sum before adding it, the norm's linear part is folded in
-    (its positive division changes no ranking); a residual multiplier is folded in too. Where
-    neither is there this is a view of the weights. It lies on the layer's device.
+    In a block that norms the layer's sum before adding it, the norm's linear part is folded in (its
+    positive division changes no ranking); a residual multiplier is folded in too. Without either
+    this is a view of the weights, on the layer's device.
     """
     values, norm = layer.values_at(indices), norm_after(layer)
     values = values if norm is None else norm.fold(values)
@@ -68,15 +70,29 @@ def norm_after(layer: FeedForward) -> LinearNorm | None:
 
 
 def value_tokens(
-    model: LanguageModel, address: Address | str, k: int = 10, lens: Lens = PAPER_LENS
+    model: LanguageModel,
+    address: Address | str | Iterable[Address | str],
+    k: int = 10,
+    lens: Lens = PAPER_LENS,
 ) -> TopTokens:
-    """The k tokens that one memory's value promotes most (a logit lens on the value); [1, k].
+    """The k tokens that a memory's value promotes most (a logit lens on the value).
 
-    The `-` cell of a gated memory pushes against its value.
+    `address` is one memory or a list of memories; the result has a row for each, [memory, k]. The
+    `-` cell of a gated memory pushes against its value.
     """
-    address = Address.parse(address) if isinstance(address, str) else address
-    value = value_vectors(model.layer(address.layer), [model.index_of(address)])
-    return top_tokens(model, -value if address.sign == "-" else value, "piece", k, lens)
+    several = isinstance(address, Iterable) and not isinstance(address, str)
+    addresses: Iterable[Any] = address if several else [address]  # type: ignore[assignment]
+    values = [_signed_value(model, each) for each in addresses]
+    if not values:
+        raise AddressError("there is no address; give at least one, as in L7.1034")
+    return top_tokens(model, torch.cat(values), "piece", k, lens)
+
+
+def _signed_value(model: LanguageModel, address: Any) -> Tensor:
+    """The value of one cell, [1, width], on the model's device."""
+    address = address if isinstance(address, Address) else Address.parse(str(address))
+    value = value_vectors(model.layer(address.layer), [model.index_of(address)]).to(model.device)
+    return -value if address.sign == "-" else value
 
 
 @dataclass(frozen=True)
