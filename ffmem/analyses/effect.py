@@ -153,7 +153,7 @@ def _random_set(
         able = near.indices[near.values < torch.inf]
         if not len(able):
             raise EditError(
-                f"layer {layer} has too few memories beside the set for random sets of its size; "
+                f"layer {layer} has too few memories outside the set for random sets of its size; "
                 "give a smaller set, or ask for no random sets"
             )
         index = int(able[torch.randint(len(able), (1,), generator=generator)])
