@@ -44,7 +44,7 @@ def test_the_list_of_commands_cuts_no_sentence(
     _, out, _ = run(capsys, *words, "--help")
     listed = " ".join(out.partition("Commands:")[2].split())
     assert "..." not in listed
-    assert "control keys among them." in listed if words else "corpora, controls." in listed
+    assert "including control keys." in listed if words else "corpora, controls." in listed
 
 
 def test_inspect_shows_layers_memories_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
