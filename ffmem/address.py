@@ -18,7 +18,7 @@ PART = r"E[0-9]{1,9}|S(?:[1-9][0-9]{0,8})?"  # an expert, counted from 0, or a s
 @total_ordering
 @dataclass(frozen=True)
 class Address:
-    """One memory: the `index`-th key/value pair of feed-forward layer `layer`.
+    """One memory (MLP neuron): the `index`-th key/value pair of feed-forward layer `layer`.
 
     Layers are counted from 1, as in the paper; memories from 0. A gated layer's coefficient can
     have either sign, so there `sign` names the cell: `+` pushes along the value, `-` against it.
@@ -69,7 +69,7 @@ class Address:
         if match is None or given is not text:
             raise AddressError(
                 f"{shorten(given)!r} is not a memory address; write layer (from 1) and memory "
-                "(from 0), as in L7.1034, with + or - behind it for one sign of a gated memory, "
+                "(from 0), as in L7.1034, followed by + or - for one sign of a gated memory, "
                 "and the expert between them in a mixture of experts, as in L7.E3.1034"
             )
         sign: Sign = "+" if match[4] == "+" else "-" if match[4] == "-" else ""

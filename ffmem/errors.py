@@ -32,11 +32,11 @@ class FfmemError(Exception):
 
 
 class ModelError(FfmemError):
-    """A model cannot be found, read, or seen as a list of feed-forward memories."""
+    """A model cannot be found or loaded, or its feed-forward layers cannot be read exactly."""
 
 
 class AddressError(FfmemError):
-    """A memory address is malformed or lies outside the model."""
+    """A memory address is malformed or outside the model."""
 
 
 class ConditionError(FfmemError):
@@ -52,7 +52,7 @@ class CorpusError(FfmemError):
 
 
 class ScanError(FfmemError):
-    """A scan cannot start or cannot go on."""
+    """A scan cannot start or cannot continue."""
 
 
 class StoreError(FfmemError):
@@ -64,7 +64,7 @@ class AnnotatorError(FfmemError):
 
 
 class LiveError(FfmemError):
-    """A question to the explorer's live model cannot be taken now."""
+    """The explorer's live model cannot answer a question now."""
 
 
 class ListenError(FfmemError):

@@ -16,7 +16,7 @@ from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, TextsInMemory, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
-from ffmem.errors import FfmemError, ScanError, shorten, whole_number
+from ffmem.errors import FfmemError, ScanError, whole_number
 from ffmem.execution import run
 from ffmem.execution.run import Cluster, ScanPlan, ScanWatch
 from ffmem.locations import location
@@ -42,26 +42,26 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     sample: int = 32,
     max_sentences: int | None = None,
     splitter: str = DEFAULT,
-    layers: Sequence[int] | None = None,
-    experts: Sequence[int] | None = None,
+    layers: int | Sequence[int] | None = None,
+    experts: int | Sequence[int] | None = None,
     column: str = "text",
     chat: bool = False,
     seed: int = 0,
     device: str = "auto",
 ) -> Study:
-    """Find the texts that activate every memory most (max-activating examples); fill `out`.
+    """Find the prefixes that activate every memory most (max-activating examples); write `out`.
 
     `model` is a name, as for `load`, or a LanguageModel. `texts` is a file, folder, glob, URL or
     dataset id; a list of strings, each a document; or a `datasets.Dataset`, of which `column` is
     read. `top` triggers are kept per memory, and a random `sample` of all that fire it. `splitter`
     says how documents become sentences: rule, line, none, or paragraph for
-    text of a fixed width. With `chat` a document is a conversation, a list of messages such as
+    text with hard line breaks. With `chat` a document is a conversation, a list of messages such as
     {"role": "user", "content": "..."}, read in the tokenizer's chat template, whose own tokens are
     not triggers. `layers` count from 1 and the `experts` of every mixture layer from 0; None means
     all, and shared experts are always among them.
-    `device` is for a model given by its name. The same call opens a scan that is finished and goes
-    on with one that was stopped; a folder with another scan is refused. Texts that were given
-    themselves are not stored, so analyses of such a scan need a validation text of their own.
+    `device` is for a model given by its name. The same call opens a finished scan and
+    resumes one that was stopped; a folder with another scan is refused. A list of strings is not
+    stored, so analyses of such a scan need a validation text of their own.
     """
     subject = _model(model, device)
     plan = ScanPlan(
@@ -82,12 +82,11 @@ def _model(model: str | Path | LanguageModel, device: str) -> LanguageModel:
     return model
 
 
-def _numbers(given: Sequence[int] | None, what: str) -> list[int] | None:
+def _numbers(given: int | Sequence[int] | None, what: str) -> list[int] | None:
     if given is None:
         return None
-    if not isinstance(given, Iterable):
-        raise ScanError(f"{what} is {shorten(repr(given))}; give a list, as in {what}=[1, 2]")
-    return [whole_number(number, f"one of {what}", ScanError) for number in given]
+    several = given if isinstance(given, Iterable) else [given]
+    return [whole_number(number, f"one of {what}", ScanError) for number in several]
 
 
 def _source(
@@ -105,23 +104,23 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     *,
     size: Literal["small", "paper"] = "small",
     valid: CorpusTexts | None = None,
-    only: Sequence[str] | None = None,
+    only: str | Sequence[str] | None = None,
     twin: bool = True,
     **settings: Any,
 ) -> Study:
     """Scan, then run every analysis of the paper, draw the figures and write a report into `out`.
 
-    `size` says how much is measured: as in the paper, or what two CPU cores do in minutes. `valid`
-    is validation text, named as `texts` is; without it the scanned text serves (for the embedded
-    model, its own). `only` is a list of analyses, as in `only=["values", "refinement"]`; all other
-    settings are those of `run_scan`. Results that are there for the same settings are kept. An
-    analysis that fails leaves the others: a warning names it. `twin` also studies an untrained
-    model of the same shape on the same text, without which no claim can hold; it about doubles the
-    time.
+    `size` says how much is measured: as in the paper, or what two CPU cores can do in minutes.
+    `valid` is validation text, given like `texts`; the default is the scanned text (for the
+    embedded model, its own validation text). `only` is a list of analyses, as in `only=["values",
+    "refinement"]`; all other settings are those of `run_scan`. Results that exist for the same
+    settings are reused. An analysis that fails does not stop the others: a warning names it. `twin`
+    also studies an untrained model of the same shape on the same text, without which no claim can
+    hold; it about doubles the time.
     """
     if size not in SIZES:
         raise FfmemError(f"there is no size {size!r}; choose among {', '.join(SIZES)}")
-    names = parse_names(None if only is None else ",".join(only))
+    names = parse_names(only if only is None or isinstance(only, str) else ",".join(only))
     how = {name: settings[name] for name in ("column", "splitter", "chat") if name in settings}
     source = _source(texts, **how)
     text = None if valid is None else _source(valid, chat=source.chat)

@@ -69,7 +69,7 @@ def test_other_arguments_of_a_wrong_type_are_refused(relu: LanguageModel, tmp_pa
     numbers = [w for w in WRONG if type(w) is not int]
     refuses(lambda wrong: ffmem.explain_prompt(relu, TEXT, wrong), numbers)
     refuses(lambda wrong: ffmem.value_tokens(relu, "L1.1", k=wrong), [*numbers, 0, -1])
-    refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [*numbers, "no token"])
+    refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [*numbers, ""])
     assert not (tmp_path / "scan").exists()
 
 

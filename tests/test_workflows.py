@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,34 @@ def test_a_study_of_a_list(tmp_path: Path) -> None:
         ffmem.run_study(model, TEXTS, tmp_path / "study", size="huge")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="tops"):
         ffmem.run_study(model, TEXTS, tmp_path / "study", tops=4)
+
+
+def test_one_item_needs_no_list(tmp_path: Path) -> None:
+    model = ffmem.load("tiny:opt")
+    study = ffmem.run_scan(model, TEXTS[:5], tmp_path / "scan", layers=2)
+    assert study.store.manifest.layers == [(2, 64)]
+    both = ffmem.value_tokens(model, ["L2.7", ffmem.Address(1, 3)], k=4)
+    for row, address in enumerate(("L2.7", "L1.3")):
+        one = ffmem.value_tokens(model, address, k=4)
+        assert one.tokens[0].tolist() == both.tokens[row].tolist()
+    with pytest.raises(FfmemError, match="no analysis 'guesses'; choose among"):
+        ffmem.run_study(model, TEXTS, tmp_path / "study", only="guesses")
+
+
+def test_wrong_arguments_get_one_sentence() -> None:
+    model = ffmem.load("tiny:opt")
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: ffmem.load(None), "load takes the name or folder of a model, not None"),  # type: ignore[arg-type]
+        (lambda: ffmem.open_study(None), "None is not a folder"),  # type: ignore[arg-type]
+        (lambda: ffmem.record(model, 5), "int is not a prompt"),  # type: ignore[arg-type]
+        (lambda: ffmem.record(model, "the river", "actvations"), "activation 'actvations'"),
+        (lambda: ffmem.value_tokens(model, 7), "'7' is not a memory address"),  # type: ignore[arg-type]
+        (lambda: ffmem.value_tokens(model, []), "there is no address"),
+        (lambda: ffmem.value_tokens(model, "L1.3", k=0), "k is 0; give a whole number from 1"),
+    ]
+    for call, message in wrong:
+        with pytest.raises(FfmemError, match=message):
+            call()
 
 
 def test_old_names_lead_to_the_new_ones() -> None:

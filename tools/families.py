@@ -149,7 +149,7 @@ TEXT = """# Model types
 Written by `python -m tools.families`; do not edit by hand.
 
 Of the {types} causal language model types that transformers {version} knows or ffmem adds
-(`fairseq_lm`, see [Convert a model of fairseq's](../how-to/convert-from-fairseq.md)),
+(`fairseq_lm`, see [Convert a fairseq model](../how-to/convert-from-fairseq.md)),
 **{passed} pass**. For each type a toy, mostly of 30,000 to 100,000 random parameters, is built,
 run on nine tokens and seen as memories. To pass, five equations must hold on it, with a relative
 error of at most 1e-4 in float32:

@@ -173,7 +173,7 @@ def _random_set(
         if not able:
             what = "experts" if edit.address.index == WHOLE else "memories"
             raise EditError(
-                f"layer {layer.number} has too few {what} beside the set for random sets of its "
+                f"layer {layer.number} has too few {what} outside the set for random sets of its "
                 "size; give a smaller set, or ask for no random sets"
             )
         other = able[int(torch.randint(len(able), (1,), generator=generator))]

@@ -124,8 +124,8 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
     failed = [event.analysis for event in events if event.state == "failed"]
     if failed:
         say(
-            f"ffmem: {', '.join(failed)} failed, the rest is whole; fix the cause and run the "
-            f"same command again, which makes only what is missing in {folder}",
+            f"ffmem: {', '.join(failed)} failed, the rest is complete; fix the cause and run the "
+            f"same command again, which computes only what is missing in {folder}",
             err=True,
         )
 

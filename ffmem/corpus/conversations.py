@@ -101,7 +101,7 @@ def chat_text(messages: list[Message], tokenizer: Any, answer: bool = False) -> 
         begin = shorten(messages[0]["content"])
         raise CorpusError(
             f"the chat template writes the conversation that begins {begin!r} so that its "
-            "messages cannot be told apart from the template; leave it out"
+            "messages cannot be separated from the template; leave it out"
         )
     lead = getattr(tokenizer, "bos_token", None) or getattr(tokenizer, "eos_token", None) or ""
     cut = len(lead) if text.startswith(lead) else 0

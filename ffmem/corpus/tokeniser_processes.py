@@ -66,7 +66,7 @@ class ChildProcess:
         except (EOFError, pickle.UnpicklingError) as error:
             raise CorpusError(
                 f"a process that prepares text ended early (exit code {self._process.wait()}), "
-                "perhaps for want of memory; run the same command again to go on"
+                "perhaps because memory ran out; run the same command again to resume"
             ) from error
         if isinstance(found, BaseException):
             raise found

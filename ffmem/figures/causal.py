@@ -44,12 +44,12 @@ TEXTS = (
     ),
     FigureText(
         "causal-next-token",
-        "Change of the probability of the token that really follows.",
+        "Change of the probability of the token that follows in the text.",
         "Not in the paper.",
     ),
     FigureText(
         "causal-divergence",
-        "How far the whole distribution moves, in nats.",
+        "KL divergence between the next-token distributions before and after, in nats.",
         "Not in the paper.",
     ),
 )

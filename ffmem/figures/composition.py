@@ -23,15 +23,15 @@ TEXTS = (
     ),
     FigureText(
         "composition-zero-agreement",
-        "Share of prefixes where no memory's first choice is the layer's. Random "
-        "directions in place of the values show what chance would give.",
+        "Share of prefixes where the layer's top token is not the top token of any active memory. "
+        "Random directions in place of the values show what chance would give.",
         "At least about 68 % in every layer (figure 8).",
         claims=("layers-compose",),
     ),
     FigureText(
         "composition-cases",
         "In the cases where some memory does agree: how often the token is a stop word and "
-        "the prefix short, beside the same shares over all cases.",
+        "the prefix short, compared with the same shares over all cases.",
         "60 % stop words, 43 % short prefixes; base rates are not given there.",
         claims=("agreement-is-on-stop-words", "agreement-is-on-short-prefixes"),
     ),

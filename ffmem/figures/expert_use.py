@@ -16,21 +16,21 @@ TEXTS = (
     FigureText(
         "experts-load",
         "Share of the scanned prefixes that the router chose each expert for; one mark per expert. "
-        "The grey mark is where all would lie if every expert were chosen as often.",
+        "The grey mark is where all would lie if every expert were chosen equally often.",
         NOT_IN_PAPER,
     ),
     FigureText(
         "experts-parts",
-        "How much the choice of expert tells about the part of the text: bits of information "
-        "between the two. Grey: the same with sentences dealt to the parts at random, which is "
-        "above zero because every sentence chooses its experts for its own words.",
+        "Mutual information, in bits, between the chosen expert and the part of the text. Grey: "
+        "the same with sentences assigned to the parts at random, which is above zero because the "
+        "words of a sentence determine its experts.",
         NOT_IN_PAPER,
     ),
     FigureText(
         "experts-output",
-        "What the routed and the shared experts add of a layer's sum: the share of each one's "
-        "projection on it. A share above 100 % beside one below 0 % means that they work against "
-        "each other.",
+        "How much of a layer's output the routed and the shared experts add: the projection of "
+        "each on the output, as a share. One above 100 % and the other below 0 % means that they "
+        "work against each other.",
         NOT_IN_PAPER,
     ),
     FigureText(

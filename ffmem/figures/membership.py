@@ -19,8 +19,8 @@ TEXTS = (
         "membership",
         "The chance that a scanned prefix comes nearer to the memories' strongest triggers than an "
         "unseen one of the same length. The grey line compares scanned prefixes with each other, "
-        "and must be at 50 %. Where the blue one is above, the text was learned by heart or only "
-        "is of another kind: the same number without training tells which.",
+        "and must be at 50 %. Where the blue line is above it, the model has memorised the text, "
+        "or the text is of another kind: the same number without training shows which.",
         "Not in the paper, which names the privacy of training text as a use.",
     ),
 )

@@ -35,8 +35,8 @@ TEXTS = (
     ),
     FigureText(
         "refinement-veto",
-        "Where the token changes: how often the layer pushes the old one down, beside "
-        "tokens that stay on top.",
+        "Where the token changes: how often the layer pushes the old one down, compared "
+        "with tokens that stay on top.",
         "A conjecture there, not measured.",
         claims=("layers-veto",),
     ),
@@ -48,7 +48,8 @@ TEXTS = (
     ),
     FigureText(
         "refinement-entropy",
-        "Entropy of the next-token distribution, by the number of tokens read; lower is surer.",
+        "Entropy of the next-token distribution, by the number of tokens read; lower is more "
+        "certain.",
         "Not in the paper.",
     ),
 )

@@ -32,23 +32,23 @@ TEXTS = (
     FigureText(
         "values-probability",
         "Bars that rise to the right mean that values with a higher top probability agree more "
-        "often. The last bins on the left side hold few values: mind the counts above them.",
+        "often. The last bins on the left have few values: see the counts above them.",
         "Agreement rises with the maximal probability (figure 6).",
         claims=("sure-values-are-right",),
     ),
     FigureText(
         "values-mass",
-        "How much probability a value gives to all tokens that follow its key's triggers, beside "
-        "what it gives to those of another key. Above the grey line a value is about what follows "
-        "its pattern, not only about one token. The softmax of a value is not calibrated: compare "
-        "the two lines, not the heights.",
-        "A conjecture of the paper: values are distributions of what follows the pattern. There "
-        "only the top trigger's next token is looked at.",
+        "How much probability a value gives to all tokens that follow its key's triggers, and in "
+        "grey what it gives to those of another key. Above the grey line a value is about what "
+        "follows its pattern, not only about one token. The softmax of a value is not calibrated: "
+        "compare the two lines, not the heights.",
+        "A conjecture of the paper: values are distributions of what follows the pattern. It "
+        "tests only the next token of the top trigger.",
     ),
     FigureText(
         "values-predictive",
-        "The values with the highest top-token probability beside random ones, and beside random "
-        "ones of the same layers.",
+        "The values with the highest top-token probability, compared with random ones, and with "
+        "random ones of the same layers.",
         "Of the 100 values with the highest top-token probability 97 are in layers 11 to 16; 46 "
         "have at least one agreeing trigger among 50.",
         claims=("predictive-values-are-high-up", "predictive-values-predict"),
@@ -58,7 +58,7 @@ LENSES_TEXTS = (
     FigureText(
         "lenses-top-10",
         "The same question under several readings of a value, each with its own chance "
-        "level. ‘Measured’ forces the memory on and looks at what the model then says.",
+        "level. ‘Measured’ forces the memory on and reads what the model then predicts.",
         "Not in the paper, which asks whether lower layers live in another space.",
     ),
     FigureText(
@@ -69,9 +69,9 @@ LENSES_TEXTS = (
     FigureText(
         "lenses-learned",
         "How often a layer's output already has the model's own top token: read as it is, through "
-        "an affine map to the last layer that was learned on other places of the text, and through "
-        "a map learned on shuffled pairs. Blue above grey in the lower layers means that they know "
-        "the token in another space.",
+        "an affine map to the last layer that was fitted on other places of the text (a tuned "
+        "lens), and through a map fitted on shuffled pairs. Blue above grey in the lower layers "
+        "means that they encode the token in another basis.",
         "Not in the paper, which asks whether lower layers live in another space.",
     ),
 )

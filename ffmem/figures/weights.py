@@ -14,8 +14,8 @@ TEXTS = (
     FigureText(
         "weights-classes",
         "Strengthening memories add more of what they detect, weakening ones take it away, "
-        "conditional ones do so where the gate is open; the rest writes something else than it "
-        "reads. Mismatched pairs are nearly all orthogonal.",
+        "conditional ones do so where the gate is open; the rest write something other than they "
+        "read. Mismatched pairs are nearly all orthogonal.",
         "Not in the paper; classes as in Gerstner and Schütze (2025).",
     ),
     FigureText(
@@ -31,7 +31,8 @@ TEXTS = (
     FigureText(
         "weights-roles",
         "Prediction and suppression memories have logits with a kurtosis above 10; entropy and "
-        "frequency candidates stand out of their layer by five robust standard deviations.",
+        "frequency candidates differ from the rest of their layer by five robust standard "
+        "deviations.",
         "Not in the paper; after Gurnee et al. (2024) and Stolfo et al. (2024).",
     ),
 )

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address, Parts
-from ffmem.errors import AddressError, ModelError, shorten, visible_token, whole_number
+from ffmem.errors import AddressError, ModelError, visible_token, whole_number
 from ffmem.memories.projection import logits
-from ffmem.memories.prompt_explanation import cell_address
+from ffmem.memories.prompt_explanation import PromptExplanation, cell_address
 from ffmem.memories.recording import LayerRecord, html_table
 from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
@@ -119,16 +119,9 @@ def _terms_text(terms: Sequence[MemoryContribution]) -> str:
 
 
 def token_id(model: LanguageModel, token: int | str) -> int:
-    """The id of a token that is given by its id or its text."""
-    if isinstance(token, str) and model.tokenizer is not None:
-        ids = model.tokenizer.encode(token, add_special_tokens=False)
-        if len(ids) != 1:
-            parts = ", ".join(repr(model.token_text(one)) for one in ids[:16]) or "nothing"
-            raise ModelError(
-                f"{shorten(token)!r} is not one token of {model.name} but {len(ids)}: {parts}; "
-                "give one of them"
-            )
-        token = ids[0]
+    """The id of a token that is given by its id, or by a text that begins with it."""
+    if isinstance(token, str):
+        return model.first_token(token)
     number = whole_number(token, "the token", ModelError)
     model.check_tokens(torch.tensor([number]), model.vocab_size)
     return number
@@ -136,14 +129,18 @@ def token_id(model: LanguageModel, token: int | str) -> int:
 
 @torch.no_grad()
 def contributions(
-    model: LanguageModel, readings: Sequence[LayerRecord], token: int | str, count: int = 10
+    model: LanguageModel,
+    readings: Sequence[LayerRecord] | PromptExplanation,
+    token: int | str,
+    count: int = 10,
 ) -> Contributions:
     """Direct logit attribution: split one token's logit into terms of layers and memories.
 
-    `token` is its id, or its text, as in " Paris". `readings` are those of `explain_prompt`; the
-    `count` largest terms per layer are listed.
+    `readings` is what `explain_prompt` returns, or its `readings`; `token` is an id, or text such
+    as `" Paris"`, of which the first token counts. The `count` largest terms per layer are listed.
     """
     check_model(model)
+    readings = readings.readings if isinstance(readings, PromptExplanation) else readings
     if readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
         raise ModelError(
             "contributions are those at one place of one text; pass the readings of "

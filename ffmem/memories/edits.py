@@ -32,7 +32,7 @@ Means = Callable[[Sequence[Address]], Sequence[float]]
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one memory's coefficient, after the activation.
+    """A change of one memory's coefficient, after the activation function (an intervention).
 
     `positions` are columns of the whole input, the BOS being column 0 where there is one, and
     hold inside `generate()` too; None means every position. An address with a sign changes that
@@ -125,9 +125,9 @@ def edited(
 ) -> Iterator[None]:
     """Apply `edits` to every forward pass inside the `with`, in the order given.
 
-    An edit is an `Edit`, or text: `"L7.1034=0"` silences a memory (zero-ablation), `"L7.1034*2"`
-    doubles its coefficient. One edit may stand alone; `{"L7.1034": 0}` is the same. They hold
-    inside `generate()` too. All hooks are removed on exit, also after an exception.
+    `edits` is one edit or several. An edit is an `Edit`, or text: `"L7.1034=0"` silences a memory
+    (zero-ablation), `"L7.1034*2"` doubles its coefficient; `{"L7.1034": 0}` silences it too. They
+    hold inside `generate()` too. All hooks are removed on exit, also after an exception.
     """
     check_model(model)
     parsed = parse_edits(edits)
@@ -220,7 +220,7 @@ def _changing(
 
 
 def read_set(path: str | Path) -> tuple[Address, ...]:
-    """The addresses in a file, in its order, each once; refuses an empty set."""
+    """Read a set of memories: the addresses in a text file, in its order, each once."""
     return parse_set(file_text(path, f"the set {path}", AddressError), str(path))
 
 

@@ -34,7 +34,7 @@ WIDEST = 80.0  # a difference of scores whose exponential float32 still holds
 
 @dataclass(frozen=True)
 class Lens:
-    """How states and pieces are projected; the defaults are the paper's, carried over.
+    """How vectors are read through the unembedding (logit lens); the defaults follow the paper.
 
     final_norm: `auto` applies it to states and folds it into pieces; `none` leaves it out
     (the paper's literal formula); `apply`, `fold` force one way; `frozen` folds and divides by
@@ -118,12 +118,14 @@ def logits(
     lens: Lens = PAPER_LENS,
     size: Tensor | None = None,
 ) -> Tensor:
-    """Logits [..., token] in float32 over the tokens the tokenizer knows.
+    """Read vectors `h` [..., width] through the unembedding (logit lens): logits [..., token].
 
-    `size` [..., 1] is what the final norm divided the state of the same place by; only the
-    `frozen` lens needs it. Holds all logits at once: for many vectors use `top_tokens`,
-    `token_ranks` or `token_probabilities`, which go through them in chunks. Vectors may lie on any
-    device; the logits lie on the head's.
+    `kind` says what the vectors are: "state" for a whole residual stream, "piece" for something
+    that is added to it, such as a value or a layer's output. The logits are float32, for the tokens
+    that the tokenizer knows. `size` [..., 1] is what the final norm divided the state of the same
+    place by; only the `frozen` lens needs it. All logits are in memory at once: for many vectors
+    use `top_tokens`, `token_ranks` or `token_probabilities`, which work in chunks. Vectors may be
+    on any device; the logits are on the head's.
     """
     head = model.head
     h = h.to(head.device)
@@ -305,11 +307,13 @@ def _count_true(flags: Tensor) -> Tensor:
 def top_tokens(
     model: LanguageModel, h: Tensor, kind: VectorKind, k: int = 10, lens: Lens = PAPER_LENS
 ) -> TopTokens:
-    """The k strongest tokens of every vector in h [vector, width]; ties go to the lowest id."""
+    """The k tokens with the largest logits for every vector of h [vector, width] (logit lens).
+
+    `kind` is "state" or "piece", as for `logits`. Ties go to the lowest id.
+    """
     check_model(model)
-    k = whole_number(k, "k", ModelError)
-    if k < 1:
-        raise ModelError(f"k is {k}; give a number from 1")
+    if whole_number(k, "k", ModelError) < 1:
+        raise ModelError(f"k is {k}; give a whole number from 1")
     found = []
     for _, scores in in_chunks(model, h, kind, lens):
         values, tokens = strongest(scores, k)
@@ -322,9 +326,10 @@ def top_tokens(
 def token_ranks(
     model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Tensor:
-    """How many tokens stand before the target of each vector: 0 is best. No sort.
+    """The rank of a target token under each vector of h (logit lens): 0 is the top token.
 
-    `targets` is [vector] or [vector, target]. Equal scores stand in order of their ids.
+    `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is "state" or
+    "piece", as for `logits`. Equal scores are in order of their ids.
     """
     model.check_tokens(targets, model.vocab_size)
     found = torch.empty_like(targets)
@@ -339,7 +344,10 @@ def token_ranks(
 def token_probabilities(
     model: LanguageModel, h: Tensor, targets: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Tensor:
-    """The probability that each vector of h gives to its target [vector]."""
+    """The softmax probability [vector] of a target token under each vector of h (logit lens).
+
+    `targets` [vector] are token ids; `kind` is "state" or "piece", as for `logits`.
+    """
     model.check_tokens(targets, model.vocab_size)
     found = []
     for part, scores in in_chunks(model, h, kind, lens):

@@ -44,11 +44,11 @@ OF_MIXTURES = {"router_weights": "w"}  # what dense layers do not have
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """What `record` has kept of one layer: tensors [batch, position, ...], or [batch, ...] with at.
+    """Activations of one layer that `record` kept: [batch, position, ...], or [batch, ...] with at.
 
     Each has a name and the paper's letter: `coefficients` m (the activations of the neurons),
     `residual` r, `ffn_output` y, `block_output` o, `block_input` h, `key_input` x,
-    `pre_activation` a. `kinds` lists those that are there.
+    `pre_activation` a. `kinds` lists those that were recorded.
     """
 
     layer: FeedForward
@@ -78,20 +78,20 @@ class LayerRecord:
 
     @property
     def a(self) -> Tensor:
-        """Scores under the activation, bias included."""
+        """Scores before the activation function, bias included (`hook_pre`)."""
         part = self.layer.gate_map or self.layer.key_map
         return part.of(self._tensor("gate out" if self.layer.gated else "keys out"), dim=-1)
 
     @property
     def u(self) -> Tensor | None:
-        """Scores beside the gate in a gated layer, else None."""
+        """Scores of the up projection, which multiply the gate's, in a gated layer; else None."""
         if not self.layer.gated:
             return None
         return self.layer.key_map.of(self._tensor("keys out"), dim=-1)
 
     @property
     def m(self) -> Tensor:
-        """Coefficients."""
+        """Coefficients: activations after the activation function (`hook_post`)."""
         return self._tensor("values in")
 
     @property
@@ -304,8 +304,9 @@ def kind_letters(kinds: str | Sequence[str]) -> str:
     letters = [known.get(name, name) for name in names]
     unknown = [name for name in letters if name not in {"u", *known.values()}]
     if unknown or not letters:
+        wrong = kinds if isinstance(kinds, str) else "".join(unknown[:1])
         raise ModelError(
-            f"there is no kind of activation {''.join(unknown[:1])!r}; choose among "
+            f"there is no kind of activation {wrong!r}; choose among "
             f"{', '.join(RECORD_KINDS)}, or their letters {''.join(RECORD_KINDS.values())}"
         )
     return "".join(letters)
@@ -317,7 +318,9 @@ def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]
         rows = list(text if text.ndim == 2 else text[None])
         shape = list(text.shape)
     elif not isinstance(text, Sequence) or isinstance(text, bytes):
-        raise ModelError(f"{shorten(repr(text))} is not text; give prompts, or token ids")
+        raise ModelError(
+            f"{type(text).__name__} is not a prompt; give a text, a list of texts, or token ids"
+        )
     else:
         parts = [text] if isinstance(text, str) or _is_one_row(text) else list(text)
         rows = [model.encode(part)[0] if isinstance(part, str) else _ids(part) for part in parts]

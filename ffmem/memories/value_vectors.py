@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ WAY = 2  # raised when the ends of a ranking are found in another way
 
 @torch.no_grad()
 def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) -> Tensor:
-    """[memory, width]: what a coefficient of one adds to the residual stream.
+    """Values (rows of W_out) [memory, width]: what a coefficient of 1 adds to the residual stream.
 
-    In a block that norms the layer's sum before adding it, the norm's linear part is folded in
-    (its positive division changes no ranking); a residual multiplier is folded in too. Where
-    neither is there this is a view of the weights. It lies on the layer's device.
+    In a block that norms the layer's sum before adding it, the norm's linear part is folded in (its
+    positive division changes no ranking); a residual multiplier is folded in too. Without either
+    this is a view of the weights, on the layer's device.
     """
     if not isinstance(layer, FeedForward):
         raise ModelError(
@@ -76,26 +76,29 @@ def norm_after(layer: FeedForward) -> LinearNorm | None:
 
 def value_tokens(
     model: LanguageModel,
-    address: Address | str | Sequence[Address | str],
+    address: Address | str | Iterable[Address | str],
     k: int = 10,
     lens: Lens = PAPER_LENS,
 ) -> TopTokens:
-    """The k tokens that a memory's value promotes most (a logit lens on the value); [1, k].
+    """The k tokens that a memory's value promotes most (a logit lens on the value).
 
-    The `-` cell of a gated memory pushes against its value. A list of memories has a row for each.
+    `address` is one memory or a list of memories; the result has a row for each, [memory, k]. The
+    `-` cell of a gated memory pushes against its value.
     """
     check_model(model)
-    single = isinstance(address, str | Address) or not isinstance(address, Sequence)
-    given: Sequence[Any] = [address] if single else address  # type: ignore[assignment]
-    cells = [one if isinstance(one, Address) else Address.parse(one) for one in given]
-    if not cells:
-        raise AddressError("the list of memories is empty; name one, as in L7.1034")
-    values = [value_vectors(model.layer(one.layer), [model.index_of(one)]) for one in cells]
-    signed = [
-        -value if one.sign == "-" else value for one, value in zip(cells, values, strict=True)
-    ]
-    rows = torch.cat([row.to(signed[0].device) for row in signed])
-    return top_tokens(model, rows, "piece", k, lens)
+    several = isinstance(address, Iterable) and not isinstance(address, str)
+    addresses: Iterable[Any] = address if several else [address]  # type: ignore[assignment]
+    values = [_signed_value(model, each) for each in addresses]
+    if not values:
+        raise AddressError("there is no address; give at least one, as in L7.1034")
+    return top_tokens(model, torch.cat(values), "piece", k, lens)
+
+
+def _signed_value(model: LanguageModel, address: Address | str) -> Tensor:
+    """The value of one cell, [1, width], on the model's device."""
+    cell = address if isinstance(address, Address) else Address.parse(address)
+    value = value_vectors(model.layer(cell.layer), [model.index_of(cell)]).to(model.device)
+    return -value if cell.sign == "-" else value
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A causal language model as layers of memories, with a way from vectors to tokens.
+    """A causal language model as layers of memories, with its unembedding.
 
-    Made by `load` or `wrap`. `model` and `tokenizer` are those of transformers; `layers` holds the
-    feed-forward layers (MLPs), each with `keys` and `values`: a row of both is one memory (neuron).
+    Returned by `load` or `wrap`. `model` and `tokenizer` are those of transformers; `layers` holds
+    the feed-forward layers (MLPs), each with `keys` (W_in) and `values` (W_out): row i of both is
+    memory i (an MLP neuron).
     """
 
     name: str
@@ -59,7 +60,7 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where input goes."""
+        """The device that input goes to."""
         return device_of(self.model.get_input_embeddings())
 
     @property
@@ -74,7 +75,7 @@ class LanguageModel:
 
     @property
     def hidden_size(self) -> int:
-        """Numbers in one state of the residual stream."""
+        """Width of the residual stream (d_model)."""
         return self.layers[0].width
 
     @property
@@ -232,6 +233,16 @@ class LanguageModel:
             )
         self.check_tokenizer(max(lead + ids))
         return torch.tensor([lead + ids], device=self.device)
+
+    def first_token(self, text: str) -> int:
+        """The id of the token that `text` is, or begins with."""
+        tokenizer = self.tokenizer
+        ids = [] if tokenizer is None else tokenizer.encode(text, add_special_tokens=False)
+        if not ids or ids[0] >= self.vocab_size:
+            raise ModelError(
+                f"{text!r} does not begin with a token of {self.name}; give another one"
+            )
+        return int(ids[0])
 
     def check_tokenizer(self, token: int) -> None:
         """Refuse a tokenizer that gives a token which the model has no embedding of."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from io import StringIO
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,22 +48,22 @@ def load(
     trust_remote_code: bool = False,
     patch: str | Path | None = None,
 ) -> LanguageModel:
-    """Load a causal language model and check that it is understood.
+    """Load a causal language model and verify that its layers are read exactly.
 
     `name` is `tiny:TYPE` (a toy), a name from `ffmem models`, a folder with config and weights, a
-    GGUF file, or a hub id. `device` auto takes a GPU where there is one, and all spreads the
-    layers over every GPU there is, for a model that is larger than one; `dtype` auto takes the
-    checkpoint's own type on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
-    Pickled weights are read as plain tensors only; code inside a checkpoint is never run unless
-    `trust_remote_code` says so. `patch` is a folder that `ffmem patch` wrote; it is applied to the
-    loaded weights and refused where it was made for others.
+    GGUF file, or a hub id. `device="auto"` uses a GPU if there is one; `"all"` spreads the layers
+    over all GPUs, for a model that is larger than one. `dtype="auto"` is the checkpoint's own type
+    on a GPU and float32 on a CPU, where 16 bits are slow and inexact.
+    Pickled weights are read as plain tensors only; code inside a checkpoint runs only with
+    `trust_remote_code`. `patch` is a folder that `ffmem patch` wrote; it is applied to the loaded
+    weights, and refused if it was made for others.
     """
-    if not isinstance(name, str | Path):
+    if not isinstance(name, str | PathLike):
         raise ModelError(
-            f"{shorten(repr(name))} is not a model's name; give a name, a folder or a .gguf file, "
-            "or take a model that you have with ffmem.wrap"
+            f"load takes the name or folder of a model, not {shorten(repr(name))}; a model that is "
+            "already loaded goes through ffmem.wrap"
         )
-    name = str(name)
+    name = fspath(name)
     model, tokenizer, commit = checkpoint(
         name,
         revision=revision,

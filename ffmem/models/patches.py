@@ -97,9 +97,9 @@ def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
 
 
 def apply_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
-    """Change the model's values as a patch says; refuses one for other weights.
+    """Apply a patch to the values of the model; refuse a patch that was made for other weights.
 
-    The model is changed in place; the answer is the same model under a name that says so.
+    The model is changed in place. Returns the same model under a name that includes the patch.
     """
     note, tensors = read_patch(folder)
     dtype = getattr(torch, note.dtype)
@@ -113,7 +113,7 @@ def apply_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
 
 
 def remove_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
-    """Put the values back as they were before the patch, bit for bit."""
+    """Restore the values from before the patch, bit for bit; returns the model under its name."""
     _, tensors = read_patch(folder)
     for name, tensor in tensors.items():
         if name.endswith(".after"):

@@ -40,16 +40,16 @@ def wrap(
     name: str | None = None,
     revision: str | None = None,
 ) -> LanguageModel:
-    """Use a model that you have already, with its tokenizer: any causal LM of transformers.
+    """Wrap a loaded causal LM of transformers, with its tokenizer, as a LanguageModel.
 
-    The model stays as it is, also in training mode: what ffmem runs is run without dropout. An
-    unknown architecture is tried by its structure; one that fails an identity is refused with a
-    ModelError. Of a PEFT model the model inside is used, with its adapters; of a compiled model
-    the original. Keys and values of layers that are quantised (bitsandbytes, torchao, GPTQ ...) or
-    have adapters are read through the layer, so that they are those of the model that runs; a
-    layer whose quantised arithmetic is too far from linear is refused. Only an output or input
-    embedding of that kind is copied, as it is now. `name` is how messages and results call the
-    model.
+    The model is not changed, and a model in training mode stays in it; ffmem's own passes run
+    without dropout. An unknown architecture is recognised by its structure; one that fails an
+    identity is refused with a ModelError. Of a PEFT model the model inside is used, with its
+    adapters; of a compiled model the original. Keys and values of layers that are quantised
+    (bitsandbytes, torchao, GPTQ ...) or have adapters are read through the layer, so that they are
+    those of the model that runs; a layer whose quantised arithmetic is too far from linear is
+    refused. Only an output or input embedding of that kind is copied, once. `name` is the model's
+    name in messages and results.
     """
     if not isinstance(model, torch.nn.Module):
         raise ModelError(

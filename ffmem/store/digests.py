@@ -52,7 +52,7 @@ def file_digest(path: Path, watch: ByteWatch = lambda _bytes: None) -> FileDiges
 
 
 def first_wrong(root: Path, files: Files, most: int) -> tuple[str, str] | None:
-    """The first file that is not as it was written, and what is wrong with it; or None.
+    """The first file that has changed since it was written, and what is wrong with it; or None.
 
     Looks at the length of every file, and reads the smallest ones, `most` bytes in all.
     """
@@ -77,7 +77,7 @@ def what_is_wrong(
         if size not in [one.bytes for one in known]:
             return f"has {size:,} bytes instead of {known[-1].bytes:,}"
         if whole and file_digest(path, watch) not in known:
-            return "is not as it was written"
+            return "has changed since it was written"
     except FileNotFoundError:
         return "is missing"
     except PermissionError as error:  # closed, which is not damaged
@@ -140,11 +140,12 @@ def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
 
 
 def check_note(path: Path) -> None:
-    """Refuse a file that is not as it was written; one without a note passes."""
+    """Refuse a file that has changed since it was written; one without a note passes."""
     known = read_notes(notes_path(path))[0].get(path.name)
     if known and file_digest(path) not in known:
         raise StoreError(
-            f"{path} is not as it was written; delete it and run the command that made it again"
+            f"{path} has changed since it was written; delete it and run again the command "
+            "that made it"
         )
 
 

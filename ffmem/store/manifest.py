@@ -22,7 +22,7 @@ WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
 
 
 class ManifestError(StoreError):
-    """A manifest that is there but not as it was written."""
+    """A manifest that exists but has changed since it was written."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def read_manifest(folder: StudyFolder) -> Manifest:
         return manifest_of(json.loads(folder.manifest.read_text(encoding="utf-8")), folder)
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
         raise ManifestError(
-            f"{folder.manifest} is not as it was written; {folder.remedy}"
+            f"{folder.manifest} has changed since it was written; {folder.remedy}"
         ) from None
 
 

@@ -72,7 +72,9 @@ class Inventory:
         try:
             manifest = read_manifest(folder)
         except ManifestError:
-            self.damage.append(Damage(self._below(folder.manifest), "is not as it was written"))
+            self.damage.append(
+                Damage(self._below(folder.manifest), "has changed since it was written")
+            )
             return
         self._add(name, manifest.files)
         if not manifest.files:
@@ -88,7 +90,9 @@ class Inventory:
                 return
             files = {name: FileDigest(**one) for name, one in unseal(data)["files"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
-            self.damage.append(Damage(self._below(folder.index_note), "is not as it was written"))
+            self.damage.append(
+                Damage(self._below(folder.index_note), "has changed since it was written")
+            )
             return
         self._add(self._name(folder.root), files)
 

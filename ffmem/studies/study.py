@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """A scan and the results beside it; everything is read when first asked for.
+    """A scan and its results; each part is read when it is first used.
 
-    Made by `run_scan`, `run_study` or `open_study`. `memory("L3.7")` is one memory's page,
+    Returned by `run_scan`, `run_study` or `open_study`. `memory("L3.7")` is one memory's page,
     `memories()` a data frame of all; `names` are the analyses that have a result, `result(name)`
     is one of them, `chart(figure)` and `frame(figure)` are its figures and their numbers.
     """
@@ -76,7 +76,7 @@ class Study:
         return found if mine == other else None
 
     def record(self, name: str) -> ResultFile:
-        """A result as it lies on disk, with what it was made from and how long it took."""
+        """A result as it is on disk, with what it was computed from and how long it took."""
         if name not in self.names:
             raise StoreError(
                 f"{self.folder} has no result {name!r}; make it with "
@@ -142,7 +142,7 @@ class Study:
 
     @cached_property
     def search(self) -> MemoryIndex:
-        """Questions to all memories at once."""
+        """The index that searches all memories by token, words or numbers."""
         return MemoryIndex.at_once(self.store)
 
     def memory(self, address: Address | str) -> MemoryPage | MemoryPages:
@@ -228,7 +228,9 @@ def draw_other_settings(folder: Path, name: str) -> None:
 
 
 def open_study(folder: str | Path) -> Study:
-    """Open the study, or the bare scan, in a folder or at a URL; the model is not needed."""
+    """Open the study, or the scan alone, in a folder or at a URL; the model is not loaded."""
+    if not isinstance(folder, str | Path):
+        raise StoreError(f"{folder!r} is not a folder; give the folder that a scan or study wrote")
     return Study(ScanStore.open(folder))
 
 

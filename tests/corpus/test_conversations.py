@@ -87,7 +87,7 @@ def test_a_template_may_leave_out_a_message_or_a_part_of_one(chatty: Any) -> Non
 
 def test_a_template_that_changes_messages_beyond_recognition_is_refused(chatty: Any) -> None:
     chatty.chat_template = "{{ messages | map(attribute='content') | join('') | length }}"
-    with pytest.raises(CorpusError, match="cannot be told apart from the template"):
+    with pytest.raises(CorpusError, match="cannot be separated from the template"):
         chat_text(TALK, chatty)
 
 

@@ -28,4 +28,6 @@ def test_a_damaged_index_is_a_sentence_on_the_page(study: ScanStore, tmp_path: P
         np.save(path, np.full_like(tokens, 1_000_000))
         answer = client.get("/memory/L2.7")
     assert answer.status_code == 400
-    assert f"{path} is not as it was written; delete the folder" in html.unescape(answer.text)
+    assert f"{path} has changed since it was written; delete the folder" in html.unescape(
+        answer.text
+    )

@@ -56,6 +56,16 @@ def test_a_term_is_found_by_the_address_as_text(gated: LanguageModel) -> None:
         found.of("L99.0")
 
 
+def test_an_explanation_and_the_text_of_a_token_will_do(gated: LanguageModel) -> None:
+    view = explain_prompt(gated, TEXT)
+    token = int(gated.encode("<")[0, -1])
+    found = contributions(gated, view, "<")
+    assert found.token == token
+    assert found.total == contributions(gated, view.readings, token).total
+    with pytest.raises(ModelError, match="does not begin with a token"):
+        contributions(gated, view, "")
+
+
 def test_contributions_are_those_of_one_place(relu: LanguageModel) -> None:
     for readings in (record(relu, TEXT, "hramyo"), record(relu, [TEXT, "a"], "hramyo", at=-1)):
         with pytest.raises(ModelError, match="at one place of one text"):

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -100,4 +102,19 @@ def test_an_unknown_edit_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["L9.0=1", "L1.64=1", "L1.3+=1"])
 def test_an_address_outside_the_model_is_refused(relu: LanguageModel, text: str) -> None:
     with pytest.raises(AddressError), edited(relu, [text]):
+        pass
+
+
+def test_one_edit_needs_no_list(relu: LanguageModel) -> None:
+    edit = Edit.parse("L2.7=5")
+    with edited(relu, [edit]):
+        expected = says(relu)
+    for one in ("L2.7=5", edit):
+        with edited(relu, one):
+            assert torch.equal(says(relu), expected)
+
+
+@pytest.mark.parametrize("edits", [None, 3, [3], Address(2, 7)])
+def test_what_is_not_an_edit_is_refused_in_one_sentence(relu: LanguageModel, edits: Any) -> None:
+    with pytest.raises(EditError, match="is not an edit; give text such as"), edited(relu, edits):
         pass

@@ -234,7 +234,7 @@ def test_a_damaged_result_is_refused_or_made_again(
     text = path.read_text()
     digit = text.index("0.") + 2
     path.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
-    with pytest.raises(StoreError, match=r"values\.json is not as it was written"):
+    with pytest.raises(StoreError, match=r"values\.json has changed since it was written"):
         read_result(path)
     if command == "report":
         code, _, err = run(capsys, "report", str(study))
@@ -338,7 +338,7 @@ def test_a_kill_between_note_and_file_leaves_the_old_file_as_right(
     path.write_text("new")  # as another writer of the same file leaves it
     digests.check_note(path)
     path.write_text("bad")
-    with pytest.raises(StoreError, match=r"one\.txt is not as it was written"):
+    with pytest.raises(StoreError, match=r"one\.txt has changed since it was written"):
         digests.check_note(path)
 
 
@@ -379,7 +379,7 @@ def test_a_scan_behind_a_url_is_verified_there(
         memory.rm("/damage/scan/vocabulary.parquet")
         code, out, _ = run(capsys, "verify", there)
         assert code == 2
-        assert "arrays/trigger_positions.npy is not as it was written" in out
+        assert "arrays/trigger_positions.npy has changed since it was written" in out
         assert "vocabulary.parquet is missing" in out
         assert "2 damaged, of 20 files" in out
     finally:

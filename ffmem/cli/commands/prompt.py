@@ -20,7 +20,7 @@ from ffmem.cli.options import (
     text_form_option,
 )
 from ffmem.cli.output import print_hanging, terminal, token_words
-from ffmem.errors import FfmemError, ModelError, visible_token
+from ffmem.errors import ModelError, visible_token
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,7 +127,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         means = None if scan is None else scan_means(scan, language_model, options["dtype"])
         with edited(language_model, expand_edits(edits, language_model, means)):
             changed = explain_prompt(language_model, text, position, strongest)
-    chosen = plain.likeliest(1)[0] if token is None else first_token(language_model, token)
+    chosen = plain.likeliest(1)[0] if token is None else language_model.first_token(token)
     why = explain_token(language_model, plain, chosen, top or MEMORIES)
     if as_json:
         data = as_data(language_model, plain, changed, edits) | {"why": why_data(why)}
@@ -141,14 +141,6 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         print_hanging(console, "", f"\n{why}")
     if by_layer:
         print_layers(console, plain, changed, edits)
-
-
-def first_token(model: LanguageModel, text: str) -> int:
-    """The token that a text is, or begins with."""
-    ids = [] if model.tokenizer is None else model.tokenizer.encode(text, add_special_tokens=False)
-    if not ids or ids[0] >= model.vocab_size:
-        raise FfmemError(f"{text!r} does not begin with a token of {model.name}; give another one")
-    return int(ids[0])
 
 
 def explain_token(

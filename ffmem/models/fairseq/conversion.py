@@ -230,8 +230,8 @@ def new_names(path: Path, stored: dict[str, Tensor]) -> Iterator[tuple[str, Tens
         places = list(places_of(name, tensor, width))
         if not places or whole == name:
             raise ModelError(
-                f"{path} holds the tensor {whole}, which no language model of fairseq's that ffmem "
-                "knows has; give a checkpoint of a transformer_lm architecture"
+                f"{path} holds the tensor {whole}, which is not part of any supported fairseq "
+                "language model; give a checkpoint of a transformer_lm architecture"
             )
         yield from places
 

@@ -21,7 +21,7 @@ def read_words(path: Path) -> list[str]:
     """The words of a dict.txt by id, all different, fairseq's own four first."""
     if not path.is_file():
         raise ModelError(
-            f"there is no {path.name} in {path.parent}; put the checkpoint's dict.txt beside it"
+            f"there is no {path.name} in {path.parent}; put the checkpoint's dict.txt next to it"
         )
     with refusals(f"{path} cannot be read", ModelError):
         data = path.read_bytes()
