@@ -219,7 +219,7 @@ def parse_set(text: str, name: str) -> tuple[Address, ...]:
         address = line.partition("#")[0].strip()
         if address:
             try:
-                found[Address.parse(address)] = None
+                found[Address.guess(address) or Address.parse(address)] = None
             except AddressError as error:
                 raise AddressError(f"line {number} of {name}: {error}") from None
     if not found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 
@@ -12,7 +11,6 @@ from ffmem.address import Address
 from ffmem.corpus.conversations import question_text
 from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError, shorten
-from ffmem.explorer.context import StudyContext
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import EDIT_PATTERN, Edit, edited
 from ffmem.memories.projection import top_tokens
@@ -36,7 +34,6 @@ LARGEST = 1e6  # number in an edit
 STRONGEST = 3  # memories of each layer
 LISTED = 10  # next tokens
 EXPLAINED = 16  # memories with the largest terms of a logit
-EXAMPLES = 3  # to begin with
 PROMOTED = 4  # tokens that a memory promotes, shown beside it
 
 
@@ -51,14 +48,6 @@ class PromptQuestion:
     edits: tuple[str, ...] = ()
     write: int = 0
     chat: bool = False  # the text is what a user says, in the model's chat template
-
-
-@dataclass(frozen=True)
-class PromptExample:
-    """A text to begin with, and a change that is worth a try there."""
-
-    text: str
-    edit: str
 
 
 @dataclass(frozen=True)
@@ -256,20 +245,6 @@ def edit_text(edit: Edit, lead: int) -> str:
             stretches.append([place, place])
     parts = (str(first) if first == last else f"{first}-{last}" for first, last in stretches)
     return f"{edit}@{','.join(parts)}"
-
-
-@lru_cache(maxsize=2)
-def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
-    """Triggers of memories that fire strongest for their layer, each with its memory silenced."""
-    cells, largest = context.store.cells, context.lookup.statistic("largest")
-    layers = list(context.store.memories)
-    found = {}
-    for layer in layers[len(layers) // 2 :: max(len(layers) // (2 * EXAMPLES), 1)]:
-        rows = cells.rows_of(layer)
-        cell = cells.address(rows.start + int(largest[rows].argmax()))
-        for trigger in context.store.triggers(cell)[:1]:
-            found[trigger.before + trigger.last] = f"{cell}=0"
-    return tuple(PromptExample(text, edit) for text, edit in list(found.items())[:EXAMPLES])
 
 
 def target_token(model: LanguageModel, question: PromptQuestion, plain: PromptExplanation) -> int:
