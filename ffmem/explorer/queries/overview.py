@@ -195,9 +195,9 @@ def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
     Before agreement was measured, those of the memories that fire strongest for their layer.
     """
     known = agreement_table(context.store.folder, context.store.cells.count)
-    rows = [] if known is None else agreeing_rows(context, known)
+    right_ones = [] if known is None else agreeing_rows(context, known)
     agreeing = []
-    for cell in map(context.store.cells.address, rows):
+    for cell in map(context.store.cells.address, right_ones):
         right = [one.before + one.last for _, one in agreeing_triggers(context, cell)]
         agreeing += [PromptExample(min(right, key=len), f"{cell}=0")] if right else []
     if agreeing:
