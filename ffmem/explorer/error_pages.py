@@ -75,8 +75,14 @@ def install_error_pages(app: FastAPI) -> None:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or "request"
         wrong = first["type"] == "string_pattern_mismatch"  # no person reads patterns
-        message = f"{brief(first['input'])} is not valid here" if wrong else first["msg"]
+        message = misfit(first["input"]) if wrong else first["msg"]
         return error_response(request, 422, f"{where}: {message}")
+
+
+def misfit(text: str) -> str:
+    """What a person is told of a text that is not of the form it should have."""
+    unseen = "" if text.isprintable() else "; it has characters that cannot be seen, take them out"
+    return f"{brief(text)} is not valid here{unseen}"
 
 
 def brief(text: str) -> str:

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ffmem.errors import visible_token
 from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
-from ffmem.explorer.queries.search import Hit, Question, SearchAnswer, Sort
+from ffmem.explorer.queries.search import By, Hit, Question, SearchAnswer, Sort
 from ffmem.report.rendering import whole_numbers
 from ffmem.store.memory_page import Evidence
 from ffmem.store.slots import TRIGGERS_SHOWN
@@ -55,9 +55,9 @@ def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
             f'<li data-rank="{one.rank}" data-sentence="{one.sentence}" '
             f'data-position="{one.position}"{" data-agrees" if one.agrees else ""}>'
             f'<span class="coefficient">{one.coefficient:.2f}</span>'
-            f'<p><span class="read">{escape(one.before)}<span class="last">{escape(one.last)}'
-            f'</span></span><span class="next{" agrees" if one.agrees else ""}">'
-            f"{escape(one.next) or '⏹'}</span>"
+            f'<p dir="auto"><span class="read">{escape(one.before)}'
+            f'<span class="last">{escape(one.last)}</span></span>'
+            f'<span class="next{" agrees" if one.agrees else ""}">{escape(one.next) or "⏹"}</span>'
             f'<span class="rest">{escape(one.rest)}</span></p></li>'
             for one in triggers
         )
@@ -94,7 +94,8 @@ def hit_rows(found: SearchAnswer) -> Markup:
     """What was found as rows of a table."""
     asked, sorted_by_weight = found.question, found.question.sort in NUMBERS
     wanted = (asked.text, f" {asked.text}") if asked.by == "promotes" else ()
-    return Markup("\n".join(_hit_row(hit, sorted_by_weight, wanted) for hit in found.hits))
+    rows = (_hit_row(hit, asked.by, sorted_by_weight, wanted) for hit in found.hits)
+    return Markup("\n".join(rows))
 
 
 MARKS = {"": ("", ""), "word": ("<mark>", "</mark>")}  # others are spans of a class
@@ -120,28 +121,42 @@ def _why(hit: Hit) -> str:
     return f'<p class="why">{" ".join(parts)}</p>' if parts else ""
 
 
-def _score_cells(hit: Hit) -> str:
+SCORE_FORMS: dict[By, tuple[float, str]] = {  # a factor, and as many decimals in every line
+    "words": (1, "{:.0f}"),
+    "meaning": (1, "{:.3f}"),
+    "pattern": (100, "{:.0f} %"),
+    "phrase": (100, "{:.1f} %"),
+}
+
+
+def _score_cells(hit: Hit, by: By) -> str:
     if hit.score is None:
         return ""
     if hit.logit is None:
-        return f'<td class="n">{short_number(hit.score)}</td>'
+        factor, form = SCORE_FORMS[by]
+        return f'<td class="n">{form.format(factor * hit.score)}</td>'
     return f'<td class="n">{hit.score + 1:.0f}</td><td class="n">{hit.logit:+.2f}</td>'
 
 
-def _hit_row(hit: Hit, with_weight: bool, wanted: Sequence[str]) -> str:
+def _hit_row(hit: Hit, by: By, with_weight: bool, wanted: Sequence[str]) -> str:
     tokens = "".join(_token_span(text, text in wanted) for text in hit.promotes)
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
     kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
-    weight = f'<td class="n">{short_number(hit.weight or 0.0)}</td>' if with_weight else ""
+    weight = f'<td class="n">{_even_number(hit.weight or 0.0)}</td>' if with_weight else ""
     address = escape(hit.address)
     return (
         f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
-        f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit)}'
+        f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit, by)}'
         f'<td class="n">{hit.fires:,}</td><td class="n">{hit.mean:.2f}</td>'
         f'<td class="n">{hit.largest:.2f}</td>'
         f'<td class="n">{100 * hit.probability:.3f} %</td><td class="n">{agreement}</td>'
         f"{kind}{weight}</tr>"
     )
+
+
+def _even_number(value: float) -> str:
+    """A number of a column: with zeros at its end, so that all have as many digits."""
+    return f"{value:#.3g}" if 1e-4 <= abs(value) < 1 else short_number(value)
 
 
 def _token_text(text: str) -> str:
@@ -167,6 +182,46 @@ def weight_items(weights: Mapping[str, float | str]) -> Markup:
             for name, value in weights.items()
         )
     )
+
+
+WEIGHT_NOTES = {  # by the name of a column
+    "class": "what the memory does to the direction that its key detects",
+    "role": "prediction or suppression of few tokens, where the value's logits are that peaked",
+    "key_norm": "length of the key",
+    "gate_norm": "length of the gate",
+    "value_norm": "length of the value",
+    "key_bias": "added to the key's product before the activation",
+    "gate_bias": "added to the gate's product before the activation",
+    "key_value": "cosine of key and value",
+    "gate_value": "cosine of gate and value",
+    "gate_key": "cosine of gate and key",
+    "logit_mean": "mean of the value's logits over the vocabulary",
+    "logit_variance": "their variance",
+    "logit_skew": "their skewness: above 0 few tokens are pushed up far",
+    "logit_kurtosis": "their kurtosis: 3 for a normal distribution, more where few stand out",
+    "cosine_variance": "variance over tokens of the cosine of value and output embedding",
+    "weak_share": "share of the value's squared length in the weakest twentieth of the output "
+    "embedding's directions; 0.05 by chance",
+    "frequency": "correlation of the value's logits with log token frequency",
+    "entropy_score": "high for a long value that moves all logits alike",
+    "twin": "the memory of the layer that is most like it",
+    "twin_cosine": "how like: the smallest of the cosines of key, gate and value; 1 is a duplicate",
+}
+
+
+def weight_notes(weights: Mapping[str, float | str]) -> Markup:
+    """What a memory's weights are, in words."""
+    return _weight_notes(tuple(weights))
+
+
+@lru_cache(maxsize=4)
+def _weight_notes(names: tuple[str, ...]) -> Markup:
+    lines = (
+        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(WEIGHT_NOTES[name])}</dd>"
+        for name in names
+        if name in WEIGHT_NOTES
+    )
+    return Markup(f'<dl class="parameters">{"".join(lines)}</dl>')
 
 
 LEVELS = 8  # shades of the map
@@ -243,9 +298,10 @@ def histogram(found: HistogramView, threshold: float | None) -> Markup:
         f"up to {high}: {count:,}" for high, count in zip(names[1:], found.counts, strict=False)
     )
     return Markup(  # numbers only, so that nothing needs escaping
-        f'<svg class="bars histogram" viewBox="0 -8 {LEFT + PLOT + 24} {HIGH + LOW + 8}" '
+        f'<svg class="bars histogram" viewBox="0 -20 {LEFT + PLOT + 24} {HIGH + LOW + 20}" '
         f'role="img" aria-label="Prefixes by coefficient: {bars_text}">{lines}{boxes}{labels}'
         f'<text x="{LEFT + PLOT / 2}" y="{HIGH + LOW - 3}" text-anchor="middle">coefficient</text>'
+        '<text x="0" y="-10">prefixes</text>'
         "</svg>"
     )
 
@@ -310,6 +366,7 @@ def templates() -> Environment:
         token_bars,
         trigger_items,
         weight_items,
+        weight_notes,
     ):
         environment.globals[function.__name__] = function
     environment.filters.update(token=visible_token, number=short_number, whole=whole_numbers)

@@ -115,7 +115,7 @@ def parse_edits(edits: Edit | str | Iterable[Edit | str] | Mapping[str, float]) 
     elif isinstance(edits, Mapping):
         edits = [f"{address}={amount}" for address, amount in edits.items()]
     elif not isinstance(edits, Iterable):
-        raise EditError(f"{shorten(repr(edits))} is not an edit; write it as in L7.1034=0")
+        edits = [edits]
     return [edit if isinstance(edit, Edit) else Edit.parse(edit) for edit in edits]
 
 
@@ -231,7 +231,7 @@ def parse_set(text: str, name: str) -> tuple[Address, ...]:
         address = line.partition("#")[0].strip()
         if address:
             try:
-                found[Address.parse(address)] = None
+                found[Address.guess(address) or Address.parse(address)] = None
             except AddressError as error:
                 raise AddressError(f"line {number} of {name}: {error}") from None
     if not found:

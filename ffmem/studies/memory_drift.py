@@ -331,7 +331,7 @@ def match_memories(one: ScanStore, other: ScanStore, seed: int = 0) -> Matching:
     if not is_one_text(one, other):
         raise StoreError(
             f"{one.folder.root} and {other.folder.root} are scans of different texts, so their "
-            "triggers cannot be compared; scan both models on one text"
+            "triggers cannot be compared; scan both models on one text, in a file of one name"
         )
     by_word = one.manifest.key.model["tokenizer"] != other.manifest.key.model["tokenizer"]
     mine, theirs = trigger_places(one, by_word), trigger_places(other, by_word)

@@ -237,6 +237,12 @@ def test_triggers_are_coloured_once_the_model_is_there(browser: Any, fresh: Stud
         page.locator(".own .t").first.wait_for()
         assert "".join(page.locator(".own .t").all_inner_texts()) == "<b>river</b> and stone"
         assert page.locator(".own b").count() == 0
+        page.get_by_label("Any text, coloured by this memory").fill("שלום עולם")
+        page.get_by_role("button", name="Colour it").click()
+        page.locator(".own .t", has_text="ש").first.wait_for()
+        ways = "all => all.map(one => getComputedStyle(one).direction)"
+        assert page.locator(".own").evaluate_all(ways) == ["rtl"]
+        assert set(page.locator("#triggers p").evaluate_all(ways)) == {"ltr"}
     assert complaints == []
     context.close()
 
@@ -253,6 +259,7 @@ def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
     page.get_by_role("button", name="Run the model").click()
     page.get_by_text("When it is held").wait_for()
     assert "the same change of another memory" in page.locator("#effect .answer").inner_text()
+    assert "its 5 strongest triggers" in page.locator("#effect .answer").inner_text()
     page.get_by_role("button", name="Compare with all others").focus()
     page.keyboard.press("Enter")
     page.locator("#nearest .one .last").first.wait_for()
@@ -260,7 +267,7 @@ def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
     assert page.locator("#nearest .token").count() > 0
     answer, links = page.locator("#key .answer p"), list[str]()
     for other in ("L3.1", "L3.2"):  # one after the other
-        page.get_by_label("Wakes").fill(other)
+        page.get_by_label("Later memory").fill(other)
         page.get_by_role("button", name="Read the key").click()
         answer.filter(has_text="v · k").filter(
             has_not_text=links[0] if links else "none"
@@ -302,11 +309,15 @@ def test_labels_and_lists_in_the_browser(browser: Any, fresh: StudyContext) -> N
         page.get_by_role("link", name="Lists").click()
         page.get_by_text("<i>rivers</i>").wait_for()
         page.get_by_text("see also L1.0").wait_for()
+        page.get_by_label("Name of the list").fill("my/places")
+        page.get_by_label("or addresses, one per line").fill("L1.3")
+        page.get_by_role("button", name="Put them on the list").click()
+        page.locator("[name=name]:invalid:focus").wait_for()  # the browser says what is wrong
         page.get_by_label("Name of the list").fill("my places")
         page.get_by_label("or addresses, one per line").fill("L1.3\nL9.9")
         page.get_by_role("button", name="Put them on the list").click()
         page.locator("#said.wrong", has_text="no layer 9").wait_for()
-        page.get_by_label("or addresses, one per line").fill("L1.3\n# a comment\nL3.1")
+        page.get_by_label("or addresses, one per line").fill("l1.3\n# a comment\n3.1")
         page.get_by_role("button", name="Put them on the list").click()
         page.get_by_role("heading", name="my places").wait_for()
         rows = page.locator("tbody tr")
@@ -398,7 +409,7 @@ def test_a_search_is_narrowed_and_shows_why(browser: Any, address: str) -> None:
     page.get_by_role("button", name="Search").click()
     page.locator(".count", has_text="in layer 2").wait_for()
     assert page.locator(".count").inner_text() != every
-    page.get_by_role("link", name="a meaning").click()
+    page.get_by_role("link", name="related words").click()
     page.locator(".why mark").first.wait_for()
     assert "same company" in page.inner_text("main")
     assert complaints == []

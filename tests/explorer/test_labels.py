@@ -38,6 +38,7 @@ def test_a_label_and_a_note_are_kept_and_shown_as_text(client: TestClient) -> No
     assert cell in table
     client.put(path, json={"label": "=1+1"})
     assert "'=1+1" in client.get("/labels.csv").text  # no spreadsheet runs it
+    assert "cannot be seen" in client.put(path, json={"label": "a\u202eb"}).json()["detail"]
     assert client.put(path, json={"label": "a\nb"}).status_code == 422
     assert client.put(path, json={"label": "x" * 201}).status_code == 422
     assert client.put("/api/memories/L9.1/label", json={}).status_code == 404

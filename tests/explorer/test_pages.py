@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.explorer.queries.overview import agreeing_rows, best_cells
+from ffmem.explorer.templating import WEIGHT_NOTES, short_number
 from ffmem.report.build import write_report
 from ffmem.report.rendering import script_source
 from ffmem.store.weight_columns import agreement_table
@@ -110,7 +115,7 @@ def test_the_overview_says_where_to_start(client: TestClient, explored: StudyCon
             assert client.get(f"/api/search?{card['more']}").json()["total"] > 0
     table = agreement_table(explored.store.folder, explored.store.cells.count)
     assert table is not None
-    for pointer in cards["Values that disagree"]["pointers"]:
+    for pointer in cards["Values that disagree with the text"]["pointers"]:
         row = explored.store.cells.row(Address.parse(pointer["address"]))
         assert table.agreeing[row] == 0
         assert table.triggers[row] >= 10
@@ -119,6 +124,33 @@ def test_the_overview_says_where_to_start(client: TestClient, explored: StudyCon
     page = client.get("/").text
     assert "Start here" in page
     assert data["headline"] in page
+
+
+def test_the_values_that_are_right_most_often_come_first(explored: StudyContext) -> None:
+    table = agreement_table(explored.store.folder, explored.store.cells.count)
+    assert table is not None
+    every = np.ones(explored.store.cells.count, dtype=bool)
+    surer, other = best_cells(explored, every)[:2]  # by the top probability
+    agreeing = np.zeros_like(table.agreeing)
+    agreeing[[surer, other]] = 10, 18
+    known = replace(table, triggers=np.full_like(table.triggers, 20), agreeing=agreeing)
+    assert agreeing_rows(explored, known) == [other, surer]
+    agreeing[surer] = 18
+    assert agreeing_rows(explored, replace(known)) == [surer, other]
+    agreeing[other] = 2  # too few
+    assert agreeing_rows(explored, replace(known)) == [surer]
+
+
+def test_what_follows_is_ranked_from_one_as_in_a_search(
+    client: TestClient, explored: StudyContext
+) -> None:
+    found = client.get("/api/memories/L2.7").json()
+    rank, tokens = found["agreement"]["median_rank"] + 1, round(1 / found["uniform"])
+    page = client.get("/memory/L2.7").text
+    assert f"at a median of {short_number(rank)} of {tokens:,}." in page
+    assert page.index('id="own"') < page.index('id="triggers"')  # a text of one's own is near
+    for name in found["weights"]:
+        assert WEIGHT_NOTES[name] in unescape(page)
 
 
 def test_a_figure_has_its_title_words_and_claims(client: TestClient) -> None:

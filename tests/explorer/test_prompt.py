@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.explorer.queries.overview import agreeing_triggers, prompt_examples
 from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_explanation import continue_text, explain_prompt
@@ -177,6 +178,19 @@ def test_the_page_has_examples_that_can_be_read(client: TestClient) -> None:
     assert links
     for link in links:
         assert client.get(f"/api/prompt{link}").status_code == 200
+
+
+def test_examples_are_texts_that_a_value_goes_on_with(
+    explored: StudyContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = explored.store.cells
+    row = next(row for row in range(cells.count) if agreeing_triggers(explored, cells.address(row)))
+    monkeypatch.setattr("ffmem.explorer.queries.overview.agreeing_rows", lambda *_: [row])
+    (example,) = prompt_examples.__wrapped__(explored)  # it is kept otherwise
+    right = [one.before + one.last for _, one in agreeing_triggers(explored, cells.address(row))]
+    assert example.text in right
+    assert len(example.text) == min(map(len, right))
+    assert example.edit == f"{cells.address(row)}=0"
 
 
 def test_a_prompt_of_the_greatest_length_fits_into_an_address(client: TestClient) -> None:

@@ -116,5 +116,5 @@ def test_one_edit_needs_no_list(relu: LanguageModel) -> None:
 
 @pytest.mark.parametrize("edits", [None, 3, [3], Address(2, 7)])
 def test_what_is_not_an_edit_is_refused_in_one_sentence(relu: LanguageModel, edits: Any) -> None:
-    with pytest.raises(EditError, match="is not an edit; give text such as"), edited(relu, edits):
+    with pytest.raises(EditError, match="is not an edit; write an address"), edited(relu, edits):
         pass

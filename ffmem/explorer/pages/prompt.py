@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from ffmem.explorer.context import EmptyIsNone, TheStudy
+from ffmem.explorer.queries.overview import prompt_examples
 from ffmem.explorer.queries.prompt import (
     LONGEST_TEXT,
     MOST_EDITS,
@@ -18,7 +19,6 @@ from ffmem.explorer.queries.prompt import (
     PromptQuestion,
     may_have_wikitext_form,
     prompt_answer,
-    prompt_examples,
 )
 from ffmem.explorer.templating import page
 

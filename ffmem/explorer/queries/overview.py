@@ -27,6 +27,7 @@ from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
 from ffmem.store.weight_columns import AgreementTable, agreement_table
 
 POINTERS = 4  # memories of a card
+EXAMPLES = 3  # prompts to begin with
 ENOUGH_TRIGGERS = 10  # for a value to be called right or wrong
 AGREES = 0.2  # share of triggers from which on a sure value is an agreeing one
 DEPTHS = ("Lower", "Middle", "Upper")
@@ -67,6 +68,14 @@ class StartCard:
     says: str
     pointers: tuple[Pointer, ...]
     more: str  # query of the search page; empty where there is none
+
+
+@dataclass(frozen=True)
+class PromptExample:
+    """A text to begin with, and a change that is worth a try there."""
+
+    text: str
+    edit: str
 
 
 @dataclass(frozen=True)
@@ -131,22 +140,33 @@ def start_cards(context: StudyContext) -> Iterator[StartCard]:
 
 @lru_cache(maxsize=2)
 def agreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
-    """The most certain of the values that are right about what follows their triggers."""
-    fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.share >= AGREES)
+    """The values that are most often right about what follows their triggers."""
     pointers = []
-    for row in most_certain(context, fits):
+    for row in agreeing_rows(context, known):
         cell = context.store.cells.address(row)
-        first = context.lookup.value_tokens(cell, count=1)[0]
         triggers = context.store.triggers(cell)[:TRIGGERS_SHOWN]
-        says = f"follows {known.agreeing[row]} of {known.triggers[row]} triggers"
-        right = [(rank, one) for rank, one in enumerate(triggers) if one.next == first.text]
-        pointers.append(point(context, cell, says, right or list(enumerate(triggers))))
+        says = f"its first token follows {known.agreeing[row]} of {known.triggers[row]} triggers"
+        shown = agreeing_triggers(context, cell) or list(enumerate(triggers))
+        pointers.append(point(context, cell, says, shown))
     return StartCard(
-        "Values that are right",
-        "The most certain values whose first token is what follows their triggers.",
+        "Values that agree with the text",
+        "The first token that the value promotes is what most often follows the triggers.",
         tuple(pointers),
-        f"by=any&sort=probability&agrees={100 * AGREES:g}",
+        f"by=any&sort=agreement&agrees={100 * AGREES:g}",
     )
+
+
+def agreeing_rows(context: StudyContext, known: AgreementTable) -> list[int]:
+    """The cells whose values are right most often; of those that are so equally, the surest."""
+    fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.share >= AGREES)
+    return best_cells(context, fits, known.share)
+
+
+def agreeing_triggers(context: StudyContext, cell: Address) -> list[tuple[int, Trigger]]:
+    """Of the triggers that pages show those that the value's first token follows, ranks from 0."""
+    first = context.lookup.value_tokens(cell, count=1)[0].text
+    triggers = enumerate(context.store.triggers(cell)[:TRIGGERS_SHOWN])
+    return [(rank, one) for rank, one in triggers if one.next == first]
 
 
 @lru_cache(maxsize=2)
@@ -154,27 +174,58 @@ def disagreeing_card(context: StudyContext, known: AgreementTable) -> StartCard:
     """The most certain of the values that are never right."""
     fits = (known.triggers >= ENOUGH_TRIGGERS) & (known.agreeing == 0)
     pointers = []
-    for row in most_certain(context, fits):
+    for row in best_cells(context, fits):
         cell = context.store.cells.address(row)
         triggers = list(enumerate(context.store.triggers(cell)[:1]))
-        says = f"follows none of {known.triggers[row]} triggers"
+        says = f"its first token follows none of {known.triggers[row]} triggers"
         pointers.append(point(context, cell, says, triggers))
     return StartCard(
-        "Values that disagree",
-        "The most certain values whose first token never follows their triggers.",
+        "Values that disagree with the text",
+        "The values that give their first token the highest probability, though it never follows "
+        "a trigger.",
         tuple(pointers),
         "by=any&sort=probability&where=agreement<=0",
     )
 
 
-def most_certain(context: StudyContext, fits: NDArray[np.bool_]) -> list[int]:
-    """The cells with the highest top probability among some, each with another first token.
+@lru_cache(maxsize=2)
+def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
+    """Triggers with their memory silenced: short ones that the value's first token follows.
+
+    Before agreement was measured, those of the memories that fire strongest for their layer.
+    """
+    known = agreement_table(context.store.folder, context.store.cells.count)
+    right_ones = [] if known is None else agreeing_rows(context, known)
+    agreeing = []
+    for cell in map(context.store.cells.address, right_ones):
+        right = [one.before + one.last for _, one in agreeing_triggers(context, cell)]
+        agreeing += [PromptExample(min(right, key=len), f"{cell}=0")] if right else []
+    if agreeing:
+        return tuple(agreeing[:EXAMPLES])
+    cells, largest = context.store.cells, context.lookup.statistic("largest")
+    layers = list(context.store.memories)
+    found = {}
+    for layer in layers[len(layers) // 2 :: max(len(layers) // (2 * EXAMPLES), 1)]:
+        rows = cells.rows_of(layer)
+        cell = cells.address(rows.start + int(largest[rows].argmax()))
+        for trigger in context.store.triggers(cell)[:1]:
+            found[trigger.before + trigger.last] = f"{cell}=0"
+    return tuple(PromptExample(text, edit) for text, edit in list(found.items())[:EXAMPLES])
+
+
+def best_cells(
+    context: StudyContext, fits: NDArray[np.bool_], score: NDArray[Any] | None = None
+) -> list[int]:
+    """Some cells by score, then by top probability, each with another first token.
 
     Tokens without a letter or digit come last: few people know what a lone byte says.
     """
-    probability = context.lookup.statistic("probability")
     rows = np.flatnonzero(fits)
-    first = rows[np.argsort(-probability[rows], kind="stable")][: 16 * POINTERS]
+    surest = -context.lookup.statistic("probability")[rows]
+    order = (
+        np.argsort(surest, kind="stable") if score is None else np.lexsort((surest, -score[rows]))
+    )
+    first = rows[order][: 16 * POINTERS]
     tokens = context.lookup.top_texts(first, 1)
     distinct: dict[str, int] = {}
     for row, words in zip(first.tolist(), tokens, strict=True):
@@ -203,7 +254,7 @@ def pattern_card(context: StudyContext) -> StartCard:
         pointers.append(point(context, cell, says, triggers))
     return StartCard(
         "Clear patterns by depth",
-        "What the triggers of a key share, from each third of the layers.",
+        "What the triggers of a memory share, from each third of the layers.",
         tuple(pointers),
         urlencode({"by": "pattern", "q": best[max(best)][1].kind}) if best else "",
     )
@@ -214,14 +265,14 @@ def causal_card(context: StudyContext) -> StartCard:
     every = [one for layer in context.study.result("causal").layers for one in layer.by_memory]
     best = sorted(every, key=lambda one: one.other_kl - one.kl)[:POINTERS]
     return StartCard(
-        "Memories that are causes",
-        "Silencing one of these moves the next token furthest beyond its control, another memory "
-        "of like strength.",
+        "Strongest effects when silenced",
+        "Silencing one of these at its triggers moves the next-token distribution (KL) furthest "
+        "beyond its control, another memory that adds as much there.",
         tuple(
             point(
                 context,
                 one.address,
-                f"moves it by {one.kl:.3f} nats, its control by {one.other_kl:.3f}",
+                f"moves it by {one.kl:.3f} nats, its control by {one.other_kl:.3f} nats",
                 list(enumerate(context.store.triggers(one.address)[:1])),
             )
             for one in best

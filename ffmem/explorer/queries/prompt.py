@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -28,7 +27,7 @@ from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 
 LONGEST_TEXT = 20_000  # characters, so that a request fits into an address
-MOST_NEW_TOKENS = 64  # tokens of a continue_text
+MOST_NEW_TOKENS = 64  # that a continuation has at most
 MOST_EDITS = 256
 MOST_POSITIONS = 4096  # of one edit
 RANGE = r"[1-9][0-9]{0,6}(?:-[1-9][0-9]{0,6})?"
@@ -37,7 +36,6 @@ LARGEST_NUMBER = 1e6  # number in an edit
 STRONGEST = 3  # memories of each layer
 NEXT_TOKENS = 10  # next tokens
 LOGIT_TERMS = 16  # memories with the largest terms of a logit
-EXAMPLES = 3  # to begin with
 CONVERTED = ("fairseq_lm", "xglm")  # architectures that `ffmem models convert` writes
 VALUE_TOKENS = 4  # tokens that a memory promotes, shown beside it
 
@@ -54,14 +52,6 @@ class PromptQuestion:
     write: int = 0
     chat: bool = False  # the text is what a user says, in the model's chat template
     wikitext_form: bool = True  # bring it into that form, where the model was converted to do so
-
-
-@dataclass(frozen=True)
-class PromptExample:
-    """A text to begin with, and a change that is worth a try there."""
-
-    text: str
-    edit: str
 
 
 @dataclass(frozen=True)
@@ -270,20 +260,6 @@ def edit_text(edit: Edit, lead: int) -> str:
 def may_have_wikitext_form(context: StudyContext) -> bool:
     """Whether the scanned model may be one that was converted from fairseq; it is not loaded."""
     return context.store.manifest.key.model["type"] in CONVERTED
-
-
-@lru_cache(maxsize=2)
-def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
-    """Triggers of memories that fire strongest for their layer, each with its memory silenced."""
-    cells, largest = context.store.cells, context.lookup.statistic("largest")
-    layers = list(context.store.memories)
-    found = {}
-    for layer in layers[len(layers) // 2 :: max(len(layers) // (2 * EXAMPLES), 1)]:
-        rows = cells.rows_of(layer)
-        cell = cells.address(rows.start + int(largest[rows].argmax()))
-        for trigger in context.store.triggers(cell)[:1]:
-            found[trigger.before + trigger.last] = f"{cell}=0"
-    return tuple(PromptExample(text, edit) for text, edit in list(found.items())[:EXAMPLES])
 
 
 def target_token(model: LanguageModel, question: PromptQuestion, plain: PromptExplanation) -> int:

@@ -54,7 +54,7 @@ SCORES: dict[By, str] = {
     "suppresses": "Rank",
     "words": f"Triggers of {TRIGGERS_SHOWN}",
     "meaning": "Nearness",
-    "pattern": "Covered",
+    "pattern": "Triggers covered",
     "phrase": "Of its largest",
     "any": "",
     "dead": "",

@@ -22,7 +22,7 @@ function onList(name) {
   const off = element("button", { type: "button", className: "quiet small", textContent: "✕" });
   off.setAttribute("aria-label", `Take it off the list ${name}`);
   off.addEventListener("click", () => change(() => put(name, "DELETE"), `Off the list ${name}.`));
-  return element("span", { className: "chip" }, element("a", { href: `/lists/${encodeURIComponent(name)}`, textContent: name }), off);
+  return element("span", { className: "chip" }, element("a", { href: `/lists/${encodeURIComponent(name)}` }, element("bdi", { textContent: name })), off);
 }
 
 const put = (list, method) => ask(`/api/lists/${encodeURIComponent(list)}/${encodeURIComponent(address)}`, { method });

@@ -70,7 +70,7 @@ own.querySelector("form").addEventListener("submit", async (event) => {
     place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
     try {
       const found = await ask(`${api}/text?text=${encodeURIComponent(own.querySelector("textarea").value)}`);
-      const text = element("p", { className: "own" });
+      const text = element("p", { className: "own", dir: "auto" });
       paint(text, found, largest);
       const most = Math.max(...found.coefficients);
       const said = most > 0 ? `The largest coefficient is ${number(most)}, ${number((100 * most) / (largest || most))} % of the largest in the corpus.` : "It fires at none of these tokens.";
@@ -142,7 +142,7 @@ function near(title, list) {
     element("tr", {}, element("th", { scope: "row" }, element("a", { href: `/memory/${encodeURIComponent(other)}`, textContent: other })),
       element("td", { className: "n", textContent: cosine.toFixed(3) }),
       element("td", { className: "few" }, ...promotes.map((text) => element("span", { className: "token", textContent: shownToken(text) })),
-        ...(trigger ? [element("p", { className: "one" }, trigger.before, element("span", { className: "last", textContent: trigger.last }), element("span", { className: "next", textContent: trigger.next || "⏹" }))] : [])));
+        ...(trigger ? [element("p", { className: "one", dir: "auto" }, trigger.before, element("span", { className: "last", textContent: trigger.last }), element("span", { className: "next", textContent: trigger.next || "⏹" }))] : [])));
   return element("div", {}, element("h3", { textContent: title }), element("table", {}, element("tbody", {}, ...list.map(row))));
 }
 
@@ -198,7 +198,7 @@ effect.querySelector("form").addEventListener("submit", async (event) => {
       const size = edit.value === "silence" ? "" : `&amount=${encodeURIComponent(amount.value)}`;
       const found = await ask(`${api}/effect?edit=${edit.value}${size}`);
       place.replaceChildren(
-        element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats on average; the same change of another memory that adds as much there moves it by ${found.control_kl.toPrecision(3)}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)} (control: ${percent(found.control_value_after)}).` }),
+        element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats (KL), the mean over ${found.triggers.length === 1 ? "one trigger" : `its ${found.triggers.length} strongest triggers`}; the same change of another memory that adds as much there moves it by ${found.control_kl.toPrecision(3)} nats. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)} (control: ${percent(found.control_value_after)}).` }),
         ...found.triggers.map(effectAtTrigger));
     } catch (error) {
       place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));

@@ -122,7 +122,7 @@ function changed() {
   clearTimeout(waiting);
   const wrong = problem();
   if (wrong) {
-    tell(`Not saved yet: ${wrong}.`);
+    tell(`Not saved yet: ${wrong}${wrong.endsWith("?") ? "" : "."}`);
     return;
   }
   tell("Saving …");
