@@ -411,7 +411,7 @@ def test_a_search_is_narrowed_and_shows_why(browser: Any, address: str) -> None:
     assert page.locator(".count").inner_text() != every
     page.get_by_role("link", name="related words").click()
     page.locator(".why mark").first.wait_for()
-    assert "same company" in page.inner_text("main")
+    assert "same contexts" in page.inner_text("main")
     assert complaints == []
     context.close()
 
