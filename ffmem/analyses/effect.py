@@ -268,12 +268,15 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
         if not line.strip():
             continue
         try:
-            data = json.loads(line)
-            found.append(Task(data["prompt"] + "", data["answer"] + ""))  # texts, nothing else
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise CorpusError(
-                f'line {number} of {path} is not a task; write {{"prompt": "...", "answer": "..."}}'
-            ) from None
+            match json.loads(line):
+                case {"prompt": str(prompt), "answer": str(answer)}:
+                    found.append(Task(prompt, answer))
+                    continue
+        except (ValueError, RecursionError):
+            pass
+        raise CorpusError(
+            f'line {number} of {path} is not a task; write {{"prompt": "...", "answer": "..."}}'
+        )
     if not found:
         raise CorpusError(f"the task file {path} is empty; write a JSON object per line")
     return tuple(found)
