@@ -24,8 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 BUSY_LOOPS = 2
 OTHER_USER = "nobody"
-# as `make test` does
-TOGETHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+# as a worker of pytest starts: the first program may have rights that its children lack
+REACH = (
+    "import subprocess, sys; "
+    "subprocess.run([sys.executable, '-c', 'import pytest, torch'], check=True)"
+)
+WORKERS = min((os.cpu_count() or 1) + 1, 5)  # as `make test` has
+TOGETHER = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @dataclass(frozen=True)
@@ -171,8 +176,7 @@ def why_not(setting: Setting) -> str:
     user = pwd.getpwnam(OTHER_USER)
     command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     try:
-        reach = [sys.executable, "-c", "import pytest, torch"]
-        subprocess.run([*command, *reach], check=True, capture_output=True)
+        subprocess.run([*command, sys.executable, "-c", REACH], check=True, capture_output=True)
     except subprocess.CalledProcessError:
         return f"{OTHER_USER} cannot reach {sys.executable} and its packages"
     return ""

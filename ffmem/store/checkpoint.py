@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Sample, Triggers
 from ffmem.store.folder import StudyFolder, write_whole
 from ffmem.store.manifest import ScanKey
+
+CHECKSUM = "checksum"  # its name among the notes; earlier versions saved none
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,17 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "shards": json.dumps({number: astuple(c) for number, c in checkpoint.shards.items()}),
     }
     apart = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+    notes[CHECKSUM] = checksum(apart, notes)
     write_whole(path, lambda part: _write(part, apart, notes))
+
+
+def checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
+    """A sum of everything in a checkpoint, which one changed bit makes another one."""
+    texts = {name: text for name, text in notes.items() if name != CHECKSUM}
+    found = crc32(json.dumps(texts, sort_keys=True).encode())
+    for name in sorted(tensors):
+        found = crc32(tensors[name].numpy(), crc32(name.encode(), found))
+    return f"{found:08x}"
 
 
 def _write(part: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> None:
@@ -136,6 +149,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     ):
         notes = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if notes.get(CHECKSUM, sum_now := checksum(tensors, notes)) != sum_now:
+            raise ValueError("something in it has changed since it was written")
         counts = {int(number): pair for number, pair in json.loads(notes["counts"]).items()}
         kept = KeptSentences(*(np.asarray(tensors[f"kept.{name}"]) for name in ARRAYS))
         state = {number: _layer(tensors, number, counts[number]) for number in sorted(counts)}

@@ -193,12 +193,31 @@ def test_scans_from_before_versions_were_recorded_open_and_go_on(
     with safe_open(checkpoint, framework="pt") as file:
         notes, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     assert notes.pop("scan")
+    assert notes.pop("checksum")
     save_file(tensors, checkpoint, metadata=notes)
     another = replace(plan, settings=ScanSettings(top=7, sample=5))
     with pytest.raises(StoreError, match="unfinished scan of something else; choose"):
         run_scan(relu, another, tmp_path / "begun")
     run_scan(relu, plan, tmp_path / "begun")
     same_store(tmp_path / "whole", tmp_path / "begun")
+
+
+def test_a_changed_bit_of_a_checkpoint_is_noticed(
+    relu: LanguageModel, corpus: Path, tmp_path: Path
+) -> None:
+    """Wherever it is: in a number, a place, a sentence or a note."""
+    plan, checkpoint = plan_for(relu, corpus), tmp_path / "checkpoint.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        run_scan(relu, plan, tmp_path, stop_at_once)
+    whole = checkpoint.read_bytes()
+    for place in range(8, len(whole), len(whole) // 40):
+        damaged = bytearray(whole)
+        damaged[place] ^= 4
+        checkpoint.write_bytes(damaged)
+        with pytest.raises(StoreError, match="is damaged .*; delete it to start the scan again"):
+            run_scan(relu, plan, tmp_path)
+    checkpoint.write_bytes(whole)
+    run_scan(relu, plan, tmp_path)
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from ffmem.cli.options import (
-    ANY,
     LOCATION,
     SEED,
     SOME,
@@ -49,7 +48,13 @@ SENTENCES = 100
 @click.option(
     "--max-sentences", type=SOME, default=SENTENCES, show_default=True, help="Sentences read."
 )
-@click.option("--random", type=ANY, default=3, show_default=True, help="Random sets as control.")
+@click.option(
+    "--random",
+    type=click.IntRange(0, 1000),
+    default=3,
+    show_default=True,
+    help="Random sets as control.",
+)
 @click.option("--task", type=LOCATION, help="JSON lines of prompt and answer: report accuracy too.")
 @click.option(
     "--generate",
