@@ -104,7 +104,7 @@ def checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
     texts = {name: text for name, text in notes.items() if name != CHECKSUM}
     found = crc32(json.dumps(texts, sort_keys=True).encode())
     for name in sorted(tensors):
-        found = crc32(tensors[name].numpy(), crc32(name.encode(), found))
+        found = crc32(tensors[name].numpy().data, crc32(name.encode(), found))
     return f"{found:08x}"
 
 
