@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study, made by another version."""
     place = tmp_path_factory.mktemp("studies")
     with tarfile.open(STUDIES) as archive:
-        archive.extractall(place, filter="data")
+        archive.extractall(place)
     return next(path.parent for path in sorted(place.rglob("manifest.json")))
 
 

@@ -28,7 +28,7 @@ KINDS = ("opt", "llama")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("older")
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder)
     return folder
 
 
