@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 LARGEST = 200_000  # bytes
 PAGES = {  # the page, what is there when it is whole, and how much of it is taken
-    "explorer": ("memory/L12.691", "#triggers li", {"width": 1100, "height": 860}),
+    "explorer": ("memory/L12.691", "#triggers li", {"width": 1100, "height": 780}),
     "report": ("report", ".controls", {"width": 1100, "height": 1160}),
 }
 
