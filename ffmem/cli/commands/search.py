@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ffmem.store.lookup import Matches, MemoryIndex
     from ffmem.store.weight_columns import Condition
 
-PIECES = 16  # of a text that is no token, shown
+PIECES = 16  # tokens listed of a text that is not one token
 
 
 @click.command()
