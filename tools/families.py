@@ -1,8 +1,8 @@
-"""Measure which causal language models of transformers can be seen as memories.
+"""Measure which causal language models of transformers ffmem can read as memories (MLP neurons).
 
-`python -m tools.families` builds a toy of every type that the installed transformers knows, sees
+`python -m tools.families` builds a toy of every type that the installed transformers knows, wraps
 it, and writes docs/reference/families.md. Name types to try only those and print the result.
-Each toy lives in a process of its own with a limit on time and memory.
+Each toy runs in its own process with a limit on time and memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one model type."""
+    """The verdict on one model type."""
 
     kind: str
     verdict: str
@@ -64,10 +64,10 @@ class Result:
 
 
 def measure(kind: str) -> Result:
-    """Build a toy of this type and see it, here and now."""
+    """Build a toy of this type and wrap it, in this process."""
     try:
         model = tiny_model(kind)
-    except Exception as error:  # whatever a config makes of sizes it does not expect
+    except Exception as error:  # a config may fail in any way on sizes it does not expect
         return Result(kind, NOT_BUILT, plain(error))
     try:
         seen = wrap(model)
@@ -82,12 +82,12 @@ def measure(kind: str) -> Result:
 
 
 def reason(message: str) -> str:
-    """The phrase for a refusal; the message itself where there is none yet."""
+    """The phrase for a refusal, or the message itself if no phrase matches."""
     return next((phrase for words, phrase in REASONS.items() if words in message), message)
 
 
 def plain(error: Exception) -> str:
-    """An error in one short line that can stand in a table."""
+    """An error in one short line that fits into a table."""
     line = " ".join(str(error).split()).replace("|", "/")
     line = re.sub(r"^Class validation error .*?Error: ", "", line)
     return f"{type(error).__name__}: {line[:90]}"
@@ -110,7 +110,7 @@ def guarded(kind: str) -> Result:
 
 
 def answer(kind: str, answers: SimpleQueue[Result]) -> None:
-    """What the child does."""
+    """The child process: measure one type and send the result."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     answers.put(measure(kind))
@@ -150,26 +150,30 @@ Written by `python -m tools.families`; do not edit by hand.
 
 Of the {types} causal language model types that transformers {version} knows or ffmem adds
 (`fairseq_lm`, see [Convert a fairseq model](../how-to/convert-from-fairseq.md)),
-**{passed} pass**. For each type a toy, mostly of 30,000 to 100,000 random parameters, is built,
-run on nine tokens and seen as memories. To pass, five equations must hold on it, with a relative
-error of at most 1e-4 in float32:
-coefficients x values + bias = the layer's output; activation of the keys' scores = coefficients;
-r + y = o; the last o through the head = the logits; a later token changes nothing before it. The
-last column is the worst of the five.
+**{passed} pass**: ffmem reads their feed-forward layers as memories (MLP neurons). For each type,
+ffmem builds a toy, mostly of 30,000 to 100,000 random parameters, and runs it on nine tokens. The
+type passes if five equations hold, each with a relative error of at most 1e-4 in float32:
+
+1. coefficients x values + bias = the layer's output
+2. activation of the keys' scores = coefficients
+3. r + y = o (residual + feed-forward output = block output)
+4. the last o through the head = the logits
+5. a later token changes nothing before it
+
+The last column of the table below is the largest of the five errors.
 
 | verdict | types |
 |---|---|
 {summary}
 
-*By row*: the places are in the table `ffmem/models/families.py`. *By structure*: there is no row;
-the places were found on the toy's own run. *Refused*: the toy runs, but it is not a list of
-feed-forward memories that ffmem reads, and `ffmem` says so instead of guessing. *Cannot be built
-small*: nothing was learnt about the type.
+*By row*: `ffmem/models/families.py` lists where keys and values are. *By structure*: there is no
+row, and ffmem found keys and values by running the toy. *Refused*: the toy runs, but ffmem cannot
+read its feed-forward layers and says so instead of guessing. *Cannot be built small*: the toy could
+not be built or run, so the type is untested.
 
-A toy passing means that the architecture's code is understood, not that every checkpoint is: a
-checkpoint is measured again when it is loaded, and refused if an equation fails. In what form
-its weights are stored is another question: see
-[adapters and quantised weights](../how-to/wrap-a-model.md).
+A toy that passes shows that ffmem reads the architecture's code, not every checkpoint: the
+equations are checked again when a checkpoint is loaded, and it is refused if one fails. For the form
+in which weights are stored, see [adapters and quantised weights](../how-to/wrap-a-model.md).
 
 | why refused | types |
 |---|---|
