@@ -172,8 +172,8 @@ read its feed-forward layers and says so instead of guessing. *Cannot be built s
 not be built or run, so the type is untested.
 
 A toy that passes shows that ffmem reads the architecture's code, not every checkpoint: the
-equations are checked again when a checkpoint is loaded, and it is refused if one fails. For the form
-in which weights are stored, see [adapters and quantised weights](../how-to/wrap-a-model.md).
+equations are checked again when a checkpoint is loaded, and it is refused if one fails. For the
+form in which weights are stored, see [adapters and quantised weights](../how-to/wrap-a-model.md).
 
 | why refused | types |
 |---|---|
