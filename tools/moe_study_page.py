@@ -32,7 +32,7 @@ BAR = (
 
 
 def at_chance(auc: float | None) -> float:
-    """The score of a key; one without a pattern tells nothing."""
+    """The score of a key; 0.5 (chance) without a pattern."""
     return 0.5 if auc is None else auc
 
 
@@ -50,7 +50,7 @@ MEASURES: dict[str, Measure] = {  # by key; None leaves a key out
 
 
 def read_numbers() -> Numbers:
-    """All that was measured."""
+    """Every measurement."""
     found: Numbers = json.loads(lzma.decompress(NUMBERS.read_bytes()))
     return found
 
@@ -107,7 +107,7 @@ OF_MEANING = (  # measures that rest on patterns of meaning too
 
 
 def controls_allow(numbers: Numbers, name: str, measure: str) -> bool:
-    """Whether the controls of a study let a measure be read."""
+    """Whether the controls of a study allow a measure to be used."""
     controls = numbers[name]["results"]["patterns"]["controls"]
     worst = max(one["false_patterns"]["estimate"] for one in controls)
     return worst <= BAR or measure not in OF_MEANING
@@ -251,7 +251,7 @@ def by_layer(numbers: Numbers) -> str:
 
 
 def experts(numbers: Numbers) -> str:
-    """How the router loads experts, and what for."""
+    """Load and specialisation of experts by layer."""
     found = numbers["moe"]["results"]["experts"]
 
     def row(one: Numbers) -> list[str]:
@@ -285,7 +285,7 @@ def experts(numbers: Numbers) -> str:
 
 
 def models(numbers: Numbers) -> str:
-    """What was trained, and how well it predicts."""
+    """Both models: sizes and held-out perplexity."""
 
     def row(name: str, word: str) -> list[str]:
         one, scan = numbers["training"][name], numbers[name]["scan"]
@@ -310,17 +310,17 @@ def models(numbers: Numbers) -> str:
         "model",
         "active parameters",
         "memories",
-        "of them at a place, per layer",
+        "active per place and layer",
         "tokens read in training",
         "held-out perplexity",
         "sentences scanned",
-        "dead among the keys drawn",
+        "dead keys in the sample",
     )
     return table(heads, [row("moe", "mixture"), row("dense", "dense")])
 
 
 def training(numbers: Numbers) -> str:
-    """Both curves."""
+    """Both training curves."""
     curves = [numbers["training"][name]["curve"] for name in ("moe", "dense")]
     dense = {point["tokens"]: point["validation perplexity"] for point in curves[1]}
     rows = (
@@ -347,7 +347,7 @@ TABLES = {
 
 
 def page(text: str, numbers: Numbers) -> str:
-    """The page with every table as the numbers have it."""
+    """The page with every table generated from the numbers."""
     return fill(text, numbers, TABLES)
 
 

@@ -32,7 +32,7 @@ Tables = Mapping[str, Callable[[Numbers], str]]
 
 
 def read_numbers(name: str) -> Numbers:
-    """All that was measured for a page, by its name."""
+    """Every measurement of a page, by the page's name."""
     data = (REFERENCE / "data" / f"{name}.json.xz").read_bytes()
     found: Numbers = json.loads(lzma.decompress(data))
     return found
@@ -46,7 +46,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def restore_results(part: Numbers) -> dict[str, Any]:
-    """Results by name of analysis, as they were made."""
+    """Results by name of analysis, as the analyses returned them."""
     return {name: restore(ANALYSES[name].result, found) for name, found in part.items()}
 
 
@@ -88,7 +88,7 @@ def percent(one: Numbers | float, places: int = 1) -> str:
 
 
 def both_signs(rows: list[Numbers]) -> list[Numbers]:
-    """One row per layer: of all its cells."""
+    """One row per layer, over all its cells."""
     return [row for row in rows if row["cells"] in ("", "both")]
 
 
@@ -161,7 +161,7 @@ def with_interval(one: Numbers, factor: float = 1, places: int = 1) -> str:
 
 
 def shared_patterns(numbers: Numbers) -> str:
-    """Figure 2 by layer, with what the rule finds in the untrained twin."""
+    """Figure 2 by layer, with the rule's patterns in the untrained twin."""
     parts = [numbers[part]["patterns"]["summary"] for part in ("results", "untrained twin")]
     mine, twin = ([*part["layers"], part["overall"]] for part in parts)
     kinds = ("shallow", "shallow + semantic", "semantic", "not covered")
@@ -183,7 +183,7 @@ def shared_patterns(numbers: Numbers) -> str:
 
 
 def value_ranks(numbers: Numbers) -> str:
-    """Figure 5 by layer: where the next token stands under the value."""
+    """Figure 5 by layer: the rank of the next token under the value."""
     mine, twin = (
         both_signs(numbers[part]["values"]["ranks"]) for part in ("results", "untrained twin")
     )
@@ -238,7 +238,7 @@ def table_2(numbers: Numbers) -> str:
 
 
 def training(numbers: Numbers) -> str:
-    """The curve."""
+    """The training curve."""
     rows = (
         [
             f"{one['tokens'] / 1e6:.0f}",
@@ -283,7 +283,7 @@ def verdicts_of(study: str) -> tuple[Verdict, ...]:
 
 
 def chapter(analyses: Iterable[str]) -> str:
-    """What each study says of the claims that these analyses answer."""
+    """The verdict of each study on the claims that these analyses answer."""
 
     def cell(one: Verdict) -> str:
         number = None if one.finding is None else one.finding.number
@@ -304,7 +304,7 @@ def chapter_path(name: str) -> Path:
 
 
 def fill_chapter(text: str, name: str) -> str:
-    """The page of an analysis with the verdicts as the numbers have them."""
+    """The page of an analysis with verdicts generated from the numbers."""
     return fill(text, {}, {"verdicts": lambda _: chapter(CHAPTERS[name])})
 
 
@@ -321,11 +321,11 @@ class Page:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Its file."""
         return REFERENCE / f"{self.name}.md"
 
     def write(self) -> None:
-        """Make the tables and pictures again."""
+        """Regenerate tables and pictures."""
         numbers, text = read_numbers(self.name), self.path.read_text("utf-8")
         self.path.write_text(fill(text, numbers, self.tables), "utf-8")
         draw(numbers, self)
@@ -380,7 +380,7 @@ PAGES = (
 
 
 def fill(text: str, numbers: Numbers, tables: Tables) -> str:
-    """A page with every table as the numbers have it."""
+    """A page with every table generated from the numbers."""
     for name, make in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, found, rest = text.partition(begin)

@@ -45,7 +45,7 @@ Rows = dict[Group, list[list[Verdict]]]  # the verdicts of a group's seeds
 
 
 def gather(folder: Path) -> Numbers:
-    """What `making.spread` has left, as small as it can be."""
+    """The results of `making.spread`, reduced to what the page needs."""
     files = sorted((folder / "numbers").glob("*.json.xz"))
     studies = {path.name.partition(".")[0]: json.loads(lzma.decompress(path.read_bytes()))
                for path in files}  # fmt: skip
@@ -57,7 +57,7 @@ def gather(folder: Path) -> Numbers:
 
 
 def shorten(value: Any) -> Any:
-    """Numbers in six digits, without lists that no claim looks at, in the same form."""
+    """The same structure with six digits per number, without lists that no claim uses."""
     if isinstance(value, dict):
         empty = {name: [] for name in LISTS} | DRAWN
         return {name: empty[name] if name in empty else shorten(one) for name, one in value.items()}
@@ -81,17 +81,17 @@ def judge_all(numbers: Numbers) -> Rows:
 
 
 def largest(rows: Rows, corpus: str) -> list[list[Verdict]]:
-    """The studies of a corpus with most text, one a seed."""
+    """The studies of a corpus with the most text, one per seed."""
     return rows[max(group for group in rows if is_plain(group, corpus))]
 
 
 def is_plain(group: Group, corpus: str) -> bool:
-    """Whether a group is of a corpus, with every trigger that fires."""
+    """Whether a group belongs to a corpus and has no deduplication."""
     return group[0] == corpus and group[2] == "none"
 
 
 def outcome_text(verdicts: Iterable[Verdict]) -> str:
-    """One word where all seeds agree, else how many say what."""
+    """The verdict if all seeds agree, else the count of each."""
     counts = Counter(one.word for one in verdicts).most_common()
     if len(counts) == 1:
         return f"**{counts[0][0]}**"
@@ -104,7 +104,7 @@ def number_of(verdict: Verdict) -> Interval | None:
 
 
 def first_effect(verdict: Verdict) -> Interval | None:
-    """The effect that decides first."""
+    """The first effect that the rule uses."""
     if verdict.finding is None or not verdict.finding.effects:
         return None
     return verdict.finding.effects[0].found
@@ -168,7 +168,7 @@ def sizes(rows: Rows) -> str:
 
 
 def tallies(rows: Rows) -> str:
-    """How many of the paper's claims come out how, study by study."""
+    """Number of claims per verdict, study by study."""
 
     def row(group: Group) -> list[str]:
         counts = [tally(study) for study in rows[group]]
@@ -193,7 +193,7 @@ def tallies(rows: Rows) -> str:
 
 
 def stability(rows: Rows) -> str:
-    """Which verdicts are the same everywhere, and what makes the others flip."""
+    """Verdicts that are the same everywhere, and what the others vary with."""
     sides = [largest(rows, corpus) for corpus in CORPORA]
     claims: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for place, verdict in enumerate(sides[0][0]):
@@ -209,15 +209,15 @@ def stability(rows: Rows) -> str:
 
 KINDS = (
     "The same verdict in every study",
-    "Not the same for all seeds on one corpus and as much text",
-    "Not the same on the two corpora",
-    "Not the same for every amount of text",
-    "Not the same with `--dedupe prefix`",
+    "Different between seeds, with the same corpus and amount of text",
+    "Different between the two corpora",
+    "Different between amounts of text",
+    "Different with `--dedupe prefix`",
 )
 
 
 def why_it_flips(rows: Rows, place: int) -> str:
-    """The first kind that a claim is of."""
+    """The first kind of variation that applies to a claim."""
     words = {group: {study[place].word for study in found} for group, found in rows.items()}
     plain = [words[group] for group in words if is_plain(group, "wiki")]
     wiki, code = ({study[place].word for study in largest(rows, name)} for name in CORPORA)
@@ -231,7 +231,7 @@ def why_it_flips(rows: Rows, place: int) -> str:
 
 
 def twins(numbers: Numbers) -> str:
-    """Every untrained twin judged against each other one: what *holds* there is wrong."""
+    """Every untrained twin judged against every other one: each *holds* is a false positive."""
     names = {corpus: max(group_of(name) for name in numbers["studies"]
                          if is_plain(group_of(name), corpus)) for corpus in CORPORA}  # fmt: skip
 
@@ -256,7 +256,7 @@ def twins(numbers: Numbers) -> str:
 
 
 def models(numbers: Numbers) -> str:
-    """The models: what they read and how well they predict."""
+    """The models: training text and perplexity."""
 
     def row(name: str) -> list[str]:
         one, (corpus, _, seed) = numbers["models"][name], name.partition("-")
@@ -276,7 +276,7 @@ def models(numbers: Numbers) -> str:
 
 
 def page(text: str, numbers: Numbers) -> str:
-    """The page with every table as the numbers have it."""
+    """The page with every table generated from the numbers."""
     rows = judge_all(numbers)
     tables: Tables = {
         "models": models,
@@ -290,7 +290,7 @@ def page(text: str, numbers: Numbers) -> str:
 
 
 def main() -> None:
-    """Write numbers, if they are new, and the page."""
+    """Write the numbers if a folder is given, and the page."""
     for folder in sys.argv[1:]:
         write_numbers(gather(Path(folder)), REFERENCE / "data" / f"{NAME}.json.xz")
     PAGE.write_text(page(PAGE.read_text("utf-8"), read_numbers(NAME)), "utf-8")
