@@ -94,9 +94,9 @@ def _number(part: str) -> str:
 class Parts:
     """How the memories of one layer are divided, and their places in the layer's arrays.
 
-    `experts` of `size` memories each come first, one behind the other, then those `beside` them:
-    the shared experts. A dense layer has no experts and one part beside them, without a name.
-    `numbers` are the experts' own, where not all of the layer's are there.
+    `experts` of `size` memories each come first, then the parts `beside` them: the shared
+    experts. A dense layer has no experts and one part beside them, without a name. `numbers` are
+    the numbers of the experts if some of the layer's are missing.
     """
 
     experts: int
@@ -111,7 +111,7 @@ class Parts:
 
     @property
     def memories(self) -> int:
-        """Memories in all parts."""
+        """Number of memories in all parts."""
         return self.experts * self.size + sum(self.beside)
 
     @property
@@ -178,7 +178,7 @@ class Parts:
         return Address(layer, inside, sign, part)
 
     def _advice(self, address: Address) -> str:
-        """What to write instead of an address of another part."""
+        """The hint for an address whose part the layer does not have."""
         layer, index = address.layer, max(address.index, 0)
         if not self.experts:
             return f"layer {layer} has no experts, so write L{layer}.{index}"

@@ -1,15 +1,15 @@
 """Errors that a user can fix.
 
 FfmemError
-├── ModelError      a model that cannot be found, read or seen as memories
+├── ModelError      a model that cannot be found, or read as memories (MLP neurons)
 ├── AddressError    a memory that is not written properly or not in the model
 ├── ConditionError  a condition on memories that a study cannot answer
 ├── EditError       an edit that cannot be understood or applied
 ├── CorpusError     text that cannot be found or read
 ├── ScanError       a scan that cannot start or go on
 ├── StoreError      a folder of results that cannot be opened or written
-├── AnnotatorError  a language model that cannot be asked for patterns
-├── LiveError       a question that the explorer's model cannot take now
+├── AnnotatorError  a language model that cannot be used as annotator
+├── LiveError       a request that the explorer's model cannot serve now
 └── ListenError     an address that the explorer cannot listen at
 
 Each message is one sentence: what is wrong, which one, and what to do now. The command line
@@ -60,7 +60,7 @@ class StoreError(FfmemError):
 
 
 class AnnotatorError(FfmemError):
-    """A language model cannot be asked for patterns."""
+    """A language model cannot be used as annotator."""
 
 
 class LiveError(FfmemError):
@@ -90,7 +90,7 @@ LONGEST = 100  # characters of a name that a sentence shows
 
 @contextmanager
 def refusals(what: str, kind: type[FfmemError] = FfmemError) -> Iterator[None]:
-    """Whatever the system refuses inside is raised as `kind`, beginning with `what`."""
+    """Turn an operating-system error inside the `with` into a `kind` that begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -98,14 +98,14 @@ def refusals(what: str, kind: type[FfmemError] = FfmemError) -> Iterator[None]:
 
 
 def sentence(error: OSError) -> str:
-    """The sentence for a refusal that nobody expected."""
+    """The message for an operating-system error: reason and advice."""
     name = error.filename2 or error.filename
     about = "what is read or written" if name is None else shorten(str(name))
     return f"the system refuses {about} ({reason(error)}); {advice(error)}"
 
 
 def reason(error: OSError) -> str:
-    """The system's own words."""
+    """The operating system's description of the error."""
     return error.strerror or str(error) or type(error).__name__
 
 
@@ -115,7 +115,7 @@ def advice(error: OSError) -> str:
 
 
 def whole_number(value: object, what: str, kind: type[FfmemError] = FfmemError) -> int:
-    """A whole number that a caller gives, of Python, numpy or torch; `what` it is for."""
+    """A caller's integer (Python, numpy or torch) as an int; `what` names it in the error."""
     try:
         if not isinstance(value, bool):
             return index(value)  # type: ignore[arg-type]
@@ -125,12 +125,12 @@ def whole_number(value: object, what: str, kind: type[FfmemError] = FfmemError) 
 
 
 def is_text(text: str) -> bool:
-    """Whether a text is Unicode; of bytes that are not UTF-8 Python makes half characters."""
+    """Whether a text is valid Unicode; Python decodes bytes that are not UTF-8 to surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def shorten(text: str) -> str:
-    """A name as a sentence can show it: printable, and not longer than a line."""
+    """A name for an error message: printable, and at most one line long."""
     shown = text if text.isprintable() else repr(text)[1:-1]
     half = LONGEST // 2
     return shown if len(shown) <= LONGEST else f"{shown[:half]}...{shown[-half:]}"

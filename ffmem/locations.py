@@ -1,7 +1,7 @@
-"""Files on this machine or behind a URL, seen as paths.
+"""Files on this machine or at a URL, used as paths.
 
-A URL is anything fsspec knows: s3://, gs://, abfs://, hf://, memory:// ... What only a file on
-this machine can do, such as being memory-mapped, is done on a copy.
+A URL is anything that fsspec supports: s3://, gs://, abfs://, hf://, memory:// ... Operations that
+need a local file, such as memory-mapping, use a copy.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is the address of something behind a URL."""
+    """Whether a text is a URL."""
     return _URL.match(text) is not None
 
 
 def location(text: str | Path) -> Path:
     """The path that a text names; for a URL an object that answers as a path does.
 
-    `file://` is a path like any other. A path that can never be opened is refused: an empty one,
-    one that is too long, is not text, leads back to itself, or into a folder that is closed; a URL
-    whose storage cannot be asked.
+    `file://` is an ordinary path. A path that cannot be opened is refused: one that is empty, too
+    long or not text, a loop of links, or a folder without permission; also a URL whose storage
+    cannot be reached.
     """
     if not isinstance(text, str):
         if isinstance(text, Path) or hasattr(text, "fs"):  # of this machine, or behind a URL
@@ -73,7 +73,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _at_home(text: str) -> Path:
-    """A path with `~` or `~name` in front taken for that person's folder."""
+    """A path with a leading `~` or `~name` expanded to that user's folder."""
     if not text:
         raise FfmemError("a path is empty; name a file or a folder (. is this one)")
     try:
@@ -83,7 +83,7 @@ def _at_home(text: str) -> Path:
 
 
 def possible(path: Path) -> Path:
-    """The path itself, whether anything is there or not, if the system can open such a path."""
+    """The path itself, existing or not; refused if the system cannot open such a path."""
     if is_remote(path):
         return path
     name = shorten(str(path))
@@ -102,7 +102,7 @@ def possible(path: Path) -> Path:
 
 
 def file_text(name: str | Path, what: str, kind: type[FfmemError] = FfmemError) -> str:
-    """The text of a file that a user names; `what` begins the sentence why there is none."""
+    """The text of a file that the user names; `what` begins the error message."""
     path = location(name)
     with refusals(f"{what} cannot be read", kind):
         if not is_remote(path) and (path.is_char_device() or path.is_block_device()):
@@ -114,18 +114,18 @@ def file_text(name: str | Path, what: str, kind: type[FfmemError] = FfmemError) 
 
 
 def for_arrow(path: Path) -> Path:
-    """A path of this machine as Arrow must have it, which takes run:1/x for a URL."""
+    """A local path in the form that Arrow needs; Arrow would read run:1/x as a URL."""
     return path.absolute()
 
 
 def is_remote(path: Path) -> bool:
-    """Whether a path lies behind a URL."""
+    """Whether a path is at a URL."""
     return not isinstance(path, Path)
 
 
 @contextmanager
 def local_copy(path: Path) -> Iterator[Path]:
-    """The file as one of this machine: itself, or a copy while the `with` lasts."""
+    """A local file: the file itself, or a copy for the duration of the `with`."""
     if not is_remote(path):
         yield path
         return
@@ -137,14 +137,14 @@ def local_copy(path: Path) -> Iterator[Path]:
 
 
 def put(here: Path, path: Path) -> None:
-    """Copy a file of this machine to a URL; object stores show it whole or not at all."""
+    """Copy a local file to a URL; object stores show it whole or not at all."""
     remote: Any = path
     remote.fs.makedirs(remote.parent.path, exist_ok=True)
     remote.fs.put_file(str(here), remote.path)
 
 
 def fetch_folder(folder: Path, stamp: bytes) -> Path:
-    """A folder behind a URL as one of this machine, copied once for each `stamp`."""
+    """A local copy of a folder at a URL, copied once per `stamp`."""
     remote: Any = folder
     name = hashlib.sha256(str(folder).encode() + stamp).hexdigest()[:16]
     here = cache_folder() / "stores" / name
@@ -167,7 +167,7 @@ def fetch_folder(folder: Path, stamp: bytes) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where what was fetched is kept: $FFMEM_CACHE, or ffmem inside the user's cache folder."""
+    """The cache folder: $FFMEM_CACHE, or `ffmem` in the user's cache folder."""
     chosen = os.environ.get("FFMEM_CACHE")
     if chosen:
         return Path(chosen)

@@ -1,4 +1,4 @@
-"""How far a long loop is, for whoever listens; a loop that nobody listens to costs nothing."""
+"""Progress of long loops, reported to a listener; free without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _listener: ContextVar[StepListener | None] = ContextVar("listener", default=None
 
 @contextmanager
 def listen(listener: StepListener) -> Iterator[None]:
-    """Tell `listener` of every step inside the `with`."""
+    """Report every step inside the `with` to `listener`."""
     before = _listener.set(listener)
     try:
         yield
@@ -23,20 +23,20 @@ def listen(listener: StepListener) -> Iterator[None]:
 
 
 def tell(what: str, share: float) -> None:
-    """Say what is being done and which share of it is done, where that is not a loop."""
+    """Report a task and the share of it that is done, where there is no loop."""
     if (listener := _listener.get()) is not None:
         listener(what, share)
 
 
 def steps(items: Collection[Item], what: str) -> Iterator[Item]:
-    """The items, each of which is a step of what is being done."""
+    """Yield the items; each one is a step of the task."""
     return sized_steps(items, len(items), what, lambda _item: 1)
 
 
 def sized_steps(
     items: Iterable[Item], total: int, what: str, size: Callable[[Item], int]
 ) -> Iterator[Item]:
-    """The items, whose sizes add up to `total`."""
+    """Yield the items; their sizes add up to `total`."""
     done = 0
     for item in items:
         tell(what, done / max(total, 1))

@@ -25,9 +25,9 @@ def shuffle_rows(numbers: Tensor, generator: torch.Generator) -> Tensor:
 def agreement_of_shuffles(
     found: Tensor, wanted: Tensor, generator: torch.Generator, rounds: int = 200
 ) -> Interval:
-    """How often `found` equals `wanted` (both [cell]) when the pairs are broken up.
+    """How often `found` equals `wanted` (both [cell]) when the pairs are shuffled.
 
-    The estimate is the mean of `rounds` shuffles, low and high hold 95 % of them. A `wanted`
+    The estimate is the mean of `rounds` shuffles; 95 % of them lie between low and high. A `wanted`
     below zero is missing and agrees with nothing.
     """
     if not len(found):
@@ -52,12 +52,12 @@ def unigram_match(found: Tensor, text: Tensor, words: int) -> float:
 
 
 def random_rows(rows: int, count: int, generator: torch.Generator) -> Tensor:
-    """`count` different row numbers below `rows`, or all of them if there are no more."""
+    """`count` different row numbers below `rows`, or all of them if there are fewer."""
     return torch.randperm(rows, generator=generator)[:count]
 
 
 def random_rows_like(groups: Tensor, chosen: Tensor, generator: torch.Generator) -> Tensor:
-    """Random rows, as many of each group as `chosen` has; `groups` [row] says which is which."""
+    """Random rows with as many per group as `chosen` has; `groups` [row] is each row's group."""
     found = []
     for group in groups[chosen].unique().tolist():
         members = (groups == group).nonzero().flatten()
@@ -67,7 +67,7 @@ def random_rows_like(groups: Tensor, chosen: Tensor, generator: torch.Generator)
 
 
 def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
-    """A model of the same shape whose weights are as they were before training.
+    """A model of the same shape with untrained weights.
 
     The architecture's own initialisation, drawn with `seed`; tokenizer, devices and precision are
     those of `model`.
@@ -81,7 +81,7 @@ def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
 def random_keys(
     store: ScanStore, per_layer: int, seed: int, purpose: str
 ) -> dict[int, list[Address]]:
-    """So many cells of every layer, uniformly and without repeats; all where there are fewer.
+    """`per_layer` random cells of every layer, without repeats, or all if a layer has fewer.
 
     Draws for two purposes are independent of each other. Dead cells can be drawn like any other.
     """

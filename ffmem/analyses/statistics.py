@@ -21,7 +21,7 @@ MOST_UNITS = 2048  # that a bootstrap draws: a layer of a large model has ten ti
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate from `n` observations, and where it lies at the level that was asked for."""
+    """An estimate from `n` observations with its confidence interval."""
 
     estimate: float
     low: float
@@ -30,7 +30,7 @@ class Interval:
 
 
 def quantiles(numbers: Tensor | NDArray[Any]) -> tuple[float, ...]:
-    """At 5, 25, 50, 75 and 95 %, or NaN; by numpy: torch refuses more than 16 million numbers."""
+    """Quantiles at 5, 25, 50, 75, 95 %, or NaN; torch.quantile refuses over 16 million numbers."""
     if not len(numbers):
         return (float("nan"),) * len(QUANTILES)
     return tuple(float(one) for one in np.quantile(np.asarray(numbers), QUANTILES))
@@ -41,8 +41,8 @@ def bootstrap(
 ) -> Interval:
     """The mean and its percentile interval, resampling the first axis.
 
-    Of very many observations random groups are resampled, which are as independent as they are.
-    No observation gives NaN, so that a missing number never looks like a zero.
+    With very many observations, random groups of them are resampled, which are independent too.
+    Without observations the result is NaN, so that a missing number never looks like a zero.
     """
     import torch  # here: intervals are read without it
 
@@ -66,7 +66,7 @@ def bootstrap(
 
 
 def wilson(successes: int, trials: int, level: float = 0.95) -> Interval:
-    """The share of successes and Wilson's score interval, which holds near 0 and 1 too."""
+    """The share of successes with Wilson's score interval, which is valid near 0 and 1 too."""
     if trials == 0:
         return Interval(float("nan"), 0.0, 1.0, 0)
     z = NormalDist().inv_cdf((1 + level) / 2)
@@ -93,7 +93,7 @@ def pool_by_key(
     """The sum of `sums` over the sum of `counts`, both [key]; whole keys are resampled.
 
     Triggers of one key are alike, so resampling triggers would give too narrow an interval.
-    Keys without a trigger do not count.
+    Keys without a trigger are left out.
     """
     import torch  # here: intervals are read without it
 
@@ -120,12 +120,12 @@ def resample(
 ) -> Interval:
     """A statistic of sums over units, and its percentile interval when whole units are resampled.
 
-    `tallies` [unit, number] has one row for each independent unit, a prefix or a key, with all that
-    was counted on it: what is compared within a unit stays paired. `statistic` turns sums
-    [..., number] into one number each. No interval is narrower than what three more units, each
-    `largest` away, would do: a sample without any exception does not mean that there is none.
-    Rows of zeros are units on which nothing was counted, and are left out. The draws depend on
-    nothing but the number of units, so that equal tallies give equal intervals.
+    `tallies` [unit, number] has one row of counts per independent unit, a prefix or a key, so
+    comparisons within a unit stay paired. `statistic` turns sums [..., number] into one number.
+    An interval is at least as wide as three more units, each `largest` away, would make it: a
+    sample without exceptions does not prove that there are none. Rows of zeros are units without
+    counts, and are left out. The draws depend only on the number of units, so equal tallies give
+    equal intervals.
     """
     import torch  # here: intervals are read without it
 
@@ -152,7 +152,7 @@ def resample(
 
 
 def difference(one: Interval, other: Interval) -> Interval:
-    """One less the other, of independent samples: their distances to the ends add as squares."""
+    """`one` - `other` for independent samples; half-widths of intervals add in quadrature."""
     middle = one.estimate - other.estimate
     down = ((one.estimate - one.low) ** 2 + (other.high - other.estimate) ** 2) ** 0.5
     up = ((one.high - one.estimate) ** 2 + (other.estimate - other.low) ** 2) ** 0.5
@@ -174,7 +174,7 @@ def chance_at_most(found: Interval, bar: float, level: float = 0.95) -> float:
 
 
 def holm(chances: list[float]) -> list[float]:
-    """P-values that are corrected for how many there are (Holm), in the order given."""
+    """P-values corrected for multiple tests (Holm), in the order given."""
     order = sorted(range(len(chances)), key=lambda place: chances[place])
     corrected, largest = [0.0] * len(chances), 0.0
     for rank, place in enumerate(order):

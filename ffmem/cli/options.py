@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Location(click.ParamType[Path]):
-    """A file or folder, here or behind a URL; one that can never be opened is refused."""
+    """A local file or folder, or one at a URL; refused if it can never be opened."""
 
     name = "path"
 
@@ -75,7 +75,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --endpoint and --key-from, where a language model is asked, to a command."""
+    """Add --endpoint and --key-from, the server of a language model, to a command."""
     for option in (
         click.option(
             "--key-from",
@@ -92,7 +92,7 @@ def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --keys, --controls and --seed, by which keys are drawn for annotators, to a command."""
+    """Add --keys, --controls and --seed, which select keys for annotators, to a command."""
     for option in (
         click.option(
             "--seed", type=SEED, default=0, show_default=True, help="Seed of the drawn keys."
@@ -113,7 +113,7 @@ def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def text_form_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --no-wikitext-form, for text that a converted model is to read as it is, to a command."""
+    """Add --no-wikitext-form, which leaves text for a converted model unchanged, to a command."""
     return click.option(
         "--no-wikitext-form",
         is_flag=True,
@@ -123,7 +123,7 @@ def text_form_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def edits_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --set, an edit of memories that must be given, to a command."""
+    """Add --set, a required edit of memories, to a command."""
     return click.option(
         "--set",
         "edits",
@@ -136,7 +136,7 @@ def edits_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --devices, --ray and what workers on Ray get to a command."""
+    """Add --devices, --ray and the resources of Ray workers to a command."""
     for option in (
         click.option(
             "--devices",
@@ -168,9 +168,9 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def placement(
     model: str, options: dict[str, Any], copies: int = 1
 ) -> tuple[ModelOptions, Cluster | None]:
-    """Take out of a command's options how to load its model, and where workers run, if at all.
+    """Remove and return the options on loading the model and, if given, on workers.
 
-    `copies` is how often the model is on one device while the command runs.
+    `copies` is the number of copies of the model on one device while the command runs.
     """
     choice: ModelOptions = {
         name: options.pop(name)
@@ -193,7 +193,7 @@ def placement(
 
 
 def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
-    """Whether a model has to be spread; says so if it has."""
+    """Whether a model must be spread over several GPUs; prints a line if so."""
     from ffmem.models.device_placement import fits_one_gpu
     from ffmem.models.loading import weight_bytes
 
@@ -210,7 +210,7 @@ def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
 
 
 def cluster_of(options: dict[str, Any]) -> Cluster | None:
-    """Take a cluster that Ray runs on out of a command's options, if one is named."""
+    """Remove and return the Ray cluster from a command's options, if one is named."""
     from ffmem.scaleout.executor import Cluster
 
     address = options.pop("address")
@@ -221,7 +221,7 @@ def cluster_of(options: dict[str, Any]) -> Cluster | None:
 
 
 def load_model(name: str, options: ModelOptions) -> LanguageModel:
-    """Load the model a command was asked for."""
+    """Load the model that a command names."""
     with while_loading(name):
         from ffmem.models.loading import load  # here, not above: --help must not wait for torch
 
@@ -230,7 +230,7 @@ def load_model(name: str, options: ModelOptions) -> LanguageModel:
 
 @contextmanager
 def while_loading(name: str) -> Iterator[None]:
-    """A line on the terminal that says what is waited for."""
+    """Show a line on the terminal while something loads."""
     from rich.console import Console
     from rich.text import Text
 
@@ -239,7 +239,7 @@ def while_loading(name: str) -> Iterator[None]:
 
 
 def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command say which file of its `folder` is damaged, where that made it fail."""
+    """Make a failing command name the damaged file of its `folder`, if there is one."""
 
     @wraps(command)
     def careful(folder: Path, **options: Any) -> Any:
@@ -333,7 +333,7 @@ SHARE_TYPE = Positive(1)
 
 
 class EmbeddingOptions(ModelOptions):
-    """Options that decide how a command compares meanings."""
+    """Options that decide how a command compares the meaning of prefixes."""
 
     embedding: str
     model: str | None
@@ -355,7 +355,7 @@ def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
-    """The model that was scanned, loaded as a command was told to."""
+    """The scanned model, loaded with a command's options."""
     from ffmem.studies.inputs import scanned_model  # here: torch is slow to import
 
     how = ModelOptions(
@@ -369,7 +369,7 @@ def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
 
 
 def scan_means(folder: Path, model: LanguageModel, dtype: str) -> Means:
-    """Mean coefficients of a model's memories as a scan of the same model counted them."""
+    """Mean coefficients of a model's memories from a scan of the same model."""
     from ffmem.store.scan_store import ScanStore
     from ffmem.studies.inputs import refuse_other_weights  # here: torch is slow to import
 
@@ -379,7 +379,7 @@ def scan_means(folder: Path, model: LanguageModel, dtype: str) -> Means:
 
 
 def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:
-    """The embedding a command was asked for, once the corpus has been counted."""
+    """A function from the corpus's word counts to the embedding that a command names."""
     from ffmem.patterns.embeddings import WordContexts, WordStates, sentence_embedding
 
     name = options["embedding"]

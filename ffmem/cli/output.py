@@ -60,7 +60,7 @@ def save_text(path: Path, text: str) -> Path:
 
 
 def save_figure(folder: Path, name: str, chart: altair.TopLevelMixin) -> Path:
-    """Write a chart to FOLDER/figures in every form, with its numbers; the PNG's path."""
+    """Write a chart to FOLDER/figures in every form, with its numbers; returns the PNG's path."""
     from ffmem.figures.saving import save  # here: charts are slow to import
 
     save(chart, StudyFolder(folder).figures, name)
@@ -70,9 +70,9 @@ def save_figure(folder: Path, name: str, chart: altair.TopLevelMixin) -> Path:
 def save_result(
     folder: Path, name: str, result: Any, made_from: dict[str, Any], chart: altair.TopLevelMixin
 ) -> str:
-    """Leave numbers and figure in a scan's folder; what was written, in words.
+    """Write numbers and figure into a scan's folder; returns a message about the files.
 
-    Where the folder has the result for other settings, they go beside it.
+    If the folder has the result for other settings, they go to a folder of their own.
     """
     place = place_for(folder, name, made_from)
     numbers = save_numbers(place, name, result, made_from)
@@ -80,19 +80,19 @@ def save_result(
 
 
 def other_place_note(place: Path, folder: Path) -> str:
-    """Why a result is not among the study's own."""
+    """The reason why a result is not among the study's own."""
     return "" if place == folder else " (the study's own result has other settings and stays)"
 
 
 def terminal() -> Console:
-    """Standard output as a terminal that styles only what it is told to."""
+    """Standard output as a rich console without automatic markup or highlighting."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print sentences: by whole words and numbers on a terminal, elsewhere each on one line."""
+    """Print sentences, wrapped at whole words on a terminal, else one per line."""
     stream = sys.stderr if err else sys.stdout
     if stream is not None and stream.isatty():  # None where a shell has closed it
         fill = partial(
@@ -147,12 +147,12 @@ def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
 
 
 def percent_text(found: Interval, scale: float = 1.0) -> str:
-    """A number in percent, and its interval where it has some width."""
+    """A number in percent, with its interval unless that has no width."""
     return interval_words(f"{scale * found.estimate:6.1f}", scale * found.low, scale * found.high)
 
 
 def interval_words(number: str, low: float, high: float, digits: int = 0) -> str:
-    """A number with its interval; without it where both ends read the same, as of one key."""
+    """A number with its interval; without it if both ends print the same, as for one key."""
     ends = f"{low:.{digits}f}", f"{high:.{digits}f}"
     return number if ends[0] == ends[1] else f"{number} ({ends[0]} .. {ends[1]})"
 
@@ -181,7 +181,7 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
 
 
 def numbers_text(verdict: Verdict, colour: str) -> Text:
-    """A verdict, why, and the number that decides it, what it is, its control, the paper's."""
+    """A verdict with its reason, the deciding number and its name, the control, the paper's."""
     from rich.text import Text
 
     from ffmem.report.verdicts import interval_text
@@ -198,13 +198,13 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
 
 
 def paper_text(verdict: Verdict) -> str:
-    """What the paper found; where the claim is not the paper's, whose it is."""
+    """The paper's finding, or the origin of a claim that is not the paper's."""
     names_source = verdict.source == "paper" or verdict.source in verdict.paper
     return verdict.paper if names_source else f"{verdict.paper} ({verdict.source})"
 
 
 def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:
-    """What the paper says of its own values beside what is so in this checkpoint."""
+    """Print the paper's statements about its own values beside those of this checkpoint."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""One shard's sentences as tokens that know where in the text they end."""
+"""The sentences of a shard as tokens, with the place in the text where each token ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Whole64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """The choices that decide what the sentences of a shard are."""
+    """The settings that decide how a shard is cut into sentences."""
 
     splitter: str = DEFAULT
     max_tokens: int = 512  # longer sentences are cut into consecutive pieces
@@ -50,15 +50,15 @@ class SentenceSettings:
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of one shard, or of some in a row, in order, as flat arrays.
+    """The sentences of one shard, or of consecutive shards, in order, as flat arrays.
 
     Sentence i has the tokens `tokens[starts[i]:starts[i + 1]]`, without a BOS, and the exact text
     `texts[i]`. `token_ends` has for every token the character of that text where it ends: the
     prefix of p tokens is the text up to the end of token p - 1, and what each token adds, joined,
-    is the text. A character of several tokens belongs to the one that completes it. `cut` counts
-    the sentences longer than `max_tokens`; each of their pieces is a sentence here. `content` says
-    of every token whether a prefix may end with it; None means that all may. In a conversation the
-    tokens of the chat template are not content.
+    is the text. A character of several tokens belongs to the last of them. `cut` counts the
+    sentences longer than `max_tokens`; each of their pieces is a sentence here. `content` is true
+    for the tokens that a prefix may end with; None means all. In a conversation the tokens of the
+    chat template are not content.
     """
 
     numbers: NDArray[np.int64]
@@ -70,7 +70,7 @@ class Sentences:
     content: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
-        """How many sentences there are."""
+        """Number of sentences."""
         return len(self.texts)
 
     @property
@@ -95,7 +95,7 @@ class Sentences:
         )
 
     def first(self, count: int) -> Sentences:
-        """The first `count` sentences, or all if there are no more."""
+        """The first `count` sentences, or all if there are fewer."""
         if count >= len(self):
             return self
         end = int(self.starts[count])
@@ -130,7 +130,7 @@ class Sentences:
 
 
 def _join_content(parts: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-    """The flags of all parts; of one corpus all parts have them, or none has."""
+    """The content flags of all parts; within one corpus all parts have them, or none."""
     flags = [part for part in parts if part is not None]
     return np.concatenate(flags) if flags else None
 
@@ -142,7 +142,7 @@ def _end(ends: NDArray[np.int32], position: int) -> int:
 def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Sentences:
     """Split a shard into sentences and tokenise them with a fast tokenizer.
 
-    Runs in the tokenizer's own threads and lets other Python threads run meanwhile. Turns off
+    Runs in the tokenizer's own threads without blocking other Python threads. Turns off
     truncation and padding in the tokenizer.
     """
     chats = [
@@ -179,7 +179,7 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
 def _content(
     chats: list[ChatText], sizes: NDArray[np.int64], ends: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Whether each token is content, for conversations whose tokens are laid end to end."""
+    """Whether each token is content, for concatenated conversations."""
     rows = np.split(ends, np.cumsum(sizes)[:-1])
     return np.concatenate(
         [is_content(chat.spans, row) for chat, row in zip(chats, rows, strict=True)]
@@ -201,7 +201,7 @@ def sentence_texts(documents: Sequence[str], settings: SentenceSettings) -> list
 
 
 def backend_of(tokenizer: Any) -> Any:
-    """The tokenizers-library object inside (or itself), made to keep every token and add none."""
+    """The tokenizers-library object inside (or itself), set to drop no token and add none."""
     itself = tokenizer if hasattr(tokenizer, "encode_batch_fast") else None
     backend = getattr(tokenizer, "backend_tokenizer", itself)
     if backend is None:
@@ -216,7 +216,7 @@ def backend_of(tokenizer: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Whole:
-    """Texts with their tokens laid end to end; `sizes` has the tokens of each text."""
+    """Texts with their tokens concatenated; `sizes` has the number of tokens of each text."""
 
     texts: list[str]
     tokens: NDArray[np.int32]
@@ -225,7 +225,7 @@ class _Whole:
 
 
 def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
-    """The same tokens with sentences of `max_tokens` at most, and how many were longer."""
+    """The same tokens in sentences of at most `max_tokens`, and how many were longer."""
     cut = int((whole.sizes > max_tokens).sum())
     if not cut:
         return whole, 0
@@ -245,7 +245,7 @@ def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
 
 @dataclass(frozen=True)
 class CorpusRequest:
-    """Which text becomes which sentences, from which shard on; plain enough for any process."""
+    """Source, settings and first shard of a corpus to tokenise; can be sent to any process."""
 
     source: Source
     settings: SentenceSettings
@@ -265,8 +265,8 @@ def tokenise_corpus(
 ) -> Iterator[TokenisedShard]:
     """The shards in order; with `of` > 1 only every `of`-th one, starting at `turn`.
 
-    All of the text is read in any case, but only the wanted shards are split and tokenised, which
-    is most of the work: several processes can share it without a word between them.
+    All of the text is read in any case, but only the requested shards are split and tokenised,
+    which is most of the work: several processes can share it without communication.
     """
     meter = Meter()
     for shard in shards(documents(reading.source, meter)):
@@ -292,8 +292,7 @@ def is_heading(line: str) -> bool:
 def detokenise(text: str) -> str:
     """The text as it was printed: @-@ @,@ @.@ undone, no space before punctuation, quotes closed.
 
-    A quote without a partner and `<unk>` stay as they are. Text that was never tokenised comes
-    back with few changes or none.
+    An unpaired quote and `<unk>` stay unchanged. Text that was never tokenised hardly changes.
     """
     text = _JOINED.sub(r"\1", text)
     text = _NEGATION.sub(lambda found: found[0].replace(" ", ""), text)
@@ -304,15 +303,15 @@ def detokenise(text: str) -> str:
 
 
 def tokens_and_ends(texts: list[str], backend: Any) -> tuple[Whole32, Whole64, Whole32]:
-    """Tokens laid end to end, tokens per text, and each token's end in its text.
+    """Concatenated tokens, tokens per text, and each token's end in its text.
 
     `backend` is a tokenizer of the tokenizers library. No character is lost, shared or out of
     order, and the last token of a text ends where the text does.
 
-    Two ways, and where both can be taken they agree. A byte-level vocabulary says how many bytes
-    each token stands for, so the ends are a running sum: a few numpy calls per shard. Where that
-    sum misses the text (another kind of vocabulary, a normaliser that changed something) the
-    tokenizer is asked for its offsets, which costs a Python object per token.
+    There are two ways, which agree where both apply. In a byte-level vocabulary the number of bytes
+    of each token is known, so the ends are a running sum: a few numpy calls per shard. Where that
+    sum does not match the text (another kind of vocabulary, a normaliser that changed something),
+    the ends come from the tokenizer's offsets, which cost a Python object per token.
     """
     encodings = backend.encode_batch_fast(texts, add_special_tokens=False)
     tokens, sizes = _ids(encodings)
@@ -338,7 +337,7 @@ def _ids(encodings: list[Any]) -> tuple[Whole32, Whole64]:
 
 @lru_cache(maxsize=2)
 def _bytes_of_tokens(backend: Any, size: int) -> Whole64 | None:
-    """How many bytes of text each token stands for; None if the vocabulary is not of bytes."""
+    """The number of bytes of each token; None if the vocabulary is not byte-level."""
     if type(backend.decoder).__name__ != "ByteLevel":
         return None
     vocabulary = backend.get_vocab(with_added_tokens=True)
@@ -353,7 +352,7 @@ def _bytes_of_tokens(backend: Any, size: int) -> Whole64 | None:
 def _ends_by_bytes(
     texts: list[str], sizes: Whole64, widths: Whole64, added_space: bool
 ) -> tuple[Whole64, Whole32]:
-    """The rows whose bytes do not add up, and the ends, right for all other rows.
+    """The rows whose bytes do not add up, and the ends, correct for all other rows.
 
     `widths` has the bytes of every token. With `added_space` the tokenizer puts a space before each
     text that does not begin with one; that space is not in the text, so the first token is one byte
@@ -379,15 +378,15 @@ def _ends_by_bytes(
 
 
 def _running(numbers: NDArray[Any]) -> Whole64:
-    """The sum before each number, and at last the sum of all."""
+    """The running sum before each number, then the total."""
     return np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
 
 
 def ends_by_offsets(encodings: list[Any], lengths: Whole64) -> Whole32:
     """Where each token ends, from the tokenizer's own offsets.
 
-    Tokenizers give every token of a multi-byte character that whole character, leave white space
-    out of some tokens and drop characters they do not know; the last token takes what is left.
+    Tokenizers assign the whole of a multi-byte character to each of its tokens, leave white space
+    out of some tokens and drop unknown characters; the last token takes the remainder.
     """
     sizes = np.array([len(found) for found in encodings], dtype=np.int64)
     pairs = chain.from_iterable(found.offsets for found in encodings)

@@ -1,4 +1,4 @@
-"""A corpus cut into parts that can be read alone, the same way on every machine.
+"""A corpus cut into shards that can be read independently, in the same way on every machine.
 
 A shard is closed when the next document would take it past a number of UTF-8 bytes or of marks
 at which a splitter may cut. Both depend on the text alone. Ordinary prose reaches the bytes first
@@ -6,7 +6,7 @@ at which a splitter may cut. Both depend on the text alone. Ordinary prose reach
 
     marks + documents <= 32,768, and cutting at m >= 64 tokens adds at most 2 MiB / 64 = 32,768
 
-so that a row fits in 16 bits. A document that is larger alone is cut into pieces that are not.
+so that a row fits in 16 bits. A document that exceeds a shard is cut into pieces that fit.
 
 A place is sentence and position in one number. Position p means that p tokens of the sentence have
 been read, the BOS not counted: 0 is the empty prefix, and the next token is the sentence's token p.
@@ -72,7 +72,7 @@ def shards(documents: Iterable[str]) -> Iterator[Shard]:
 
 
 def weight(text: str) -> tuple[int, int]:
-    """What a document takes of a shard: its UTF-8 bytes, and its marks and one for itself."""
+    """The size of a document: its UTF-8 bytes, and its marks plus one."""
     return len(text.encode("utf-8", "surrogatepass")), len(_MARK.findall(text)) + 1
 
 
@@ -93,7 +93,7 @@ def _fits(text: str) -> bool:
 
 
 def _longest_fit(text: str) -> int:
-    """How many characters from the start fit in a shard, found by halving."""
+    """The number of characters from the start that fit in a shard, by bisection."""
     low, high = 1, len(text)
     while low < high:
         middle = (low + high + 1) // 2

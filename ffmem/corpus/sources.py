@@ -1,8 +1,8 @@
 """Corpus sources, and the stream of their documents.
 
-A corpus is a file, a folder, a glob, each of them here or behind a URL, standard input (`-`) or a
-Hugging Face dataset. Nothing here holds more of it than one document and the reader's buffer;
-only from Python it may also be texts that a program holds itself.
+A corpus is a file, a folder or a glob, local or at a URL, standard input (`-`) or a Hugging Face
+dataset; from Python, it can also be texts in memory. At most one document and the reader's buffer
+are held at a time.
 """
 
 import glob
@@ -53,10 +53,10 @@ _FILE_SUFFIXES = (
 class Source:
     """The location of a text and how it is read.
 
-    `path` is a file, folder or glob (also behind a URL that fsspec knows: s3://, gs://, file://),
+    `path` is a file, folder or glob (also at a URL of fsspec: s3://, gs://, file://),
     a named pipe, `-` for standard input, or a dataset id (`owner/name`, with
     a configuration as `owner/name:config`). `column` is for JSON lines, Parquet and datasets,
-    `split` for datasets alone. With `paragraphs`, lines of plain text that follow each other are
+    `split` for datasets alone. With `paragraphs`, consecutive lines of plain text are
     one document: for text with a fixed width. With `chat` the column holds conversations, as lists
     of messages.
     """
@@ -69,7 +69,7 @@ class Source:
     chat: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """What says where the text is, as plain values; a new one only where it is not usual."""
+        """The fields that locate the text, as plain values; newer ones only if not the default."""
         values = {each.name: getattr(self, each.name) for each in fields(Source)}
         return {name: values[name] for name in values if values[name] or name not in NEW_SETTINGS}
 
@@ -81,13 +81,13 @@ class Source:
 
 @dataclass(frozen=True)
 class TextsInMemory(Source):
-    """Documents that a program holds: known by their digest, and gone when the program ends."""
+    """Documents in the program's memory, identified by their digest."""
 
     texts: Iterable[Any] = field(default=(), repr=False)  # can be read again and again
 
 
 def source_of(texts: Any, column: str = "text") -> Source:
-    """A corpus as Python names it: a path, a dataset's id, a Dataset, or the texts themselves."""
+    """The source for a Python argument: a path, a dataset's id, a Dataset, or texts."""
     if isinstance(texts, Source):
         return texts
     if isinstance(texts, str | Path):
@@ -114,8 +114,8 @@ def source_of(texts: Any, column: str = "text") -> Source:
 def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     """The documents of a corpus in their fixed order; none is blank.
 
-    A wrong path is refused at once, bad content when it is reached. `meter` is told how much of
-    the files has been read; other sources leave it as it is.
+    A wrong path is refused at once, bad content when it is reached. `meter` counts the
+    bytes of files that were read; other sources do not change it.
     """
     if isinstance(source, TextsInMemory):
         return _not_empty(source, _texts(source))
@@ -133,7 +133,7 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
 def has_fixed_width(source: Source) -> bool:
     """Whether plain text seems to have a fixed width, so that a line is not a document.
 
-    That is where most lines neither end a sentence nor are followed by a capital letter.
+    True if most lines neither end a sentence nor are followed by a capital letter.
     """
     if isinstance(source, TextsInMemory) or source.paragraphs or is_stream(source):
         return False
@@ -148,18 +148,18 @@ def has_fixed_width(source: Source) -> bool:
 
 
 def is_stream(source: Source) -> bool:
-    """Whether the text can be read only once: standard input, or a pipe with a name."""
+    """Whether the text can be read only once: standard input, or a named pipe."""
     return source.path == "-" or (not is_url(source.path) and location(source.path).is_fifo())
 
 
 def digest(source: Source) -> str:
-    """A cheap identity of the corpus, the same wherever it lies: 64 hexadecimal digits.
+    """A cheap identity of the corpus, independent of its location: 64 hexadecimal digits.
 
     For files: their names inside the folder, their sizes, the first and last MiB of each, and the
-    column if there are columns. A change in the middle of a file that keeps its size goes unseen.
+    column if there are columns. A change in the middle of a file that keeps its size is missed.
     For a dataset: id, split, column and the hub's revision if it answers. Standard input and pipes
-    cannot be read twice: the answer is the word `stdin`, which says nothing about the text. Of
-    texts in memory every character counts.
+    cannot be read twice: the digest is the word `stdin`, which says nothing about the text. For
+    texts in memory, every character counts.
     """
     if is_stream(source):
         return STREAM
@@ -249,14 +249,14 @@ def _files(source: Source) -> list[tuple[str, Path]]:
 
 
 def _open_folder(path: Path) -> Path:
-    """The folder itself; one that is closed would seem to be empty."""
+    """The folder itself; refused without permission, because it would seem empty."""
     with refusals(f"{shorten(str(path))} cannot be listed", CorpusError):
         next(iter(path.iterdir()), None)
     return path
 
 
 def _readable(path: Path, source: Source) -> Path:
-    """A file or a pipe; devices have no end, and sockets cannot be opened."""
+    """A file or a pipe; refuses devices, which have no end, and sockets."""
     if is_remote(path) or path.is_file() or path.is_fifo():
         return path
     raise CorpusError(f"{source.path!r} is a device or a socket; name a file, a folder or a pipe")
@@ -328,7 +328,7 @@ def _dataset_rows(source: Source, rows: Any) -> Iterator[str]:
 
 
 def _revision(source: Source) -> str:
-    """The hub's revision of a dataset, empty when it does not answer."""
+    """The hub's revision of a dataset; empty if the hub does not answer."""
     from huggingface_hub import dataset_info
 
     try:

@@ -51,12 +51,12 @@ class StudyContext:
 
     @cached_property
     def name(self) -> str:
-        """The study as a person calls it: the name of its folder."""
+        """The study's display name: the name of its folder."""
         return self.folder.resolve().name
 
     @property
     def has_annotations(self) -> bool:
-        """Whether there is a database of annotations to ask."""
+        """Whether a database of annotations exists."""
         return self.database is not None or self.store.folder.annotations.exists()
 
     @cached_property
@@ -66,7 +66,7 @@ class StudyContext:
 
     @cached_property
     def annotations(self) -> Annotations:
-        """The annotations; their database is made when first needed."""
+        """The annotations; their database is created when first needed."""
         return Annotations.open(self.database or str(self.store.folder.annotations))
 
 
@@ -77,10 +77,10 @@ def open_context(
     database: str | None = None,
     others: Sequence[str | Path] = (),
 ) -> StudyContext:
-    """Open a study; its quick tables are made if they are not there yet, and `watch` hears of it.
+    """Open a study and build its search index if it is missing; `watch` receives the progress.
 
-    `model` is loaded when first needed; None takes the model that the scan names. `database` is
-    that of annotations; `others` are studies to compare with.
+    `model` is loaded when first needed; None means the model that the scan names. `database` is the
+    annotation database; `others` are studies to compare with.
     """
     study, beside = open_study(folder), tuple(map(open_study, others))
     lookup = MemoryIndex.open(study.store, watch)
@@ -107,7 +107,7 @@ EMPTY = {"const": ""}
 
 
 class EmptyIsNone:
-    """Mark of an optional parameter: the empty text is read as None, and described."""
+    """Annotation of an optional parameter: empty text is read as None, also in the schema."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -123,5 +123,5 @@ class EmptyIsNone:
 
 
 def none_if_empty(value: object) -> object:
-    """None for the empty text; anything else as it is."""
+    """None for the empty text; anything else unchanged."""
     return None if value == "" else value

@@ -1,7 +1,7 @@
 """The look of every figure: sizes, colours, axes, captions, boxes. For light and dark pages.
 
 Charts name their fields by channels, `y=alt.Y("low:Q")`: for `y="low:Q"` Altair searches its whole
-schema, which takes longer than all else.
+schema, which takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens
 
 @dataclass(frozen=True)
 class FigureText:
-    """How to read one figure, what the paper says of it, and the claims that it shows."""
+    """How to read one figure, the paper's statement, and the claims that it shows."""
 
     figure: str
     read: str
@@ -46,7 +46,7 @@ class FigureText:
 
 
 class ChartRows(alt.Data):
-    """Rows that charts share: nothing changes them, so a copy of a chart does not copy them."""
+    """Immutable rows that charts share; copying a chart does not copy them."""
 
     def __deepcopy__(self, _others: object) -> ChartRows:
         return self
@@ -55,7 +55,7 @@ class ChartRows(alt.Data):
 def base(rows: Sequence[Row], enough: str | None = None) -> alt.Chart:
     """A chart over rows of plain values; NaN becomes missing, control characters visible.
 
-    Rows that are not `enough`, an expression such as `enough_cases`, are kept and not drawn.
+    Rows for which `enough`, an expression such as `enough_cases`, is false are kept but not drawn.
     """
     clean = [{name: _plain(value) for name, value in row.items()} for row in rows]
     chart = alt.Chart(ChartRows(values=clean))
@@ -63,7 +63,7 @@ def base(rows: Sequence[Row], enough: str | None = None) -> alt.Chart:
 
 
 def enough_cases(field: str = "n", least: int = LEAST_SHARE) -> str:
-    """The expression that is true of rows with enough cases, and of rows that do not count any."""
+    """The expression that is true for rows with enough cases, and for rows without a count."""
     return f"!isValid(datum.{field}) || datum.{field} >= {least}"
 
 
@@ -73,7 +73,7 @@ def draws_nothing(spec: dict[str, Any]) -> bool:
 
 
 def _points(node: Row, datasets: dict[str, Any], rows: list[Row]) -> Iterator[int]:
-    """How many rows each mark of a chart draws; a line at one number, such as zero, draws none."""
+    """The number of rows that each mark draws; a line at a constant, such as zero, draws none."""
     if data := node.get("data"):
         rows = datasets.get(data.get("name"), data.get("values", []))
     tests = [_ENOUGH.fullmatch(str(one.get("filter"))) for one in node.get("transform", ())]
@@ -87,7 +87,7 @@ def _points(node: Row, datasets: dict[str, Any], rows: list[Row]) -> Iterator[in
 
 
 def few_cases_note(rows: Sequence[Row], field: str = "n", least: int = LEAST_SHARE) -> str:
-    """For a caption: how many points have too few cases to be drawn; nothing if all are."""
+    """For a caption: how many points have too few cases to be drawn; empty if none."""
     few = sum(row[field] < least for row in rows if row.get(field) is not None)
     if not few:
         return ""
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 def layer_axis(title: str = "layer") -> alt.X:
-    """Layers from left to right, each a place of its own."""
+    """The axis of layers, from left to right, as categories."""
     return alt.X("layer:O", title=title, axis=alt.Axis(labelAngle=0, labelOverlap="greedy"))
 
 
@@ -117,12 +117,12 @@ def percent(field: str, title: str, **scale: Any) -> alt.Y:
 
 
 def tooltip(*fields: str) -> list[alt.Tooltip]:
-    """What a mark says when it is pointed at."""
+    """The tooltip of a mark."""
     return [alt.Tooltip(field) for field in fields]
 
 
 def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -> alt.Color:
-    """One colour per series, in the order given; the legend stands below, in rows that fit."""
+    """One colour per series, in the order given; the legend is below, in rows that fit."""
     scale = alt.Scale(domain=list(names), range=list(colours[: len(names)]))
     legend = alt.Legend(
         title=None,
@@ -138,7 +138,7 @@ def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -
 def box(
     chart: alt.Chart, x: alt.X, title: str, axis: alt.Axis | None = None, **scale: Any
 ) -> alt.LayerChart:
-    """A box a place from the fields q05, q25, q50, q75, q95: whiskers hold 90 % of the cases."""
+    """One box per category from the fields q05, q25, q50, q75, q95; whiskers span 90 %."""
     y = {"title": title, "axis": axis or alt.Undefined, "scale": alt.Scale(**scale)}
     whisker = chart.mark_rule(color=BLUE).encode(x=x, y=alt.Y("q05:Q", **y), y2=alt.Y2("q95:Q"))
     body = chart.mark_bar(color=BLUE, opacity=0.55, size=14).encode(
@@ -160,7 +160,7 @@ def with_size(chart: Any, width: int = WIDTH, height: int = HEIGHT) -> Any:
 
 
 def panel_width(panels: int) -> int:
-    """The width of one of several panels, at most three of which stand in a row."""
+    """The width of one of several panels, at most three per row."""
     return PANELS.get(panels, NARROW)
 
 
@@ -175,9 +175,9 @@ def by_group(chart: Any, field: str, groups: Sequence[str]) -> Any:
 
 
 def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
-    """Put title and caption above a figure: what it shows, and beside which control.
+    """Put title and caption above a figure: what it shows, and which control.
 
-    The chart itself is changed: Altair takes longer to copy one than to make it.
+    The chart itself is changed: Altair takes longer to copy a chart than to make it.
     """
     wide = LINE * panel_width(panels) * min(panels, 3) // 100
     heading = alt.TitleParams(
@@ -195,7 +195,7 @@ def with_caption(chart: Any, title: str, caption: str, panels: int = 1) -> Any:
 
 
 def look() -> alt.Config:
-    """Ink that is legible on white and on black, and a tooltip on every mark."""
+    """Apply colours that are legible on white and on black, and a tooltip on every mark."""
     return alt.Config(
         view=alt.ViewConfig(stroke=None),
         axis=alt.AxisConfig(

@@ -37,8 +37,8 @@ class Edit:
     `positions` are columns of the whole input, the BOS being column 0 where there is one, and
     hold inside `generate()` too; None means every position. An address with a sign changes that
     cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of the negative one.
-    In a mixture of experts a memory can be held at a number where its expert is not chosen, too;
-    `L7.E3=0` silences all memories of an expert, and the router's choice stays as it is.
+    In a mixture of experts a memory can also be held at a number where its expert is not chosen;
+    `L7.E3=0` silences all memories of an expert without changing the router's choice.
     """
 
     address: Address
@@ -99,7 +99,7 @@ def _number(amount: str, text: str) -> float:
 
 
 def _check_amount(model: LanguageModel, edit: Edit) -> None:
-    """Refuse a number that is infinite in the precision of the model, or none at all."""
+    """Refuse a number that is infinite in the model's precision, or NaN."""
     if not torch.tensor(edit.amount, dtype=torch.float64).to(model.dtype).isfinite():
         kind = str(model.dtype).removeprefix("torch.")
         raise EditError(
@@ -109,7 +109,7 @@ def _check_amount(model: LanguageModel, edit: Edit) -> None:
 
 
 def parse_edits(edits: Edit | str | Iterable[Edit | str] | Mapping[str, float]) -> list[Edit]:
-    """Edits as Python writes them: one, several, or coefficients by address."""
+    """Edits from one edit, several, or a dictionary of coefficients by address."""
     if isinstance(edits, Edit | str):
         edits = [edits]
     elif isinstance(edits, Mapping):
@@ -149,7 +149,7 @@ def edited(
 
 @dataclass
 class _ColumnTracker:
-    """Which columns of the whole input the running forward pass holds."""
+    """The columns of the whole input that the current forward pass computes."""
 
     start: int = 0
     length: int = 0
@@ -181,7 +181,7 @@ class _EditGroup:
 
 
 def _group_edits(edits: list[Edit], parts: Parts) -> tuple[list[_EditGroup], list[Edit]]:
-    """Large sets as a few groups, each one step; what must keep its order stays single."""
+    """Edits as a few groups, each applied in one step; those whose order matters stay single."""
     if any(edit.positions is not None or edit.address.index == WHOLE for edit in edits):
         return [], edits
     columns = [parts.index(edit.address) for edit in edits]
@@ -225,7 +225,7 @@ def read_set(path: str | Path) -> tuple[Address, ...]:
 
 
 def parse_set(text: str, name: str) -> tuple[Address, ...]:
-    """The addresses in the text of a set; `name` says in an error which set it is."""
+    """The addresses in the text of a set; `name` names the set in errors."""
     found: dict[Address, None] = {}
     for number, line in enumerate(text.splitlines(), 1):
         address = line.partition("#")[0].strip()
@@ -240,13 +240,13 @@ def parse_set(text: str, name: str) -> tuple[Address, ...]:
 
 
 def set_text(addresses: Iterable[Address], about: str = "") -> str:
-    """A set as its file says it."""
+    """A set as the text of its file."""
     head = [f"# {line}" for line in about.splitlines()]
     return "\n".join([*head, *map(str, addresses)]) + "\n"
 
 
 def check_set(model: LanguageModel, addresses: Iterable[Address], name: str = "") -> None:
-    """Refuse an address that is not in the model; `name` is the file that has it, if any."""
+    """Refuse an address that is not in the model; `name` is the file that contains it, if any."""
     for address in addresses:
         try:
             model.layer_of(address)
@@ -258,7 +258,7 @@ def check_set(model: LanguageModel, addresses: Iterable[Address], name: str = ""
 def expand_edits(
     texts: Iterable[str], model: LanguageModel, means: Means | None = None
 ) -> list[Edit]:
-    """Edits from texts; `@FILE=0`, `@FILE*2` and `@FILE=mean` stand for one of each address.
+    """Edits from texts; `@FILE=0`, `@FILE*2` and `@FILE=mean` expand to one edit per address.
 
     `@FILE` alone silences. `means` gives the mean coefficients for `=mean`.
     """

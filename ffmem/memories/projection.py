@@ -1,10 +1,10 @@
-"""From the residual stream to the vocabulary: which tokens a state or a piece of it promotes.
+"""Projection to the vocabulary (logit lens): the tokens that a state or a piece promotes.
 
 A *state* is a whole residual (r or o); a *piece* is something that is added to it (y or a value).
 The paper's model has no final norm, so everything goes straight through the output embedding.
-Where there is one, a state passes through it as in the model, and a piece through its linear part
-only, because a piece has no scale of its own. For the same reason the soft cap that some models put
-on their logits is left out for a piece: far above the cap all logits would become the cap itself.
+If there is one, a state passes through it as in the model, and a piece only through its linear
+part, because a piece has no scale of its own. For the same reason the soft cap that some models put
+on their logits is left out for a piece: far above the cap all logits would equal the cap.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Lens:
 
     final_norm: `auto` applies it to states and folds it into pieces; `none` leaves it out
     (the paper's literal formula); `apply`, `fold` force one way; `frozen` folds and divides by
-    the size that the norm divided the state by, so that probabilities of pieces mean something.
-    head_bias: where the constant logits (head bias and norm shift) count: in states only, in
-    `all`, or in `none`.
+    the size by which the norm divided the state, so that probabilities of pieces have a meaning.
+    head_bias: which vectors get the constant logits (head bias and norm shift): states only, `all`,
+    or `none`.
     bands: how an adaptive head is read: `adaptive` as the model does (log-probabilities; the
     paper's numbers), or `linear`, by inner products with the tokens' vectors alone.
     """
@@ -55,7 +55,7 @@ class Lens:
         return head.classes is not None and (self.embed, self.bands) == ("output", "adaptive")
 
     def norm_for(self, kind: VectorKind, head: Head) -> Literal["none", "apply", "fold", "frozen"]:
-        """What happens to one kind of vector under this lens."""
+        """How this lens applies the final norm to one kind of vector."""
         if self.final_norm != "auto":
             return self.final_norm
         if not head.chain:
@@ -94,7 +94,7 @@ class TopTokens:
         return html_table(("vector", "token", "logit", "probability"), rows)
 
     def _rows(self) -> list[list[tuple[str, str, str]]]:
-        """Token, logit and probability as words, of the first vectors."""
+        """Token, logit and probability of the first vectors, as text."""
         return [
             [
                 (visible_token(self.decode(token)), f"{logit:.3f}", f"{probability:.4f}")
@@ -167,7 +167,7 @@ def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
 
 
 def _through_linear(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
-    """Through linear maps in float32, whatever their type; a head with another part is skipped."""
+    """Apply modules in float32 if all are linear maps; otherwise return h."""
     if not all(isinstance(module, nn.Linear) for module in modules):
         return h
     for module in modules:
@@ -186,28 +186,28 @@ def _through(modules: tuple[nn.Module, ...], h: Tensor) -> Tensor:
 
 
 def _shift(head: Head) -> Tensor:
-    """[width]: what the norm's shift is in front of the embedding; every state gets it."""
+    """[width]: the norm's shift at the embedding's input; part of every state."""
     assert head.norm is not None
     shift = _through_linear(head.rest, head.norm.shift.to(head.device))
     return shift.to(head.device) * head.before
 
 
 def before_embedding(model: LanguageModel, pieces: Tensor, lens: Lens = PAPER_LENS) -> Tensor:
-    """What pieces [vector, width] are in front of the embedding, with every factor of the head."""
+    """Pieces [vector, width] at the embedding's input, with every factor of the head."""
     head = model.head
     folded = _fold(head, pieces.to(head.device), lens.norm_for("piece", head), None)
     return head.rescale(_through_linear(head.rest, folded).to(head.device) * head.before)
 
 
 def additive(lens: Lens) -> Lens:
-    """The same lens, under which the logits of a sum are the sum of logits, also by bands."""
+    """The same lens made additive: the logits of a sum are the sum of logits, also by bands."""
     return replace(lens, bands="linear")
 
 
 def in_chunks(
     model: LanguageModel, h: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Logits of h [vector, width], a bounded number of rows at a time, with the rows they are."""
+    """Yield logits of h [vector, width] for a bounded number of rows at a time, with the rows."""
     held = CHUNK_BYTES * (GPU_CHUNKS if h.device.type == "cuda" else 1)
     rows = max(1, held // (4 * model.vocab_size))
     model = model.at_hand(lens.embed)
@@ -226,9 +226,9 @@ def best(scores: Tensor) -> Tensor:
 def strongest(scores: Tensor, k: int, sign: Literal[1, -1] = 1) -> tuple[Tensor, Tensor]:
     """The k largest of each row of sign * scores [row, token], best first, and their tokens.
 
-    Ties go to the lowest id. The k groups of neighbours with the largest maximum, the first among
-    equals, hold them all: whatever lies elsewhere has k better ones. So the scores are read once,
-    and the selection goes through a few of them.
+    Ties go to the lowest id. The k groups of neighbours with the largest maxima (the first among
+    equals) contain all of them: any other score has k better ones. So the scores are read once, and
+    only these groups are sorted.
     """
     k, count = min(k, scores.shape[1]), scores.shape[1]
     ids = torch.arange(count, device=scores.device)[None]
@@ -252,7 +252,7 @@ def group_maxima(scores: Tensor, sign: Literal[1, -1] = 1) -> Tensor:
 
 
 def in_order(scores: Tensor, ids: Tensor | None = None) -> Tensor:
-    """Whole numbers in the order of float32 scores; of equal scores the lower id is greater."""
+    """Integers in the order of float32 scores; of equal scores the lower id is greater."""
     bits = (scores + 0.0).view(torch.int32)  # adding zero makes -0 the same as 0
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
     if ids is None:
@@ -261,10 +261,10 @@ def in_order(scores: Tensor, ids: Tensor | None = None) -> Tensor:
 
 
 def sums_of_exponentials(scores: Tensor, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row the sums of exp(score - high) and of exp(low - score).
+    """For each row, the sums of exp(score - high) and of exp(low - score).
 
-    `high` and `low` [row] are its largest and smallest score. The second is the first's
-    reciprocals, where these can be held; so each score is raised once.
+    `high` and `low` [row] are its largest and smallest score. The second sum uses the reciprocals
+    of the first where these do not overflow, so each exponential is computed once.
     """
     sums = torch.empty(2, len(scores), device=scores.device)
     on_cpu = scores.device.type == "cpu"
@@ -283,9 +283,9 @@ def sums_of_exponentials(scores: Tensor, high: Tensor, low: Tensor) -> tuple[Ten
 
 
 def ranks(scores: Tensor, tokens: Tensor) -> Tensor:
-    """The rank of one token [row] in each row of scores [row, token]; 0 is best, without a sort.
+    """The rank of one token [row] in each row of scores [row, token], without a sort; 0 is best.
 
-    Equal scores stand in order of their ids.
+    Equal scores are ordered by id.
     """
     own = scores.gather(1, tokens[:, None])
     above = _count_true(scores > own)
@@ -298,7 +298,7 @@ def ranks(scores: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _count_true(flags: Tensor) -> Tensor:
-    """How many of each row are true; on a CPU numpy counts twice as fast."""
+    """The number of true entries per row; on a CPU numpy counts twice as fast."""
     if flags.device.type == "cpu":
         return torch.from_numpy(np.count_nonzero(flags.numpy(), axis=1))
     return flags.sum(dim=1)
@@ -329,7 +329,7 @@ def token_ranks(
     """The rank of a target token under each vector of h (logit lens): 0 is the top token.
 
     `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is "state" or
-    "piece", as for `logits`. Equal scores are in order of their ids.
+    "piece", as for `logits`. Equal scores are ordered by id.
     """
     model.check_tokens(targets, model.vocab_size)
     found = torch.empty_like(targets)

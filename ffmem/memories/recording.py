@@ -2,14 +2,14 @@
 
 | quantity | what it is                                                     | last axis |
 |----------|----------------------------------------------------------------|-----------|
-| h        | what enters the block                                          | width     |
+| h        | the block's input                                              | width     |
 | r        | the residual that the layer's output is added to               | width     |
-| x        | what the keys are compared with (the normed residual)          | width     |
-| a        | the comparison's scores, bias included (of the gate, if gated) | memory    |
+| x        | the input of the keys (the normed residual)                    | width     |
+| a        | the keys' scores, bias included (of the gate, if gated)        | memory    |
 | u        | the second map's scores in a gated layer                       | memory    |
-| m        | the coefficients: what each value is multiplied by             | memory    |
-| y        | what the layer adds to the residual                            | width     |
-| o        | what leaves the block                                          | width     |
+| m        | the coefficients: the factor of each value                     | memory    |
+| y        | the layer's output, added to the residual                      | width     |
+| o        | the block's output                                             | width     |
 | w        | the router's weights in a mixture of experts                   | part      |
 """
 
@@ -56,7 +56,7 @@ class LayerRecord:
 
     @property
     def h(self) -> Tensor:
-        """What enters the block."""
+        """The block's input (`resid_pre`)."""
         return self._tensor("block in")
 
     @property
@@ -73,7 +73,7 @@ class LayerRecord:
 
     @property
     def x(self) -> Tensor:
-        """What the keys are compared with."""
+        """The input of the keys: the normed residual."""
         return self._tensor("keys in")
 
     @property
@@ -102,7 +102,7 @@ class LayerRecord:
 
     @property
     def value_bias(self) -> Tensor | None:
-        """[width], what the layer adds beside its values at a place: [1, ...] was recorded."""
+        """[width], what the layer adds besides its values; in a mixture, at one recorded place."""
         mixture = self.layer.mixture
         biases = None if mixture is None else mixture.biases
         if biases is None:
@@ -144,7 +144,7 @@ class LayerRecord:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of what was recorded."""
+        """The names of the recorded activations."""
         return tuple(
             name
             for name, letter in (RECORD_KINDS | OF_MIXTURES).items()
@@ -153,7 +153,7 @@ class LayerRecord:
 
 
 def html_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table as a notebook shows it, with a line of column titles; all words are plain text."""
+    """An HTML table for a notebook, with a row of column titles; all cells are escaped."""
 
     def line(words: Iterable[str], cell: str) -> str:
         cells = (f"<{cell} style='text-align:left'>{escape(word)}</{cell}>" for word in words)
@@ -163,7 +163,7 @@ def html_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
-    """Where to look in one layer for the quantities named by their letters."""
+    """The modules of one layer at which the quantities with these letters are read."""
     keys, values = layer.key_map.module, layer.value_map.module
     gate = layer.gate_map.module if layer.gate_map is not None else keys
     mixture = layer.mixture
@@ -198,9 +198,9 @@ def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
 def record_forward(
     layers: Sequence[FeedForward], quantities: str, keep: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[LayerRecord, ...]]:
-    """Fill one reading per layer during the next forward pass; every hook is gone on exit.
+    """Fill one reading per layer during the next forward pass; all hooks are removed on exit.
 
-    `keep` gets each tensor as the module saw it and returns what is kept: a copy, or less.
+    `keep` receives each tensor as the module saw it and returns what to store: a copy, or less.
     """
     readings = tuple(LayerRecord(layer, {}) for layer in layers)
     with ExitStack() as hooks:
@@ -236,12 +236,12 @@ def _tap(
 
 
 class _Enough(Exception):  # noqa: N818 - no error
-    """Ends a forward pass that has seen all it was run for."""
+    """Ends a forward pass once everything needed is recorded."""
 
 
 @contextmanager
 def stop_after(layer: FeedForward) -> Iterator[None]:
-    """End the forward pass inside once `layer`'s block is done: later layers are never run."""
+    """End the forward pass inside the `with` after `layer`'s block; later layers do not run."""
 
     def stop(_module: nn.Module, _args: Any, _output: Any) -> None:
         raise _Enough
@@ -298,7 +298,7 @@ def record(
 
 
 def kind_letters(kinds: str | Sequence[str]) -> str:
-    """Kinds of activations as letters; refuses one that there is not."""
+    """Kinds of activations as letters; refuses an unknown one."""
     known = RECORD_KINDS | OF_MIXTURES
     names = [kinds] if isinstance(kinds, str) and kinds in known else list(kinds)
     letters = [known.get(name, name) for name in names]
@@ -313,7 +313,7 @@ def kind_letters(kinds: str | Sequence[str]) -> str:
 
 
 def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]:
-    """Token ids [batch, position] on the model's device, and how many of each row are its own."""
+    """Token ids [batch, position] on the model's device, and the length of each row."""
     if isinstance(text, Tensor):
         rows = list(text if text.ndim == 2 else text[None])
         shape = list(text.shape)
@@ -347,7 +347,7 @@ def _is_one_row(text: Sequence[str] | Sequence[int] | Sequence[Sequence[int]]) -
 
 
 def columns_at(at: Tensor | int, lengths: Tensor) -> Tensor:
-    """One column of each row, counted from the end of the row where it is negative."""
+    """One column per row; negative ones count from the end of the row."""
     wanted = torch.as_tensor(at).cpu().expand(len(lengths))
     found = torch.where(wanted < 0, lengths + wanted, wanted)
     if ((found < 0) | (found >= lengths)).any():

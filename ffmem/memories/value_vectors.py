@@ -1,4 +1,4 @@
-"""The values of a layer as pushes towards tokens."""
+"""Values of a layer (rows of W_out), and the tokens that they promote (logit lens)."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def value_vectors(layer: FeedForward, indices: slice | list[int] = slice(None)) 
 def value_measures(layer: FeedForward, m: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
     """A number for every value of a layer: `measure` of the rows [memory, width], in float32.
 
-    In a mixture of experts only those with a coefficient in m [memory] are looked at, the others
-    have 0: most of its experts are not chosen.
+    In a mixture of experts only memories with a coefficient in m [memory] are computed, and the
+    others are 0: most experts are not chosen.
     """
     if layer.mixture is None:
         return measure(layer.values.float())
@@ -66,7 +66,7 @@ def value_measures(layer: FeedForward, m: Tensor, measure: Callable[[Tensor], Te
 
 
 def norm_after(layer: FeedForward) -> LinearNorm | None:
-    """The linear part of the norm that a layer's sum passes before it is added, if there is one."""
+    """The linear part of the norm on a layer's output before it is added; None without one."""
     if layer.after is None:
         return None
     generator = torch.Generator().manual_seed(0)
@@ -105,7 +105,7 @@ def _signed_value(model: LanguageModel, address: Address | str) -> Tensor:
 class ValueEnds:
     """Both ends of every value's ranking in a layer: tokens and logits [memory, k], best first.
 
-    `suppressed` is what the value pushes down most, that is what its opposite promotes; each
+    `suppressed` are the tokens that the value lowers most, which its opposite promotes; each
     probability [memory] is that of the end's first token under the softmax of +value or -value.
     """
 
@@ -118,7 +118,7 @@ class ValueEnds:
 
     @classmethod
     def join(cls, parts: list[ValueEnds]) -> ValueEnds:
-        """Those of several groups of memories as one."""
+        """The ends of several groups of memories as one."""
         names = [one.name for one in fields(cls)]
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
@@ -134,7 +134,7 @@ def value_ends(
 def rank_in_parts(
     model: LanguageModel, layer: FeedForward, k: int, lens: Lens = PAPER_LENS
 ) -> Iterator[ValueEnds]:
-    """The same for some values after the other; all logits of a layer are never held at once."""
+    """The same in groups of values; the logits of a whole layer are never held at once."""
     values = value_vectors(layer)
     for part, scores in in_chunks(model, values, "piece", lens):
         ends = _ends(model, values[part], scores, k, lens)
@@ -143,7 +143,7 @@ def rank_in_parts(
 
 
 def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Lens) -> ValueEnds:
-    """Both ends of the rankings of some values [value, width] by their scores [value, token]."""
+    """Both ends of the rankings of some values [value, width], from scores [value, token]."""
     high, promoted = strongest(scores, k)
     if lens.is_adaptive(model.head):  # the opposite value has scores of its own
         opposite = logits(model, -values, "piece", lens)
@@ -159,10 +159,9 @@ def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Le
 
 
 def rank_once(model: LanguageModel, layers: list[int], k: int) -> Iterator[tuple[int, ValueEnds]]:
-    """Both ends of every value's ranking, with the layer's number, some values after the other.
+    """Yield both ends of every value's ranking, with the layer's number, in groups of values.
 
-    They depend on the model and the chosen experts alone, so those of a layer are kept in the
-    cache.
+    They depend only on the model and the selected experts, so each layer's are cached.
     """
     where, some = model.head.device.type, model.experts or ()
     facts = (model.digest, model.vocab_size, k, where, VERSION, WAY, *some)
@@ -180,7 +179,7 @@ def rank_once(model: LanguageModel, layers: list[int], k: int) -> Iterator[tuple
 
 
 def keep_ends(address: str, about: str, ends: ValueEnds) -> None:
-    """Put the ends of a layer's rankings into the cache."""
+    """Write the ends of a layer's rankings to the cache."""
     tensors = {one.name: getattr(ends, one.name).contiguous() for one in fields(ends)}
 
     def write(part: Path) -> None:

@@ -1,8 +1,8 @@
-"""Devices of modules and of their weights: the one place that knows of several devices.
+"""Devices of modules and of their weights; only this module handles several devices.
 
-A model may be spread over devices, and weights that fit on none of them stay in the computer's
-memory or on disk. accelerate then brings each module's weights to the device it runs on for the
-time of its own forward pass; outside of it the module holds shapes only, on the `meta` device.
+A model may be spread over devices, and weights that fit on none of them stay in main memory or on
+disk. accelerate then moves each module's weights to its device during the module's forward pass;
+otherwise the module holds only shapes, on the `meta` device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOM = 4 * 2**30  # bytes of a GPU that stay for what is computed
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device on which a module with weights of its own, or of the parts in it, runs."""
+    """The device on which a module, or a part of it that has weights, runs."""
     for part in module.modules():
         for hook in _hooks(part):
             if (device := getattr(hook, "execution_device", None)) is not None:
@@ -33,10 +33,9 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def tensor_of(module: nn.Module, path: str) -> Tensor | None:
-    """A parameter or buffer by its path from the module, with its numbers, or None without one.
+    """A parameter or buffer by its path in the module, with its data; None if there is none.
 
-    The model's own tensor wherever that holds numbers; an offloaded one is copied to the device on
-    which the module runs.
+    The model's own tensor if that has data; an offloaded one is copied to the module's device.
     """
     place, _, name = path.rpartition(".")
     module = module.get_submodule(place)
@@ -50,15 +49,15 @@ def tensor_of(module: nn.Module, path: str) -> Tensor | None:
 
 
 def shape_of(module: nn.Module, name: str = "weight") -> torch.Size:
-    """The shape of a module's tensor, without its numbers."""
+    """The shape of a module's tensor, without loading its data."""
     tensor: Tensor = getattr(module, name)
     return tensor.shape
 
 
 def at_hand(module: nn.Module, device: torch.device) -> nn.Module:
-    """The module, or where its own weights are not on the device a stand-in with a copy there.
+    """The module, or if its weights are not on the device, a substitute with a copy there.
 
-    What needs them again and again would otherwise wait for a copy each time.
+    Code that needs the weights repeatedly would otherwise wait for a copy each time.
     """
     names = [name for name, _ in module.named_parameters(recurse=False)]
     if all(getattr(module, name).device == device for name in names):
@@ -72,9 +71,9 @@ def at_hand(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def own_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Every parameter by name, each once, wherever its numbers are.
+    """Every parameter by name, each once, wherever its data is.
 
-    That two offloaded parameters are one is not seen on `meta`; the model's list of ties says it.
+    Tied parameters that are offloaded differ on `meta`; the model's list of ties resolves them.
     """
     tied: dict[str, str] = getattr(model, "all_tied_weights_keys", {})
     known: set[str] = set()
@@ -102,13 +101,13 @@ def list_devices(text: str) -> tuple[str, ...]:
 
 
 def fits_one_gpu(weights: int) -> bool:
-    """Whether weights of this many bytes, and what is computed with them, fit each GPU."""
+    """Whether weights of this many bytes, and the computation with them, fit each GPU."""
     gpus = range(torch.cuda.device_count())
     return all(weights + ROOM <= torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus)
 
 
 def place_like(model: nn.Module, other: nn.Module) -> nn.Module:
-    """Put a model that is in the computer's memory on the devices that `other` is spread over."""
+    """Move a model from main memory to the devices that `other` is spread over."""
     spread: dict[str, Any] = getattr(other, "hf_device_map", {})
     if len(set(spread.values())) < 2:
         return model.to(device_of(other.get_input_embeddings()))  # type: ignore[operator]
@@ -121,7 +120,7 @@ def place_like(model: nn.Module, other: nn.Module) -> nn.Module:
 
 
 def _hooks(module: nn.Module) -> Iterator[Any]:
-    """What accelerate has attached to a module to bring its weights and its input."""
+    """The hooks of accelerate that move a module's weights and input."""
     hook = getattr(module, "_hf_hook", None)
     if hook is not None:
         yield from getattr(hook, "hooks", (hook,))

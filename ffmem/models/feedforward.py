@@ -30,8 +30,8 @@ FORM_SENTENCES: dict[Form, str] = {
 class LinearPart:
     """A linear map of the model, or the named half of a fused one.
 
-    Weights are views of the model's own; those that are offloaded are copies, made when asked for.
-    Those of a quantised map, or of one with an adapter, an `EffectivePart` reads.
+    Weights are views of the model's own; offloaded ones are copied on access. An `EffectivePart`
+    reads the weights of a quantised map or of one with an adapter.
     """
 
     module: nn.Module
@@ -51,12 +51,12 @@ class LinearPart:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision in which it is computed."""
+        """The precision of the computation."""
         return self.module.weight.dtype  # type: ignore[return-value]
 
     @property
     def bias(self) -> Tensor | None:
-        """[out], or None where the map has none."""
+        """[out], or None if the map has no bias."""
         bias = tensor_of(self.module, "bias")
         return None if bias is None else self.of(bias)
 
@@ -70,7 +70,7 @@ class LinearPart:
         return self.weight.T[indices]
 
     def of(self, rows: Tensor, dim: int = 0) -> Tensor:
-        """This part's share of something that has one entry per output along `dim`."""
+        """This part's slice of a tensor with one entry per output along `dim`."""
         if not self.half:
             return rows
         middle = rows.shape[dim] // 2
@@ -103,12 +103,12 @@ class EffectivePart(LinearPart):
 
     @property
     def bias(self) -> Tensor | None:
-        """[out], what it gives for nothing; None where that is 0."""
+        """[out], the output for a zero input; None if that is 0."""
         bias = read_bias(self.module, self.inputs, self.dtype)
         return None if bias is None else self.of(bias)
 
     def columns(self, indices: slice | list[int] | Tensor) -> Tensor:
-        """[some inputs, out]: columns of the weight; no others are read for a list."""
+        """[some inputs, out]: columns of the weight; for a list, only these are read."""
         if isinstance(indices, slice):
             return self.weight.T[indices]
         indices = torch.as_tensor(indices, dtype=torch.long)  # a list may be empty
@@ -117,11 +117,11 @@ class EffectivePart(LinearPart):
 
 @dataclass(frozen=True)
 class FeedForward:
-    """One feed-forward layer of a model, seen as memories.
+    """One feed-forward layer (MLP) of a model as a bank of memories (neurons).
 
     Memory i has the key `keys[i]` (with `gate_keys[i]` in a gated layer) and the value
-    `values[i]`; its coefficient is entry i of what enters the value map. In a mixture of experts
-    memories are counted through its `parts`, and the maps are those of `mixture`, copies.
+    `values[i]`; its coefficient is entry i of the value map's input. In a mixture of experts,
+    memories are numbered through its `parts`, and keys and values are copies from `mixture`.
     """
 
     number: int  # counted from 1 over feed-forward layers, as in the paper
@@ -143,12 +143,12 @@ class FeedForward:
 
     @property
     def keys(self) -> Tensor:
-        """[memory, width]: what the normed residual is compared with; a view where it can be."""
+        """[memory, width]: rows that the normed residual is multiplied with; a view if possible."""
         return self.key_map.weight
 
     @property
     def gate_keys(self) -> Tensor | None:
-        """[memory, width]: the other half of a gated memory's key; None where there is no gate."""
+        """[memory, width]: the other half of a gated memory's key; None without a gate."""
         return None if self.gate_map is None else self.gate_map.weight
 
     @property
@@ -162,7 +162,7 @@ class FeedForward:
 
     @torch.no_grad()
     def put_values(self, indices: Tensor, rows: Tensor) -> None:
-        """Write rows of `values` into the model's own weights, which must be at hand."""
+        """Write rows of `values` into the model's own weights, which must not be offloaded."""
         if self.mixture is not None:
             self.mixture.put_values(indices, rows)
         else:
@@ -170,11 +170,11 @@ class FeedForward:
 
     @property
     def value_bias(self) -> Tensor | None:
-        """[width], added whatever fires, or None; in a mixture it depends on the place."""
+        """[width], added at every place, or None; in a mixture it depends on the place."""
         return self.value_map.bias
 
     def gain(self, role: Literal["residual", "entry"]) -> Tensor | float:
-        """[width], what multiplies the residual stream there; 1 in nearly all families."""
+        """[width], the factor on the residual stream at this layer; 1 in nearly all families."""
         name = self.residual if role == "residual" else self.entry
         vector = None if name is None else tensor_of(self.block, name)
         return 1.0 if vector is None else vector
@@ -191,7 +191,7 @@ class FeedForward:
 
     @property
     def memories_per_place(self) -> int:
-        """Memories that run at one place: in a mixture those of the experts chosen for it."""
+        """Number of memories that run at one place: in a mixture, those of the chosen experts."""
         if self.mixture is None:
             return self.memories
         parts = self.parts
@@ -199,7 +199,7 @@ class FeedForward:
 
     @property
     def width(self) -> int:
-        """Numbers in one value."""
+        """Length of one value (d_model)."""
         return self.value_map.shape[0]
 
     @property
@@ -209,7 +209,7 @@ class FeedForward:
 
     @property
     def device(self) -> torch.device:
-        """Where the layer runs: its readings are there, and its weights when asked for."""
+        """The device the layer runs on; its activations, and weights on access, are there."""
         return device_of(self.value_map.module) if self.mixture is None else self.mixture.device
 
     @property
@@ -224,7 +224,7 @@ class FeedForward:
 
     @property
     def effective_parts(self) -> list[EffectivePart]:
-        """The maps, those of shared experts too, whose weights are read through the layer."""
+        """The maps, including those of shared experts, whose weights are read through the layer."""
         maps = self.maps if self.mixture is None else self.mixture.shared_maps
         return [part for part in maps if isinstance(part, EffectivePart)]
 

@@ -65,7 +65,7 @@ class LanguageModel:
 
     @property
     def devices(self) -> set[torch.device]:
-        """Every device that has a part of the work."""
+        """Every device that the model runs on."""
         return {self.device, self.head.device, *(layer.device for layer in self.layers)}
 
     @property
@@ -80,12 +80,12 @@ class LanguageModel:
 
     @property
     def memories(self) -> int:
-        """Memories in all layers together."""
+        """Number of memories (MLP neurons) in all layers."""
         return sum(layer.memories for layer in self.layers)
 
     @property
     def gated(self) -> bool:
-        """Whether coefficients have either sign, so that a memory is two cells."""
+        """Whether coefficients can have either sign, so that a memory has two cells."""
         return any(layer.gated for layer in self.layers)
 
     @property
@@ -96,7 +96,7 @@ class LanguageModel:
 
     @property
     def digest(self) -> str:
-        """A digest of all weights: two models that have the same one are the same."""
+        """A digest of all weights: models with equal digests are the same."""
         return content_digest(self.model, self.files)
 
     @property
@@ -133,12 +133,12 @@ class LanguageModel:
 
     @property
     def experts(self) -> tuple[int, ...] | None:
-        """The experts that are seen, where `with_experts` has chosen them; None means all."""
+        """The experts that `with_experts` has selected; None means all."""
         seen = [layer.mixture.numbers for layer in self.layers if layer.mixture is not None]
         return seen[0] if seen and seen[0] else None
 
     def with_experts(self, numbers: Sequence[int] | None) -> LanguageModel:
-        """The same model, of whose routed experts only these are seen in every mixture layer.
+        """The same model restricted to these routed experts in every mixture layer.
 
         The model runs as before; memories of other experts have no address and no coefficient.
         None leaves the model as it is.
@@ -159,7 +159,7 @@ class LanguageModel:
     def without_wikitext_form(self) -> LanguageModel:
         """The same model, whose tokenizer splits text at white space alone.
 
-        For models converted from fairseq, which else bring text into WikiText's form first.
+        For models converted from fairseq, which otherwise convert text to WikiText's form first.
         """
         if self.tokenizer is None or not has_wikitext_form(self.tokenizer):
             raise CorpusError(
@@ -201,12 +201,12 @@ class LanguageModel:
         return index
 
     def run_blocks(self, tokens: Tensor) -> None:
-        """One forward pass over token ids without the head, for hooks to see; dropout is off."""
+        """Run token ids through the blocks, without head or dropout, so that hooks fire."""
         with evaluation_mode(self.model):
             self.model.base_model(input_ids=tokens, use_cache=False)
 
     def at_hand(self, embed: Literal["output", "input"] = "output") -> LanguageModel:
-        """The same model with an embedding fetched to the head's device, for many projections."""
+        """The same model with the embedding on the head's device, for many projections."""
         return replace(self, head=self.head.at_hand(embed))
 
     def encode(self, text: str) -> Tensor:
@@ -245,7 +245,7 @@ class LanguageModel:
         return int(ids[0])
 
     def check_tokenizer(self, token: int) -> None:
-        """Refuse a tokenizer that gives a token which the model has no embedding of."""
+        """Refuse a tokenizer with a token that has no embedding in the model."""
         if token >= self.head.read:
             raise ModelError(
                 f"the tokenizer gives token {token} and {self.name} reads tokens 0 to "
@@ -263,7 +263,7 @@ class LanguageModel:
 
     @cached_property
     def token_texts(self) -> tuple[str, ...]:
-        """Every token that may be predicted as text; made once, which takes a while for many."""
+        """The text of every token that may be predicted; computed once, as it is slow."""
         if self.tokenizer is None:
             return tuple(self.token_text(index) for index in range(self.vocab_size))
         return tuple(self.tokenizer.batch_decode([[index] for index in range(self.vocab_size)]))
@@ -273,7 +273,7 @@ class LanguageModel:
         return f"<{index}>" if self.tokenizer is None else self.tokenizer.decode([index])
 
     def text_behind(self, tokens: Tensor, written: Tensor) -> str:
-        """What `written` adds to the text of `tokens`, both [position]; with the space between."""
+        """The text that `written` adds after `tokens`, both [position], with the space between."""
         if self.tokenizer is None:
             return "".join(map(self.token_text, written.tolist()))
         before, whole = (
@@ -283,7 +283,7 @@ class LanguageModel:
 
 
 def check_model(model: object) -> None:
-    """Refuse what is not a model that ffmem has loaded: a name, or a model of transformers."""
+    """Refuse anything but a LanguageModel, such as a name or a model of transformers."""
     if not isinstance(model, LanguageModel):
         raise ModelError(
             f"{shorten(repr(model))} is not a model that ffmem has loaded; load one by its name "
@@ -293,7 +293,7 @@ def check_model(model: object) -> None:
 
 @torch.no_grad()
 def continuation(model: PreTrainedModel, tokens: Tensor, most: int, pad: int | None) -> Tensor:
-    """The token ids after `tokens` [1, position], the likeliest each time, at most `most`."""
+    """Greedy continuation: at most `most` token ids after `tokens` [1, position]."""
     with evaluation_mode(model), warnings.catch_warnings():
         # transformers asks the first weight where the model is; an offloaded one does not know.
         warnings.filterwarnings("ignore", message=r".*on a device type different", append=False)

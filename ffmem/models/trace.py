@@ -1,4 +1,4 @@
-"""One short run of a model with every module's input and output written down."""
+"""One short run of a model that records every module's input and output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Trace:
-    """What went into and came out of every module, by its name in the model.
+    """The input and output of every module, by its name in the model.
 
     Names are in the order in which the modules finished. Only the first tensor on each side is
     kept, and a copy of it, because some models add to it in place afterwards.
@@ -64,7 +64,7 @@ def first_tensor(value: Any) -> Tensor | None:
 
 @torch.no_grad()
 def trace(model: nn.Module, tokens: Tensor) -> Trace:
-    """Run `model` on `tokens` [batch, position] and write down what every module saw.
+    """Run `model` on `tokens` [batch, position] and record every module's input and output.
 
     Memory grows with batch x position x modules: meant for a dozen tokens.
     """
@@ -80,7 +80,7 @@ def trace(model: nn.Module, tokens: Tensor) -> Trace:
 
 
 def _in_one_place(run: Trace) -> Trace:
-    """The same run on one device; a model spread over several leaves tensors on all of them."""
+    """The same trace on one device; a model spread over several has tensors on all of them."""
     where = run.logits.device
     inputs = {name: tensor.to(where) for name, tensor in run.inputs.items()}
     outputs = {name: tensor.to(where) for name, tensor in run.outputs.items()}
@@ -89,7 +89,7 @@ def _in_one_place(run: Trace) -> Trace:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """No dropout inside the `with`; a model that is being trained goes back to where it was."""
+    """Evaluation mode (no dropout) inside the `with`; training mode is restored on exit."""
     training = [module for module in model.modules() if module.training]  # an adapter may be alone
     for module in training:
         module.training = False
@@ -105,9 +105,9 @@ _seeding = threading.Lock()
 
 @contextmanager
 def torch_seed(seed: int) -> Iterator[None]:
-    """Draws of torch inside the `with` are those of a seed, and outside it as if there were none.
+    """Seed torch's random numbers inside the `with`; the state outside is restored.
 
-    The state that torch draws from is one for all threads, so one thread at a time is inside.
+    torch has one random state for all threads, so only one thread at a time is inside.
     """
     with _seeding, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -126,7 +126,7 @@ def probe_tokens(vocabulary: int, device: torch.device, positions: int = 9) -> T
 
 
 def relative_error(found: Tensor, expected: Tensor, size: float | None = None) -> float:
-    """|found - expected| / |expected| as vectors, in float64; infinite where nothing compares.
+    """|found - expected| / |expected| as vectors, in float64; infinite if not comparable.
 
     `size` is |expected| where it is known.
     """
@@ -142,7 +142,7 @@ def relative_error(found: Tensor, expected: Tensor, size: float | None = None) -
 
 
 def sum_error(r: Tensor, y: Tensor, o: Tensor) -> float:
-    """How far r + y lies from o, relative to o; infinite where y has no part in it.
+    """The error of r + y against o, relative to o; infinite if y does not contribute.
 
     Without the second condition a y that is small, or made small by a wrong scale, would pass
     wherever r is nearly o. Medians, because a few large entries would hide all others.
@@ -155,5 +155,5 @@ def sum_error(r: Tensor, y: Tensor, o: Tensor) -> float:
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Relative error between two readings of one tensor that rounding may leave."""
+    """The relative error that rounding may cause between two readings of one tensor."""
     return 1e-2 if dtype in (torch.bfloat16, torch.float16) else 1e-5

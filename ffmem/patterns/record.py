@@ -60,7 +60,7 @@ def trigger_labels(patterns: Sequence[Pattern], triggers: int) -> list[Label]:
 
 @dataclass(frozen=True)
 class KeyPatterns:
-    """What one annotator found on one key, and how many triggers there were to look at."""
+    """The patterns that one annotator found in one key, and the number of triggers shown."""
 
     key: Address
     triggers: int
@@ -92,7 +92,7 @@ class LayerPatterns:
 
 @dataclass(frozen=True)
 class Summary:
-    """Fig 2 and the numbers beside it, for one annotator; `effects` are by key."""
+    """Fig 2 and its numbers for one annotator; `effects` resample keys."""
 
     annotator: str
     layers: tuple[LayerPatterns, ...]
@@ -126,13 +126,13 @@ def pattern_effects(keys: Sequence[KeyPatterns]) -> Effects:
 
 
 def key_depths(keys: Sequence[Address]) -> tuple[torch.Tensor, int]:
-    """The layer of each key, from 0 among the layers that have any, and how many those are."""
+    """The layer of each key, numbered from 0 among layers with keys, and their count."""
     layers = sorted({key.layer for key in keys})
     return torch.tensor([layers.index(key.layer) for key in keys], dtype=torch.long), len(layers)
 
 
 def crossover(layers: Sequence[LayerPatterns]) -> int | None:
-    """The first layer from which on semantic leads everywhere, or None."""
+    """The first layer from which semantic patterns lead in all later layers, or None."""
     found = None
     for layer in reversed(layers):
         if not layer.semantic_leads:

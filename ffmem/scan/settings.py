@@ -1,4 +1,4 @@
-"""The choices that change what a scan finds."""
+"""The settings that change what a scan finds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CANDIDATE_BYTES = 18  # in that buffer
 
 @dataclass(frozen=True)
 class ScanSettings:
-    """What competes for a cell's triggers and how much of it is kept.
+    """Which prefixes can be a cell's triggers (max-activating examples), and how many are kept.
 
     `top` and `sample` are slots per cell: the strongest triggers, and a random sample of all that
     fire. With `per_sentence="max"` a sentence enters once per cell, with its strongest prefix (the
@@ -55,7 +55,7 @@ class ScanSettings:
         _check_word("dedupe", self.dedupe, ("none", "sentence", "prefix"))
 
     def cells(self, memories: int) -> int:
-        """How many cells a layer with this many memories has."""
+        """The number of cells of a layer with this many memories."""
         return 2 * memories if self.signed else memories
 
 

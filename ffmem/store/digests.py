@@ -1,13 +1,13 @@
 """Length and SHA-256 of every file as it was written, to notice damage later.
 
-| files                              | where their digests are                                     |
+| files                              | location of their digests                                   |
 |------------------------------------|-------------------------------------------------------------|
 | the scan                           | `manifest.json`, under a seal                               |
 | the search index                   | `prepared/made.json`, under a seal                          |
 | results, figures, reports          | a line each in the `digests.jsonl` beside them              |
 
-A line is added before its file is put in place, and any line of a file is right: a kill, or two
-processes that write the same file, never make an undamaged file look damaged.
+A line is added before its file is put in place, and a file may match any of its lines: a kill, or
+two processes that write the same file, never make an undamaged file look damaged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Files = dict[str, FileDigest]  # by the path below the folder
 
 
 def file_digest(path: Path, watch: ByteWatch = lambda _bytes: None) -> FileDigest:
-    """The digest of a file as it is now; `watch` hears of every piece."""
+    """The digest of a file as it is now; `watch` is called for every piece."""
     digest, size, piece = hashlib.sha256(), 0, memoryview(bytearray(CHUNK))
     with path.open("rb") as file:
         while read := file.readinto(piece):
@@ -52,9 +52,9 @@ def file_digest(path: Path, watch: ByteWatch = lambda _bytes: None) -> FileDiges
 
 
 def first_wrong(root: Path, files: Files, most: int) -> tuple[str, str] | None:
-    """The first file that has changed since it was written, and what is wrong with it; or None.
+    """The first file that has changed since it was written, and how; or None.
 
-    Looks at the length of every file, and reads the smallest ones, `most` bytes in all.
+    Checks the length of every file, and reads the smallest ones, `most` bytes in all.
     """
     read = 0
     for name, known in sorted(files.items(), key=lambda one: one[1].bytes):
@@ -71,7 +71,7 @@ def what_is_wrong(
     whole: bool = True,
     watch: ByteWatch = lambda _bytes: None,
 ) -> str | None:
-    """How a file differs from all that it may be, or None; its length alone if not `whole`."""
+    """How a file differs from all its digests, or None; only its length if not `whole`."""
     try:
         size = path.stat().st_size
         if size not in [one.bytes for one in known]:
@@ -88,7 +88,7 @@ def what_is_wrong(
 
 
 def write_with_digest(folder: StudyFolder, path: Path, write: Callable[[Path], object]) -> Files:
-    """Write a file of a scan, whole or not at all; its name and digest."""
+    """Write a file of a scan, whole or not at all; returns its name and digest."""
     found: list[FileDigest] = []
 
     def write_and_read(part: Path) -> None:
@@ -102,7 +102,7 @@ def write_with_digest(folder: StudyFolder, path: Path, write: Callable[[Path], o
 def write_and_note(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file that comes after the scan, whole or not at all, and note its digest.
 
-    Behind a URL, where nothing can be added to a file, there is no note.
+    At a URL, where nothing can be appended to a file, there is no note.
     """
 
     def write_and_note(part: Path) -> None:
@@ -127,7 +127,7 @@ def note(path: Path, digest: FileDigest) -> None:
 
 
 def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
-    """What was noted of every file, the latest last, and how many lines are damaged."""
+    """The noted digests of every file, the latest last, and the number of damaged lines."""
     found: dict[str, list[FileDigest]] = {}
     damaged = 0
     for line in notes.read_bytes().splitlines() if notes.exists() else ():

@@ -24,13 +24,13 @@ FileRole = Literal["scan", "index", "result", "figure", "report", "notes"]
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The files of one scan, and of what was made from it. No other module knows a file name."""
+    """The files of one scan and of its results. No other module knows a file name."""
 
     root: Path
 
     @property
     def manifest(self) -> Path:
-        """What was scanned and how; written last, so a folder that has it is complete."""
+        """Model, corpus and settings; written last, so a folder that has it is complete."""
         return self.root / "manifest.json"
 
     @property
@@ -40,20 +40,20 @@ class StudyFolder:
 
     @property
     def parts(self) -> Path:
-        """What the processes of a scan on several of them have found so far."""
+        """The states of a distributed scan's processes so far."""
         return self.root / "parts"
 
     @property
     def remedy(self) -> str:
-        """What to do about a finished scan that is damaged."""
+        """The advice for a finished scan that is damaged."""
         return f"delete {self.manifest} and run the same `ffmem scan` command again"
 
     def remedy_for(self, error: Exception) -> str:
-        """What to do about a file that cannot be read; one that is closed is not damaged."""
+        """The advice for a file that cannot be read; one without permission is not damaged."""
         return advice(error) if isinstance(error, PermissionError) else self.remedy
 
     def part(self, name: str) -> Path:
-        """The state of one such process, or of some merged."""
+        """The state of one such process, or of several merged ones."""
         return self.parts / f"{name}.safetensors"
 
     @cached_property
@@ -71,12 +71,12 @@ class StudyFolder:
 
     @property
     def index(self) -> Path:
-        """Files made from the others, to search them quickly; they can be deleted at any time."""
+        """The search index, built from the other files; can be deleted at any time."""
         return self.root / "prepared"
 
     @property
     def index_note(self) -> Path:
-        """What the index was made from; written last."""
+        """The sources of the index; written last."""
         return self.index / "made.json"
 
     def index_array(self, name: str) -> Path:
@@ -85,7 +85,7 @@ class StudyFolder:
 
     @property
     def related_words(self) -> Path:
-        """Words of the text as vectors, to search by meaning."""
+        """Word vectors of the text, for the search by related words."""
         return self.index / "related-words.npz"
 
     @cached_property
@@ -98,12 +98,12 @@ class StudyFolder:
         return self.analyses / f"{name}.json"
 
     def numbers(self, name: str) -> Path:
-        """The numbers of every cell or place that lie beside results under one name."""
+        """The arrays, per cell or place, that belong to the result of that name."""
         return self.weights if name == self.weights.stem else self.analyses / f"{name}.npz"
 
     @cached_property
     def weights(self) -> Path:
-        """The table of every memory's weights in numbers."""
+        """The table of the weights analysis, one row per memory."""
         return self.analyses / "weights.parquet"
 
     def failure(self, name: str) -> Path:
@@ -136,7 +136,7 @@ class StudyFolder:
 
     @cached_property
     def annotations(self) -> Path:
-        """The database of annotations, unless another is named."""
+        """The default database of annotations."""
         return self.root / "annotations.sqlite"
 
     @property
@@ -154,11 +154,11 @@ class StudyFolder:
         return [StudyFolder(folder) for folder in sorted({path.parent for path in manifests})]
 
     def notes(self) -> tuple[Path, ...]:
-        """The files that can hold digests of what was written after the scan."""
+        """The files that can hold digests of files written after the scan."""
         return tuple(map(notes_path, (self.report_page, self.result("*"), self.figure("*", "*"))))
 
     def later_files(self) -> list[Path]:
-        """Results, figures and reports that are there, with the notes beside them."""
+        """The existing results, figures and reports, each with its digest file."""
         reports = (self.report_page, self.report_text, self.report_numbers)
         return [
             *self.analyses.glob("*"),
@@ -167,7 +167,7 @@ class StudyFolder:
         ]
 
     def matching(self, pattern: Path) -> list[Path]:
-        """The files that are there for a path with a `*` in its name, in order."""
+        """The existing files that match a path with a `*` in its name, in order."""
         if is_remote(pattern):
             return sorted(pattern.parent.glob(pattern.name))
         try:
@@ -181,7 +181,7 @@ class StudyFolder:
         return "/".join(path.parts[len(self.root.parts) :])
 
     def role(self, path: Path) -> FileRole:
-        """What one of the files is."""
+        """A description of one of the files."""
         if path == notes_path(path):
             return "notes"
         if path in (self.report_page, self.report_text, self.report_numbers):
@@ -195,14 +195,14 @@ class StudyFolder:
 
 
 def notes_path(path: Path) -> Path:
-    """Where the digest of a file that was written after the scan is noted."""
+    """The file that holds the digest of a file written after the scan."""
     return path.with_name("digests.jsonl")
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that can never be filled, before the work, without making it.
+    """Refuse a folder that cannot be written, before the work, without creating it.
 
-    One that holds a scan passes: it may be that nothing has to be written.
+    A folder that holds a scan passes: perhaps nothing has to be written.
     """
     if is_remote(possible(folder)) or StudyFolder(folder).manifest.exists():
         return
@@ -240,7 +240,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_old_parts(path: Path) -> None:
-    """Delete what killed processes have left of a file; what is younger may be another's work."""
+    """Delete temporary files of killed processes; younger ones may be in use."""
     for part in path.parent.glob(f"{escape(path.name)}.*.part"):
         with suppress(OSError):
             if time.time() - part.stat().st_mtime > PART_AGE:
@@ -248,7 +248,7 @@ def remove_old_parts(path: Path) -> None:
 
 
 def prepare_target(path: Path) -> None:
-    """Make the folder of a file that is to be written; refuse a path that no file can have."""
+    """Create the folder for a file that will be written; refuse an impossible path."""
     if is_remote(possible(path)):
         return
     with write_errors(path):
@@ -260,7 +260,7 @@ def prepare_target(path: Path) -> None:
 
 
 def write_remote(path: Path, write: Callable[[Path], object]) -> None:
-    """Fill a file of this machine, then copy it to where `path` is."""
+    """Write a local file, then copy it to `path`."""
     with write_errors(path), tempfile.TemporaryDirectory(prefix="ffmem-") as folder:
         here = Path(folder) / path.name
         write(here)
@@ -268,7 +268,7 @@ def write_remote(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder and the files in it, if it is there."""
+    """Delete a folder and the files in it, if it exists."""
     if not folder.exists():
         return
     for file in list(folder.iterdir()):
@@ -279,7 +279,7 @@ def remove_folder(folder: Path) -> None:
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turn what the disk says into one sentence."""
+    """Turn an error of the disk into a StoreError with one sentence."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Quick answers from a store of any size: what a value promotes, and who promotes a token."""
+"""Fast lookup in a store of any size: tokens of a value, memories that promote a token."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class TokenPush:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Cells that answer a question, by their rows in the store, each with a number; best first.
+    """Cells that match a query, as rows of the store, each with a number; best first.
 
-    `total` is how many there are, where only the first are here. `looked_at` is the share of the
-    places that were counted, 1 unless there were too many.
+    `total` is the number of all matches if only the first are here. `looked_at` is the share of
+    the places that were counted: 1 unless there were too many.
     """
 
     rows: CellRows
@@ -85,7 +85,7 @@ class Matches:
 
     @classmethod
     def of(cls, rows: CellRows, scores: NDArray[Any], looked_at: float = 1.0) -> Matches:
-        """Every cell there is."""
+        """All cells."""
         return cls(rows, scores, len(rows), looked_at)
 
     def by_score(self, most: int | None = None) -> Matches:
@@ -110,7 +110,7 @@ class Matches:
 
 @cache
 def compiled_sums() -> Callable[..., None]:
-    """`sum_weights` as machine code, or as it is where numba is not installed."""
+    """`sum_weights` compiled by numba, or in Python if numba is not installed."""
     try:
         from ffmem.scan.numba_pass import compile_loop  # here: numba is slow to import
     except ImportError:
@@ -123,7 +123,7 @@ def sum_weights(  # noqa: C901, PLR0913 - a compiled loop takes arrays, and is o
 ) -> None:
     """Add to the score of every cell the weights of words in each of its triggers, 1 at most.
 
-    The first three are of words in `sentences`, which are in order; the next three of triggers.
+    The first three arrays describe words in `sentences`, which are sorted; the next three triggers.
     """
     first = 0
     while first < len(sentences):
@@ -153,10 +153,10 @@ def token_texts(store: ScanStore) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class MemoryIndex:
-    """Every question about the cells of a store. Safe for many threads.
+    """Every query on the cells of a store. Thread-safe.
 
-    It answers from the prepared arrays. Without them, questions about tokens are answered from
-    the tables instead, in the same order, and the first question about words makes the arrays.
+    It reads the prepared arrays. Without them, queries for tokens read the tables, with the same
+    order of results, and the first query for words builds the arrays.
     """
 
     store: ScanStore
@@ -167,19 +167,19 @@ class MemoryIndex:
     def open(
         cls, store: ScanStore, watch: Callable[[str], None] = lambda _name: None
     ) -> MemoryIndex:
-        """Open the arrays, or make them: seconds for a small store, a minute for a large one."""
+        """Open the arrays, or build them: seconds for a small store, a minute for a large one."""
         return cls(store, token_texts(store), open_index(store, watch))
 
     @classmethod
     def at_once(cls, store: ScanStore) -> MemoryIndex:
-        """Open the arrays where they are made; nothing is made or written."""
+        """Open the arrays if they exist; builds and writes nothing."""
         return cls(
             store, token_texts(store), load_arrays(store) if is_current_index(store) else None
         )
 
     @cached_property
     def arrays(self) -> Arrays:
-        """The prepared arrays, made now if this lookup was opened without them."""
+        """The prepared arrays; built now if this index was opened without them."""
         return open_index(self.store) if self.index is None else self.index
 
     @cached_property
@@ -188,7 +188,7 @@ class MemoryIndex:
         return TableValues(self.store) if self.index is None else IndexedValues(self.index)
 
     def warm(self) -> None:
-        """Count now what the first questions would wait for; a second for a million cells."""
+        """Precompute what the first queries would wait for; a second for a million cells."""
         self.token_ids("")
         self.with_weights({})  # compiles its loop
         for name in STATISTICS:
@@ -202,11 +202,11 @@ class MemoryIndex:
         return found
 
     def token_ids(self, text: str) -> list[int]:
-        """The tokens whose text is exactly this; if there is none, with a space in front of it."""
+        """The tokens with exactly this text; if there is none, with a space in front."""
         return self._ids.get(text) or self._ids.get(" " + text, [])
 
     def pieces(self, text: str) -> list[str]:
-        """The fewest tokens that make up a text; none where the vocabulary cannot write it."""
+        """The fewest tokens that make up a text; empty if the vocabulary cannot spell it."""
         best: list[list[str] | None] = [[], *[None] * len(text)]
         longest = max(map(len, self.words), default=0)
         for end in range(1, len(text) + 1):
@@ -242,18 +242,18 @@ class MemoryIndex:
         return [[words[token] for token in row] for row in tokens.tolist()]
 
     def logits_at(self, rows: CellRows, ranks: CellRows, end: End) -> list[float]:
-        """The logit of one token of each of some cells, by its rank (from 0) at an end."""
+        """For each of some cells, the logit of the token at a rank (from 0) of an end."""
         memories, negative = self.store.cells.memories_of(rows)
         own, other = self.arrays[f"{end}_logits"], self.arrays[f"{OTHER[end]}_logits"]
         logits = np.where(negative, -other[memories, ranks], own[memories, ranks])
         return list(logits.tolist())
 
     def promoters(self, token: int, end: End = "promoted") -> Matches:
-        """The cells that have a token among those they promote (or suppress), by its rank."""
+        """The cells that have a token among those they promote (or suppress), best rank first."""
         return Matches.of(*self._values.pushing(token, end))
 
     def ending_in(self, token: int) -> Matches:
-        """The cells of whose triggers two or more end in a token, by how many; most first."""
+        """The cells with two or more triggers that end in a token, most first."""
         table = rows_where(self.store, "endings", "token", token)
         rows = self.store.cells.first_rows(table["layer"]) + table["cell"]
         counts = table["count"]
@@ -264,7 +264,7 @@ class MemoryIndex:
     def statistic(self, name: str) -> NDArray[Any]:
         """One number for every cell: fires, mean, largest, probability, or one of its weights.
 
-        Also positive, how often its coefficient is above 0, where that is not what fires it.
+        Also `positive`, how often its coefficient is above 0, if firing has another threshold.
         """
         store = self.store
         match name:
@@ -306,7 +306,7 @@ class MemoryIndex:
 
     @lru_cache(maxsize=16)  # noqa: B019
     def order(self, name: str) -> NDArray[np.int32]:
-        """All rows by a statistic, the largest first; of equals the earlier row."""
+        """All rows by a statistic, the largest first; ties by row."""
         return np.argsort(-self.statistic(name), kind="stable").astype(np.int32)
 
     @lru_cache(maxsize=65_536)  # noqa: B019
@@ -322,10 +322,10 @@ class MemoryIndex:
         return place if place < count and name(place) == wanted else None
 
     def with_words(self, phrase: str, first: int | None = None) -> Matches:
-        """The cells with most triggers (of those shown to people) that hold all words of a phrase.
+        """The cells with most triggers (of those shown to people) that contain a phrase's words.
 
-        `first` is how many of them are wanted; None wants all. Of a word that is in more than
-        COMMON triggers, cells with one such trigger are left out; of several words that are common
+        `first` is the number of cells to return; None returns all. For a word that is in more than
+        COMMON triggers, cells with one such trigger are left out; for several words that are common
         together, only the first triggers are counted.
         """
         numbers = [self.word_number(name) for name in words_in(phrase)]
@@ -350,12 +350,12 @@ class MemoryIndex:
     def with_weights(
         self, weights: Mapping[str, float], most: float = 1.0, first: int | None = None
     ) -> Matches:
-        """The cells whose triggers hold words of much weight: mean over triggers, largest first.
+        """The cells whose triggers contain words of large weight: mean over triggers, best first.
 
-        `first` is how many of them are wanted; None wants all. The weights in a prefix are added
-        up to at most `most`, which counts as 1. Words of little weight are left out once
-        MOST_RELATED_TRIGGERS have been looked at. Scores are rounded to 1 / SCORE_STEPS, which
-        sorts quickly.
+        `first` is the number of cells to return; None returns all. The weights in a prefix add up
+        to at most `most`, which counts as 1. Words of small weight are left out once
+        MOST_RELATED_TRIGGERS have been read. Scores are rounded to 1 / SCORE_STEPS, which
+        sorts fast.
         """
         words, share = self._heaviest(weights)
         sentences, read, each = (np.concatenate(column) for column in zip(*words, strict=True))
@@ -370,9 +370,9 @@ class MemoryIndex:
         return replace(found, scores=found.scores / SCORE_STEPS)
 
     def _heaviest(self, weights: Mapping[str, float]) -> tuple[list[Postings], float]:
-        """The words of most weight in MOST_RELATED_TRIGGERS triggers, and the share of all that is.
+        """The words of largest weight in MOST_RELATED_TRIGGERS triggers, and their share of all.
 
-        Of each word the sentences, the tokens read when it is whole, and its weight.
+        For each word: its sentences, the prefix length that completes it, and its weight.
         """
         found, room, wanted = [NO_POSTINGS], MOST_RELATED_TRIGGERS, 0
         for word, weight in sorted(weights.items(), key=lambda pair: (-pair[1], pair[0])):
@@ -390,16 +390,16 @@ class MemoryIndex:
 
     @cached_property
     def _trigger_counts(self) -> NDArray[np.int64]:
-        """How many triggers end in each kept sentence."""
+        """The number of triggers in each kept sentence."""
         return np.diff(self.arrays["sentence_starts"])
 
     @lru_cache(maxsize=65_536)  # noqa: B019
     def _triggers_with(self, number: int) -> int:
-        """How many triggers end in a sentence with a word."""
+        """The number of triggers in sentences with a word."""
         return int(self._trigger_counts[self._postings(number)[0]].sum())
 
     def best_triggers(self, rows: CellRows, weights: Mapping[str, float]) -> list[int]:
-        """The trigger (from 0) of each of some cells with most weight of words, first of equals."""
+        """The trigger (from 0) of each cell with the largest weight of words; ties: the first."""
         slots = self.store.slots(rows, top=TRIGGERS_SHOWN)
         numbers, which = np.unique(slots.number, return_inverse=True)
         wanted = self.store.sentences.rows(numbers).astype(np.int32)  # as postings are: no copies
@@ -418,7 +418,7 @@ class MemoryIndex:
         return best
 
     def first_endings(self, rows: CellRows, token: int) -> list[int]:
-        """The strongest trigger (from 0) of each of some cells that ends in a token."""
+        """For each of some cells, the strongest trigger (from 0) that ends in a token."""
         slots, kept = self.store.slots(rows), self.store.sentences
         found = np.zeros(slots.mask.shape, bool)
         found[slots.mask] = kept.tokens[kept.starts[slots.sentence] + slots.position - 1] == token
@@ -426,7 +426,7 @@ class MemoryIndex:
         return ranks
 
     def _common(self, number: int) -> Matches | None:
-        """What was counted in advance for a common word, or None for another."""
+        """The precomputed counts of a common word, or None for another."""
         common = self.arrays["common_words"]
         place = int(np.searchsorted(common, number))
         if place == len(common) or common[place] != number:
@@ -438,7 +438,7 @@ class MemoryIndex:
     def _sentences_with(
         self, numbers: Sequence[int]
     ) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
-        """Sentences that hold every word, and the tokens read when the last one is whole."""
+        """Sentences that contain every word, and the prefix length that completes the last one."""
         starts = self.arrays["word_starts"]
         rarest, *others = sorted(
             numbers, key=lambda number: int(starts[number + 1] - starts[number])
@@ -454,7 +454,7 @@ class MemoryIndex:
         return sentences, read
 
     def _postings(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
-        """The sentences that hold a word, and the tokens read when it is whole."""
+        """The sentences that contain a word, and the prefix length that completes it."""
         starts = self.arrays["word_starts"]
         part = slice(int(starts[number]), int(starts[number + 1]))
         return self.arrays["word_sentences"][part], self.arrays["word_read"][part]
@@ -462,7 +462,7 @@ class MemoryIndex:
 
 @dataclass(frozen=True, eq=False)
 class IndexedValues:
-    """From the prepared arrays: every answer is a slice."""
+    """The ends of values from the prepared arrays: every answer is a slice."""
 
     arrays: Arrays
 
@@ -484,7 +484,7 @@ class IndexedValues:
 
 @dataclass(frozen=True, eq=False)
 class TableValues:
-    """From the table of values as the scan wrote it: every answer reads what it needs of it."""
+    """The ends of values from the scan's table: every answer reads only the parts it needs."""
 
     store: ScanStore
 

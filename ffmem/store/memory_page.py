@@ -1,4 +1,4 @@
-"""All that a store knows of one cell, as one record that shows itself."""
+"""One record with everything that a store has on one cell; displays itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLOUR = 0.75  # of the ground of a token with the largest coefficient
 
 @dataclass(frozen=True)
 class TriggerText:
-    """A trigger as it is shown: the end of the prefix, its last token, the next one, the rest."""
+    """A trigger for display: the end of the prefix, its last token, the next one, the rest."""
 
     before: str
     last: str
@@ -55,7 +55,7 @@ def trigger_text(trigger: Trigger, width: int = BEFORE) -> TriggerText:
 
 
 def cut(text: str, width: int) -> str:
-    """The end of a text, from a word's beginning on where it has one."""
+    """The end of a text, cut at the beginning of a word if possible."""
     if len(text) <= width:
         return text
     end = text[-width:]
@@ -63,7 +63,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_end(text: str, width: int) -> str:
-    """The beginning of a text, up to a word's end where it has one; dots stand for the rest."""
+    """The beginning of a text, cut at the end of a word if possible, with dots for the rest."""
     if len(text) <= width:
         return text
     start = text[: max(width - 1, 0)]
@@ -76,7 +76,7 @@ AROUND = 28  # characters on either side of a word that was looked for
 
 @dataclass  # not frozen: a page has dozens, and a frozen one takes four times as long to make
 class Piece:
-    """A stretch of a trigger: plain, a word that was looked for, the last token, or the next."""
+    """A piece of a trigger: plain text, a searched word, the last token, or the next one."""
 
     text: str
     mark: Mark = ""
@@ -84,7 +84,7 @@ class Piece:
 
 @dataclass  # not frozen, as above
 class Evidence:
-    """Why a cell was found: one of its triggers (rank from 1), cut to what was looked for."""
+    """Why a search found a cell: one of its triggers (rank from 1), cut around the match."""
 
     rank: int
     coefficient: float
@@ -112,7 +112,7 @@ def evidence(trigger: Trigger, rank: int, words: Collection[str] = ()) -> Eviden
 def mark_stretches(
     spans: Sequence[tuple[int, int]], last: int, end: int
 ) -> list[tuple[int, int, Mark]]:
-    """A whole text in stretches: the words in `spans`, the last token, and what is plain."""
+    """A whole text as marked pieces: the words in `spans`, the last token, plain text."""
     if not spans:
         return [(0, last, ""), (last, end, "last")]
     found: list[tuple[int, int, Mark]] = []
@@ -125,7 +125,7 @@ def mark_stretches(
 
 
 def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
-    """Windows within a text; those that touch are one, and each begins and ends with a word."""
+    """Windows of a text, merged where they touch and extended to whole words."""
     (first, stop), *rest = windows
     if rest and rest[0][0] <= stop:
         return join_windows([(first, rest[0][1])], text)
@@ -138,7 +138,7 @@ def join_windows(windows: list[tuple[int, int]], text: str) -> list[tuple[int, i
 
 
 def runs(text: str, marks: Sequence[tuple[int, int, Mark]], window: tuple[int, int]) -> list[Piece]:
-    """A window of a text in stretches of one mark; dots stand for what is left out before it."""
+    """A window of a text as pieces of one mark each; dots replace omitted text before it."""
     first, stop = window
     pieces = [Piece("…")] if first else []
     for start, end, mark in marks:
@@ -148,7 +148,7 @@ def runs(text: str, marks: Sequence[tuple[int, int, Mark]], window: tuple[int, i
 
 
 def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, int]]:
-    """The first triggers with different prefixes, and how often each prefix comes in a row."""
+    """The first `most` triggers, equal prefixes in a row folded into one, with their number."""
     folds: list[tuple[Trigger, int]] = []
     for trigger in triggers:
         if folds and prefix_of(folds[-1][0]) == prefix_of(trigger):
@@ -161,7 +161,7 @@ def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, in
 
 
 def prefix_of(trigger: Trigger) -> str:
-    """What has been read."""
+    """The text of a trigger's prefix."""
     return trigger.before + trigger.last
 
 
@@ -169,8 +169,8 @@ def prefix_of(trigger: Trigger) -> str:
 class CoefficientBand:
     """Prefixes whose coefficient is a share of the largest from `low` to `high`.
 
-    `sampled` of the random sample lie in it; the examples are from the sample, and where it has
-    too few from the triggers behind those that are shown anyway.
+    `sampled` prefixes of the random sample lie in it. Examples come from the sample or, if it has
+    too few, from the triggers after those that are shown anyway.
     """
 
     low: float
@@ -216,7 +216,7 @@ def read_examples(
 
 
 def by_band(shares: NDArray[np.float32]) -> list[list[int]]:
-    """The places of shares of the largest in each band; rounding takes none out of the highest."""
+    """The indices of `shares` of the largest coefficient in each band; 1 is in the highest."""
     found: list[list[int]] = [[] for _ in BANDS]
     for place, higher in enumerate(np.searchsorted(LOWER_EDGES, shares).tolist()):
         found[len(LOWER_EDGES) - higher].append(place)
@@ -230,7 +230,7 @@ def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
 
 
 def spread_out(places: Sequence[int], most: int) -> list[int]:
-    """At most `most` of the places, from the first to the last at equal distances."""
+    """At most `most` of the places, evenly spaced from first to last."""
     if len(places) <= most:
         return list(places)
     return [places[len(places) * turn // most] for turn in range(most)]
@@ -246,7 +246,7 @@ def page_sentences(store: ScanStore, cell: Address, shown: int = TRIGGERS_SHOWN)
 
 @dataclass(frozen=True, eq=False)
 class StoredCoefficients:
-    """What the analysis `coefficients` left: coefficients along sentences, for some cells."""
+    """The result of the analysis `coefficients`: coefficients along sentences, for some cells."""
 
     rows: NDArray[np.int64]  # [entry], in order
     sentences: NDArray[np.int64]  # [entry], in order within a row
@@ -254,7 +254,7 @@ class StoredCoefficients:
     shares: NDArray[np.float16]  # of the cell's largest coefficient
 
     def along(self, row: int, sentence: int, largest: float) -> NDArray[np.float32] | None:
-        """A cell's coefficient at every token of a sentence, or None where it is not kept."""
+        """A cell's coefficient at every token of a sentence, or None if it is not stored."""
         first, last = np.searchsorted(self.rows, [row, row + 1]).tolist()
         place = first + int(np.searchsorted(self.sentences[first:last], sentence))
         if place == last or int(self.sentences[place]) != sentence:
@@ -264,7 +264,7 @@ class StoredCoefficients:
 
 
 def stored_coefficients(store: ScanStore) -> StoredCoefficients | None:
-    """The coefficients that the study has kept of this scan; read again when they have changed."""
+    """The stored coefficients along sentences of this scan; reloaded when the file changes."""
     path = store.folder.numbers("coefficients")
     try:
         changed = path.stat().st_mtime_ns
@@ -290,7 +290,7 @@ def _read_coefficients(path: Path, _changed: int, scan: str) -> StoredCoefficien
 class MemoryPage:
     """One cell: a memory, or one sign of a gated memory; tokens and triggers strongest first.
 
-    A notebook shows it as a table. Triggers and sample are read from the store when looked at.
+    A notebook shows it as a table. Triggers and sample are read from the store on access.
     """
 
     address: Address
@@ -305,17 +305,17 @@ class MemoryPage:
 
     @property
     def store(self) -> ScanStore:
-        """The scan that it is read from."""
+        """The scan that the page is read from."""
         return self.triggers.slots.store
 
     @property
     def uniform(self) -> float:
-        """The probability that a value which says nothing gives to every token."""
+        """The uniform probability: 1 / vocabulary size."""
         return 1 / max(self.vocabulary, 1)
 
     @property
     def histogram(self) -> Histogram | None:
-        """How its coefficients are spread, in powers of two; None for an older scan."""
+        """The histogram of its coefficients, in powers of two; None for an older scan."""
         return self.store.histogram(self.address, self.triggers)
 
     @property
@@ -324,16 +324,16 @@ class MemoryPage:
         return self.examples()[1]
 
     def examples(self, shown: int = 0) -> tuple[list[Trigger], tuple[CoefficientBand, ...]]:
-        """The first triggers, `shown` of them, and the bands; quicker than one after the other."""
+        """The first `shown` triggers and the bands, in one read."""
         return read_examples(self.triggers, self.sample, self.counts.largest, shown)
 
     @property
     def weights(self) -> dict[str, float | str]:
-        """The memory's weights in numbers, where the study has analysed them."""
+        """The memory's row of the weights analysis, if the study has one."""
         return weight_row(self.store, self.store.cells.memory(self.address))
 
     def times_uniform(self, pushes: Sequence[TokenPush]) -> list[float]:
-        """How many times its uniform probability the value alone gives to each of some tokens."""
+        """The value's probability of each of some tokens as a multiple of the uniform one."""
         if not self.promoted:
             return [1.0] * len(pushes)
         first, times = self.promoted[0].logit, self.probability / self.uniform
@@ -342,7 +342,7 @@ class MemoryPage:
     def along(self, trigger: Trigger) -> list[tuple[str, float]] | None:
         """The trigger's whole sentence, token by token, with the coefficient at each.
 
-        None where the study has not kept them.
+        None if the study has not stored them.
         """
         known, store = stored_coefficients(self.store), self.store
         if known is None:
@@ -356,7 +356,7 @@ class MemoryPage:
 
     @property
     def frequency(self) -> str:
-        """How often it fires, in words."""
+        """How often it fires, as text."""
         counts = self.counts
         share = counts.fires / max(counts.prefixes, 1)
         return (
@@ -410,7 +410,7 @@ class MemoryPage:
         )
 
     def _table_row(self, trigger: Trigger, times: int) -> str:
-        """A trigger as a row: coloured token by token where the study has kept the coefficients."""
+        """A trigger as a table row, coloured by token if the study has stored the coefficients."""
         text, tokens = trigger_text(trigger), self.along(trigger)
         read = f"{escape(text.before)}<u>{escape(text.last)}</u>"
         if tokens is not None:
@@ -424,17 +424,17 @@ class MemoryPage:
 
 
 def token_line(pushes: Sequence[TokenPush]) -> str:
-    """The first tokens in a line, their spaces and control characters visible."""
+    """The first tokens on one line, with visible spaces and control characters."""
     return "  ".join(visible_token(push.text) for push in pushes[:LINES_IN_TEXT])
 
 
 def times_text(times: int) -> str:
-    """How many triggers in a row have one prefix, where it is more than one."""
+    """`×3` for three triggers in a row with one prefix; empty for one."""
     return f" ×{times}" if times > 1 else ""
 
 
 def token_html(text: str, share: float) -> str:
-    """A token on a ground that is the darker the larger its share of the largest coefficient."""
+    """A token as HTML; the background is darker the larger its share of the largest coefficient."""
     strength = round(min(max(share, 0.0), 1.0) * COLOUR, 2)
     if not strength:
         return escape(text)
@@ -442,7 +442,7 @@ def token_html(text: str, share: float) -> str:
 
 
 class MemoryPages(tuple[MemoryPage, ...]):
-    """Both cells of a gated memory: a tuple that shows them one below the other."""
+    """The pages of both cells of a gated memory: a tuple that displays one below the other."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ from ffmem.store.folder import StudyFolder, write_errors
 
 @dataclass(frozen=True)
 class ResultFile:
-    """One result on disk: what it is, all that decides it, and the result in plain values."""
+    """One result on disk: its name, everything it depends on, and the result as plain values."""
 
     name: str
     made_from: dict[str, Any]
@@ -35,7 +35,7 @@ def write_result(path: Path, record: ResultFile) -> None:
 
 
 def read_result(path: Path) -> ResultFile:
-    """Read a result; its values stay plain until `restored` is told what they are."""
+    """Read a result; its values stay plain until `restore` gets their type."""
     try:
         check_note(path)
         return ResultFile(**json.loads(path.read_text(encoding="utf-8")))
@@ -46,7 +46,7 @@ def read_result(path: Path) -> ResultFile:
 
 
 def to_plain(value: Any) -> Any:
-    """A value as JSON knows it: what is not a number becomes null, an address its name."""
+    """A value as JSON: NaN becomes null, an address its name."""
     match value:
         case Address():
             return str(value)
@@ -63,7 +63,7 @@ def to_plain(value: Any) -> Any:
 
 
 def restore(kind: Any, value: Any) -> Any:
-    """The value of type `kind` that `plain` was given: null becomes NaN where a float belongs."""
+    """The value of type `kind` that `to_plain` was given; null becomes NaN for a float."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         (kind,) = (one for one in inside if one is not type(None))
@@ -80,12 +80,12 @@ def restore(kind: Any, value: Any) -> Any:
 
 @cache
 def field_types(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields by name, worked out once."""
+    """The types of a dataclass's fields by name, cached."""
     return get_type_hints(kind)
 
 
 def _restore_inside(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
-    """The same for what holds other values; anything else is as it was."""
+    """The same for containers; anything else is unchanged."""
     if origin is dict:
         return {inside[0](name): restore(inside[1], inner) for name, inner in value.items()}
     if origin is tuple:
@@ -98,12 +98,12 @@ NOT_SETTINGS = ("scan", "ffmem")  # a result of another scan or version is out o
 
 
 def settings_in(made_from: dict[str, Any]) -> dict[str, Any]:
-    """What a person chose, of all that decides a result."""
+    """The user's settings among everything that a result depends on."""
     return {name: value for name, value in to_plain(made_from).items() if name not in NOT_SETTINGS}
 
 
 def own_sources(folder: Path, name: str, scan: Any) -> dict[str, Any] | None:
-    """What the study's own result was made from; None if it has none of this scan."""
+    """The sources of the study's own result; None if it has none from this scan."""
     path = StudyFolder(folder).result(name)
     try:
         found = read_result(path).made_from if path.exists() else None
@@ -132,7 +132,7 @@ def move_to_other_settings(
 ) -> Path | None:
     """Move the study's own result, with its arrays, out of the way of one with other settings.
 
-    Returns the folder it is in now, or None where nothing is in the way.
+    Returns its new folder, or None if nothing was in the way.
     """
     own = own_sources(folder, name, made_from.get("scan"))
     if own is None or settings_in(own) == settings_in(made_from):

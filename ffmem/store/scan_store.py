@@ -36,7 +36,7 @@ READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 m
 
 @dataclass(frozen=True)
 class ExpertCounts:
-    """How often the router chose an expert over the whole corpus, and what its memories did."""
+    """How often the router chose an expert over the whole corpus, and how its memories fired."""
 
     routed: int  # prefixes
     mean_weight: float  # over them
@@ -47,7 +47,7 @@ class ExpertCounts:
 class Counts:
     """How often and how strongly a memory fired over the whole corpus.
 
-    Where the layer has a threshold of firing, also that, and how often the coefficient is above 0.
+    If the layer has a firing threshold: also that, and how often the coefficient is above 0.
     """
 
     fires: int
@@ -79,7 +79,7 @@ class ScanStore:
     def open(cls, path: str | Path) -> ScanStore:
         """Open the scan in a folder; refuses one that is unfinished, damaged or newer.
 
-        One behind a URL is copied to this machine first, once.
+        A store at a URL is first copied to this machine, once.
         """
         folder = StudyFolder(location(path))
         manifest = read_manifest(folder)
@@ -120,7 +120,7 @@ class ScanStore:
 
     @cached_property
     def sentences(self) -> KeptSentences:
-        """The sentences that triggers point at."""
+        """The sentences that contain triggers."""
         return KeptSentences(*(self.array(f"sentence_{name}") for name in ARRAYS))
 
     def slots(
@@ -129,7 +129,7 @@ class ScanStore:
         kind: SlotKind = "trigger",
         top: int | None = None,
     ) -> Slots:
-        """What fills the slots of the cells in some rows, or the first `top` slots of each."""
+        """The filled slots of the cells in some rows, or of the first `top` slots of each."""
         return Slots(self, rows, kind, top)
 
     def triggers(self, cell: Address, kind: SlotKind = "trigger") -> TriggerList:
@@ -139,7 +139,7 @@ class ScanStore:
         return TriggerList(slots, self.router_weights(cell) if kind == "trigger" else None)
 
     def router_weights(self, cell: Address) -> NDArray[np.float16] | None:
-        """The router's weight at each trigger of a cell of an expert; None where it has none."""
+        """The router's weight at each trigger of a routed expert's cell; None for other cells."""
         row = self.cells.mixture_row(cell) if self.has("trigger_weights") else None
         if row is None or self.cells.expert_row(cell) is None:
             return None
@@ -161,7 +161,7 @@ class ScanStore:
         ]
 
     def has(self, name: str) -> bool:
-        """Whether the scan left an array that not every scan has."""
+        """Whether the scan has an optional array."""
         return name in self._array_names
 
     @cached_property
@@ -172,7 +172,7 @@ class ScanStore:
         return frozenset(path.stem for path in paths if str(path.parent) == here)
 
     def histogram(self, cell: Address, triggers: TriggerList | None = None) -> Histogram | None:
-        """How a cell's coefficients are spread; None for a scan of an earlier version.
+        """The histogram of a cell's coefficients; None for a scan of an earlier version.
 
         Its `triggers` are read unless they are given.
         """
@@ -192,7 +192,7 @@ class ScanStore:
 
     @property
     def fires(self) -> NDArray[Any]:
-        """How often each cell fires, by `threshold`: the one count that people are shown.
+        """How often each cell fires, by `threshold`: the count that all pages show.
 
         The array `fires` is how often its coefficient is above 0, which is the same with ReLU and
         in scans of earlier versions.
@@ -200,7 +200,7 @@ class ScanStore:
         return self.array("firing" if self.has("firing") else "fires")
 
     def threshold(self, layer: int) -> float:
-        """The coefficient above which a layer's cells fire: 0 where it is its sign alone."""
+        """The coefficient above which a layer's cells fire; 0 with ReLU."""
         if not self.has("thresholds"):
             return 0.0
         return float(self.array("thresholds")[list(self.memories).index(layer)])
@@ -219,7 +219,7 @@ class ScanStore:
         return ExpertCounts(routed, total * UNIT / routed, fires / (size * routed))
 
     def experts(self, layer: int) -> tuple[ExpertCounts, ...]:
-        """The counts of every expert of a layer, none in a dense layer."""
+        """The counts of every expert of a layer; empty for a dense layer."""
         cells = (
             Address(layer, 0, self.cells.signs[0], f"E{number}")
             for number in self.cells.parts(layer).expert_numbers

@@ -23,10 +23,10 @@ TRIGGERS_SHOWN = 25  # of a cell's triggers, to people and to annotators, as in 
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """What fills the slots of some cells, in their order, strongest first; read when asked for.
+    """The filled slots of some cells, cell by cell, strongest first; arrays are read on first use.
 
-    `mask` [cell, slot] says which slots hold something. The other arrays have one entry for each
-    that does, row by row. `top` leaves all but a cell's first slots out.
+    `mask` [cell, slot] is true for filled slots. The other arrays have one entry per filled slot,
+    row by row. `top` leaves out all but a cell's first slots.
     """
 
     store: ScanStore
@@ -38,7 +38,7 @@ class Slots:
         return np.asarray(self.store.array(f"{self.kind}_{name}")[self.rows, : self.top])
 
     def _entries(self, array: NDArray[Any]) -> NDArray[Any]:
-        """What an array has for the slots that hold something."""
+        """The entries of an array for the filled slots."""
         return array.reshape(-1) if self._is_full else array[self.mask]
 
     @cached_property
@@ -51,11 +51,11 @@ class Slots:
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
-        """Which slots hold something."""
+        """True for filled slots, [cell, slot]."""
         return self._numbers != NO_SENTENCE
 
     def __len__(self) -> int:
-        """How many slots hold something."""
+        """Number of filled slots."""
         return int(np.count_nonzero(self.mask))
 
     @cached_property
@@ -75,7 +75,7 @@ class Slots:
 
     @cached_property
     def position(self) -> NDArray[np.int64]:
-        """Tokens of the sentence that were read."""
+        """Number of tokens of the sentence in the prefix."""
         return self._entries(self._array("positions")).astype(np.int64)
 
     @cached_property
@@ -84,7 +84,7 @@ class Slots:
         return self._entries(self._array("coefficients"))
 
     def distinct_sentences(self) -> NDArray[np.int64]:
-        """The rows of the sentences that are in any slot, each once, in order."""
+        """The rows of all sentences in the slots, without repeats, in order."""
         return self.store.sentences.rows(np.unique(self.number))
 
 
@@ -92,7 +92,7 @@ class Slots:
 class Trigger:
     """A prefix that fires a memory: `before` + `last` is what was read, `next` what followed.
 
-    In a mixture of experts `weight` is the router's for the memory's expert there.
+    In a mixture of experts, `weight` is the router's weight for the memory's expert at this place.
     """
 
     coefficient: float
@@ -106,9 +106,9 @@ class Trigger:
 
 
 class TriggerList(Sequence[Trigger]):
-    """One cell's triggers or sample, in source text; only those that are looked at are read.
+    """One cell's triggers or sample as source text; only those that are accessed are read.
 
-    `weights` are the router's, where they are known.
+    `weights` are the router's weights, if known.
     """
 
     def __init__(self, slots: Slots, weights: NDArray[np.float16] | None = None) -> None:
@@ -126,7 +126,7 @@ class TriggerList(Sequence[Trigger]):
         return self.slots.coefficient
 
     def __len__(self) -> int:
-        """How many are stored."""
+        """Number of stored triggers."""
         return len(self.coefficients)
 
     @overload
@@ -155,9 +155,9 @@ class TriggerList(Sequence[Trigger]):
         return read_places(self.slots.store, self.slots.kind, self.columns(which))
 
     def columns(self, which: slice | Sequence[int]) -> list[NDArray[Any]]:
-        """Of some of them, by their places: number of the sentence, position, coefficient, weight.
+        """Sentence number, position, coefficient and weight of some triggers, by their places.
 
-        A weight that is not known is not a number.
+        An unknown weight is NaN.
         """
         slots, unknown = self.slots, np.full(len(self), np.nan, np.float16)
         weights = unknown if self.weights is None else self.weights
@@ -166,7 +166,7 @@ class TriggerList(Sequence[Trigger]):
 
 
 def read_together(*parts: tuple[TriggerList, list[int]]) -> list[list[Trigger]]:
-    """Some triggers of each of several lists of one store, by their places; read in one go."""
+    """Some triggers of several lists of one store, by their places, in one read."""
     columns = zip(*(triggers.columns(places) for triggers, places in parts), strict=True)
     joined = [np.concatenate(column) for column in columns]
     found = iter(read_places(parts[0][0].slots.store, "slot", joined))
@@ -174,7 +174,7 @@ def read_together(*parts: tuple[TriggerList, list[int]]) -> list[list[Trigger]]:
 
 
 def read_places(store: ScanStore, kind: str, columns: Sequence[NDArray[Any]]) -> list[Trigger]:
-    """Triggers from what their slots hold (see `Triggers.columns`), with the text around them."""
+    """Triggers with the text around them, from their slots (see `TriggerList.columns`)."""
     kept, (numbers, positions, coefficients, weights) = store.sentences, columns
     with contradictions(store, kind):
         rows = kept.rows(numbers)
@@ -195,7 +195,7 @@ def read_places(store: ScanStore, kind: str, columns: Sequence[NDArray[Any]]) ->
 def single_triggers(
     store: ScanStore, rows: NDArray[Any], ranks: Sequence[int]
 ) -> list[Trigger | None]:
-    """One trigger of each of some cells, by its rank from 0; None where a cell has no such one."""
+    """The trigger of each cell at a rank (from 0); None if the cell has fewer."""
     slots = Slots(store, rows, top=max(ranks, default=0) + 1)
     wanted, width = np.array(ranks, np.int64), slots.mask.shape[1]
     where = np.arange(len(rows)), np.minimum(wanted, width - 1)

@@ -1,4 +1,4 @@
-"""What analyses leave of every memory, as numbers to sort and filter by: weights, agreement.
+"""Per-memory results of analyses as columns to sort and filter by: weights, agreement.
 
 A condition is a column, a comparison and a value: `value_norm>2`, `class=weakening`, `fires<10`.
 """
@@ -58,7 +58,7 @@ NUMBERS: tuple[str, ...] = get_args(NumberColumn)
 
 
 def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
-    """A table as Parquet, or as CSV where the file's name ends so; whole or not at all."""
+    """Write a table as Parquet, or as CSV if the file's name ends in .csv; whole or not at all."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet as pq
@@ -76,7 +76,7 @@ def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
 
 
 def weight_names(store: ScanStore) -> tuple[str, ...]:
-    """The columns that a study has; none where the weights were not analysed."""
+    """The columns that a study has; empty if the weights were not analysed."""
     import pyarrow.parquet as pq
 
     path = store.folder.weights
@@ -111,7 +111,7 @@ def cell_column(store: ScanStore, name: str) -> NDArray[Any]:
 
 
 def weight_row(store: ScanStore, memory: int) -> dict[str, Any]:
-    """One memory's weights by column; nothing where they were not analysed, or of another scan."""
+    """One memory's weights by column; empty if not analysed, or for another scan."""
     path = store.folder.weights
     try:
         changed = path.stat().st_mtime_ns
@@ -137,7 +137,7 @@ class WeightTable:
 
 @lru_cache(maxsize=2)
 def _weights(path: Path, _changed: int) -> WeightTable:
-    """Read once, because a page must not wait for it."""
+    """The table, read once, because a page must not wait for it."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(for_arrow(path))
@@ -151,7 +151,7 @@ def _weights(path: Path, _changed: int) -> WeightTable:
 def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:
     """[cell, trigger]: the rank of the token behind each trigger under the value; below 0: none.
 
-    It is what the values analysis leaves; None where there is none that can be read.
+    The result of the values analysis; None if there is none that can be read.
     """
     path = folder.numbers("values")
     if not path.exists():
@@ -166,7 +166,7 @@ def next_token_ranks(folder: StudyFolder) -> NDArray[Any] | None:
 
 
 def agreement_column(store: ScanStore) -> NDArray[np.float32]:
-    """The share of each cell's triggers that are followed by the token its value puts first."""
+    """The share of each cell's triggers whose next token is the value's top token."""
     ranks = next_token_ranks(store.folder)
     if ranks is None or len(ranks) != store.cells.count:
         raise StoreError(
@@ -179,7 +179,7 @@ def agreement_column(store: ScanStore) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a column must be."""
+    """A condition on one column."""
 
     column: str
     comparison: str
@@ -197,7 +197,7 @@ class Condition:
         return cls(match[1], match[2], match[3])
 
     def holds(self, column: NDArray[Any]) -> NDArray[np.bool_]:
-        """Where it is so."""
+        """True for the rows that satisfy the condition."""
         wanted: Any = self.value
         if column.dtype.kind in "OU":
             if self.comparison not in ("=", "!="):
@@ -256,7 +256,7 @@ class AgreementTable:
 
     @cached_property
     def share(self) -> NDArray[np.float32]:
-        """The share of triggers whose next token the value puts first."""
+        """The share of triggers whose next token is the value's top token."""
         return (self.agreeing / np.maximum(self.triggers, 1)).astype(np.float32)
 
     def of(self, row: int) -> ValueAgreement:
@@ -271,7 +271,7 @@ class AgreementTable:
 
 
 def agreement_table(folder: StudyFolder, cells: int) -> AgreementTable | None:
-    """What `ffmem analyse --only values` left, or None; read again only when it has changed."""
+    """The result of `ffmem analyse --only values`, or None; reloaded only when it has changed."""
     path = folder.numbers("values")
     try:
         found = _read_agreement(folder, path.stat().st_mtime_ns)

@@ -1,6 +1,6 @@
-"""A finished study on disk: results as they were made, charts, data frames, memories.
+"""A finished study on disk: results, charts, data frames, memories.
 
-And the remedy for each of its files, should one be damaged.
+Also the advice for each of its files if it is damaged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Study:
 
     @property
     def folder(self) -> Path:
-        """Where the study lies."""
+        """The study's folder."""
         return self.store.folder.root
 
     @property
@@ -64,9 +64,9 @@ class Study:
 
     @cached_property
     def twin(self) -> Study | None:
-        """The study of the untrained twin, which verdicts compare with.
+        """The study of the untrained twin, with which verdicts compare.
 
-        None where there is none, or where it was scanned on another amount of text.
+        None if there is none, or if it was scanned on another amount of text.
         """
         folder = self.store.folder.control
         if not folder.manifest.exists():
@@ -76,7 +76,7 @@ class Study:
         return found if mine == other else None
 
     def record(self, name: str) -> ResultFile:
-        """A result as it is on disk, with what it was computed from and how long it took."""
+        """A result as it is on disk, with its sources and the seconds it took."""
         if name not in self.names:
             raise StoreError(
                 f"{self.folder} has no result {name!r}; make it with "
@@ -155,7 +155,7 @@ class Study:
         return pages[0] if len(pages) == 1 else pages
 
     def memories(self, tokens: int = 5) -> pandas.DataFrame:
-        """All memories as a data frame, a row each; in a gated model a row for each sign.
+        """All memories as a data frame, one row per memory; in a gated model one per sign.
 
         Columns: address, layer, index, sign, fires (prefixes that fire it), positive (prefixes with
         a coefficient above 0), mean (of those), largest, and top_tokens: the first tokens that its
@@ -194,7 +194,7 @@ class Study:
 
 
 def import_pandas() -> Any:
-    """The library of data frames, or one sentence how to have it."""
+    """The pandas module; without it, an error that says how to install it."""
     try:
         import pandas
     except ImportError:
@@ -221,7 +221,7 @@ def save_charts(folder: Path, charts: dict[str, Any]) -> None:
 
 
 def draw_other_settings(folder: Path, name: str) -> None:
-    """Write the figures of a result that is not a study's own, beside it."""
+    """Write the figures of a result with other settings next to that result."""
     record = read_result(StudyFolder(folder).result(name))
     result = restore(ANALYSES[name].result, record.result)
     save_charts(folder, charts_of(name, result))
@@ -235,7 +235,7 @@ def open_study(folder: str | Path) -> Study:
 
 
 def remedy(root: Path, file: str) -> str:
-    """What makes a file of the study whole again."""
+    """The advice for a damaged file of the study."""
     inside = holding_study(root, file)
     match inside.role(root / file):
         case "notes":
@@ -251,7 +251,7 @@ def remedy(root: Path, file: str) -> str:
 
 
 def holding_study(root: Path, file: str) -> StudyFolder:
-    """The study that a file belongs to: the one in a folder, or one inside it."""
+    """The study that a file belongs to: the one in the folder, or one inside it."""
     inside = StudyFolder(root / file.split("/")[0])
     return inside if inside.manifest.exists() else StudyFolder(root)
 
@@ -267,12 +267,12 @@ def _analyse_again(study: StudyFolder, inside: StudyFolder, name: str) -> str:
 
 
 def damage_sentence(root: Path, damage: Damage) -> str:
-    """One damaged file, and what to do."""
+    """The message for one damaged file, with advice."""
     return f"{root / damage.file} {damage.what}; {remedy(root, damage.file)}"
 
 
 def first_damage(root: Path) -> str | None:
-    """The first damaged file of a study as a sentence, or None if there is none to be seen."""
+    """The message for the first damaged file of a study, or None if none is found."""
     with suppress(FfmemError):
         for damage in inventory(root).all_damage():
             return damage_sentence(root, damage)
