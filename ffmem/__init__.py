@@ -112,5 +112,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What a notebook offers to complete."""
+    """The public names, for tab completion."""
     return __all__

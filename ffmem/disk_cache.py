@@ -1,4 +1,4 @@
-"""What is paid for once: entries on disk, each found again by a digest of what it was made from.
+"""The cache on disk: entries computed once, found again by a digest of their inputs.
 
 An entry is a folder `KIND/ADDRESS` inside the cache folder, with a note of the length and SHA-256
 of its files. It is written under another name, brought to the disk and then renamed, so a kill
@@ -113,7 +113,7 @@ def file_digest(path: Path) -> str:
 
 
 def cache_entries() -> Iterator[CacheEntry]:
-    """All that is in the cache folder, also what other parts of ffmem keep there."""
+    """Every entry in the cache folder, including those of other parts of ffmem."""
     for kind in cache_kinds():
         for path in sorted((cache_folder() / kind).iterdir()):
             with suppress(OSError):  # removed by another process while this one looks
@@ -165,7 +165,7 @@ def _is_as_written(path: Path, known: dict[str, Any]) -> bool:
 
 
 def _stamp(about: os.stat_result) -> list[int]:
-    """What changes when a file is written, replaced, or given another time."""
+    """The stamp of a file, which changes when it is written, replaced or touched."""
     return [about.st_mtime_ns, about.st_ctime_ns, about.st_ino]
 
 

@@ -110,7 +110,7 @@ def reason(error: OSError) -> str:
 
 
 def advice(error: OSError) -> str:
-    """What to do about it."""
+    """The advice to the user."""
     return ADVICE.get(error.errno or 0, "check the path and try again")
 
 

@@ -139,7 +139,7 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What to study: the scan, how much each analysis measures, and on which text."""
+    """The plan of a study: the scan, sizes of analyses, and the validation text."""
 
     scan: ScanPlan
     sizes: Sizes = PAPER_SIZES

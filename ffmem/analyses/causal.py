@@ -33,7 +33,7 @@ PREFIX_TRIES = 2  # random prefixes looked at to find one that does not fire a m
 
 @dataclass(frozen=True)
 class NextTokenEffect:
-    """What a change does to the next-token distribution, mean over memories.
+    """The effect of a change on the next-token distribution, mean over memories.
 
     `value_probability` is the change in the summed probability of the value's top tokens,
     `value_log_probability` that in their mean log-probability, `next_probability` that in the

@@ -1,4 +1,4 @@
-"""What an edit of a set of memories does to a model on a text, beside random sets like it."""
+"""The effect of editing a set of memories on a model and a text, beside random sets."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def row_batches(model: LanguageModel, rows: Sequence[Tensor]) -> Iterator[tuple[
 
 
 def log_probabilities(model: LanguageModel, tokens: Tensor) -> Tensor:
-    """What the model says after every column [row, column, token], in float32."""
+    """Log-probabilities of the token after every column [row, column, token], in float32."""
     with evaluation_mode(model.model):
         scores = model.model(input_ids=tokens, use_cache=False).logits
     return scores[..., : model.head.vocabulary].float().log_softmax(dim=-1)

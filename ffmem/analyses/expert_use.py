@@ -104,7 +104,7 @@ class ExpertRouting:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What a layer's experts have to do with the parts of the text."""
+    """Mutual information of a layer's experts and the parts of the text."""
 
     information: float
     shuffled: Interval

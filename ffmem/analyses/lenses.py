@@ -196,7 +196,7 @@ def lens_prefixes(
 def random_prefixes(
     store: ScanStore, row: int, count: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """So many different prefixes of a sentence, or all that it has."""
+    """`count` different random prefixes of a sentence, or all if it has fewer."""
     tokens = torch.from_numpy(store.sentences.token_ids(row).astype(np.int64))
     return [tokens[: 1 + end] for end in random_rows(len(tokens), count, generator).tolist()]
 
@@ -205,7 +205,7 @@ def random_prefixes(
 def lens_states(
     model: LanguageModel, store: ScanStore, generator: torch.Generator
 ) -> ScannedStates:
-    """What every layer gives out at random places of the scanned text."""
+    """The output of every layer at random places of the scanned text."""
     training, testing = lens_prefixes(store, generator)
     prefixes = training + testing
     found: dict[int, list[Tensor]] = {layer.number: [] for layer in model.layers}

@@ -1,4 +1,4 @@
-"""What the weights alone say of every memory: sizes, angles, logits, duplicates. No text is read.
+"""Statistics of every memory from weights alone: norms, angles, logits, duplicates; no text.
 
 Beside each number stands the same number for mismatched pairs: the key of one memory with the value
 of another of its layer, so that what all keys and values of a layer share does not count.

@@ -1,1 +1,1 @@
-"""What annotators say of keys: sheets to fill in, their records, how far they agree."""
+"""Annotation of keys: sheets to fill in, their records, agreement of annotators."""

@@ -276,7 +276,7 @@ def score_annotators(
 
 @dataclass(frozen=True)
 class AnnotatorPatterns:
-    """What one annotator found, and how often where there was nothing to find."""
+    """One annotator's patterns, and the false ones on control keys."""
 
     summary: Summary
     controls: tuple[ControlRate, ...]

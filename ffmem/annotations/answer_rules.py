@@ -1,4 +1,4 @@
-"""What an annotator may say of a sheet: the same on paper, in the browser and by program."""
+"""The rules of a valid answer to a sheet, the same on sheets, in the browser and for programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fault:
 
 
 def check(answers: Sequence[PatternAnswer], sheet: Sheet) -> list[Fault]:
-    """What is wrong with an answer to a sheet: at most one fault per field, in order."""
+    """The faults of an answer to a sheet: at most one per field, in order."""
     faults: list[Fault] = []
     earlier: set[str] = set()
     for number, answer in enumerate(answers, 1):

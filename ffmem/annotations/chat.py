@@ -41,7 +41,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model wrote, and the tokens it read and wrote."""
+    """A model's reply, and the tokens it read and wrote."""
 
     text: str
     read: int
@@ -209,7 +209,7 @@ def adapt_settings(settings: dict[str, Any], complaint: str) -> dict[str, Any] |
 
 @dataclass(frozen=True)
 class Usage:
-    """What was asked: replies that had to be made, those known before, and tokens of the first."""
+    """Usage: new replies, replies from the cache, and the tokens of the new ones."""
 
     asked: int = 0
     known: int = 0
@@ -245,7 +245,7 @@ class CachedChat:
 
     @property
     def usage(self) -> Usage:
-        """What was asked so far."""
+        """The usage so far."""
         return self._usage
 
     def knows(self, messages: Sequence[Message]) -> bool:

@@ -98,7 +98,7 @@ class Annotations:
         return self._answers.save(sheet.name, annotator, text)
 
     def answers(self, scan: str | None = None, key: str | None = None) -> list[SheetAnswer]:
-        """What every annotator last said of every sheet, by sheet and annotator.
+        """The latest answer of every annotator to every sheet, by sheet and annotator.
 
         With `scan`, or `key` too, only of the sheets of that scan, or of that key of it.
         """
@@ -124,7 +124,7 @@ class Annotations:
         return self._judgements.save(sheet.name, annotator, json.dumps(list(judged)))
 
     def case_answers(self, scan: str | None = None) -> list[CaseAnswer]:
-        """What everybody last judged the cases of every sheet, or of one scan's, to be."""
+        """Everybody's latest judgements of the cases of every sheet, or of one scan's."""
         return [
             CaseAnswer(_case_sheet(row), str(row["annotator"]), tuple(json.loads(row["said"])))
             for row in self._judgements.newest(scan=scan)

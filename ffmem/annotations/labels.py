@@ -63,7 +63,7 @@ MEMBERS = Table(
 
 @dataclass(frozen=True)
 class Label:
-    """What somebody calls a memory, and what they note about it; either may be empty."""
+    """A person's label and note for a memory; either may be empty."""
 
     label: str = ""
     note: str = ""

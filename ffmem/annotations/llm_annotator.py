@@ -113,7 +113,7 @@ class Explainer:
 
 @dataclass(frozen=True)
 class Price:
-    """What a million tokens cost, in any one currency."""
+    """The price of a million tokens, in any one currency."""
 
     reading: float
     writing: float
@@ -196,7 +196,7 @@ def answers_by_llm(chat: Chat, sheets: Sequence[Sheet], at_once: int = 1) -> Ite
 
 
 def expected_usage(chat: CachedChat, sheets: Sequence[Sheet], most: int) -> Usage:
-    """What asking will take if no reply must be repaired and every one is as long as it may be."""
+    """The cost if no reply must be repaired and every one has the maximum length."""
     questions = [question(sheet) for sheet in sheets]
     new = [messages for messages in questions if not chat.knows(messages)]
     letters = sum(len(turn["content"]) for messages in new for turn in messages)

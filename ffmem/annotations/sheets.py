@@ -1,4 +1,4 @@
-"""What is shown to annotators and what they say of it, as plain values.
+"""Sheets for annotators and their answers, as plain values.
 
 Sheets of a key's triggers, and sheets of cases: changes of the last layer to be judged by people,
 pairs of tokens, real and shuffled.
@@ -77,7 +77,7 @@ class PatternAnswer:
 
 @dataclass(frozen=True)
 class SheetAnswer:
-    """All that one annotator last said of one sheet; no pattern is an answer too."""
+    """One annotator's latest answer to one sheet; it may have no pattern."""
 
     sheet: Sheet
     annotator: str
@@ -96,7 +96,7 @@ class SheetAnswer:
         return KeyPatterns(key, len(self.sheet.prefixes), tuple(self.patterns()))
 
     def patterns(self) -> list[Pattern]:
-        """What was said, as patterns of the sheet's key."""
+        """The answer as patterns of the sheet's key."""
         key = self.sheet.address
         return [
             Pattern(key, one.description, one.kind, one.ranks, self.annotator)
@@ -231,7 +231,7 @@ class CaseSheet:
 
 @dataclass(frozen=True)
 class CaseAnswer:
-    """What one annotator last said of a sheet of cases, one judgement each."""
+    """One annotator's latest answer to a sheet of cases, one judgement each."""
 
     sheet: CaseSheet
     annotator: str

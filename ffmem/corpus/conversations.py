@@ -61,7 +61,7 @@ def _message(value: Any, where: str) -> Message:
 
 
 def _content(value: Any, where: str) -> str:
-    """What a message says; of one in parts, as some services write it, the parts that are text."""
+    """The text of a message; for a message in parts, the parts that are text."""
     if value is None:
         return ""
     if isinstance(value, list):
@@ -73,7 +73,7 @@ def _content(value: Any, where: str) -> str:
 
 @dataclass(frozen=True)
 class ChatText:
-    """What a model reads of a conversation, and which characters of it are content."""
+    """The text of a conversation as a model reads it, and which characters are content."""
 
     text: str
     spans: tuple[Span, ...]
@@ -109,7 +109,7 @@ def chat_text(messages: list[Message], tokenizer: Any, answer: bool = False) -> 
 
 
 def question_text(text: str, tokenizer: Any, name: str) -> str:
-    """What a model reads before it answers a user who says this, without the leading BOS."""
+    """The prompt for an answer to this user message, without the leading BOS."""
     template_digest(tokenizer, name)  # refuses one without a template
     return chat_text([{"role": "user", "content": text}], tokenizer, answer=True).text
 

@@ -102,7 +102,7 @@ def _zstd() -> ModuleType:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What the decompressors raise when a file is corrupt or cut short."""
+    """The exceptions of decompressors for a corrupt or truncated file."""
     common = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
     try:
         return (*common, _zstd().ZstdError)
@@ -305,7 +305,7 @@ def without_surrogates(text: str, where: str, errors: str) -> str:
 
 
 def _from_arrow(path: Path, read: Callable[[], Any]) -> Any:
-    """What `read` returns, with pyarrow's troubles turned into one sentence."""
+    """The result of `read`; errors of pyarrow become one sentence."""
     from pyarrow import ArrowException
 
     try:

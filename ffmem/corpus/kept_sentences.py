@@ -95,14 +95,14 @@ class KeptSentences:
         return both._rows(np.argsort(both.numbers, kind="stable"))
 
     def row(self, number: int) -> int:
-        """Where the sentence with this number is; a KeyError if it is not here."""
+        """The row of the sentence with this number; a KeyError if it is not kept."""
         row = int(np.searchsorted(self.numbers, number))
         if row == len(self) or int(self.numbers[row]) != number:
             raise KeyError(number)
         return row
 
     def rows(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Where the sentences with these numbers are; a KeyError if one is not here."""
+        """The rows of the sentences with these numbers; a KeyError if one is not kept."""
         rows = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self) - 1, 0))
         missing = np.flatnonzero(self.numbers[rows] != numbers)
         if len(missing):
@@ -159,7 +159,7 @@ ARRAYS = tuple(field.name for field in fields(KeptSentences))  # their names on 
 
 
 def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each stretch begins, and where the last one ends."""
+    """The start of each run of these sizes, and the end of the last one."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 

@@ -134,7 +134,7 @@ def _quote_opens(text: str, position: int) -> bool:
 
 
 def _end(text: str, start: int, found: re.Match[str]) -> int | None:
-    """Where the sentence that began at `start` ends, if it ends at this match."""
+    """The end of the sentence that began at `start`, if it ends at this match."""
     if found["run"]:
         return None
     if found["line"]:

@@ -105,7 +105,7 @@ def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
 def tokenise_in_processes(
     request: CorpusRequest, tokenizer: Any, processes: int | None = None
 ) -> Iterator[TokenisedShard]:
-    """What `tokenise_corpus` gives, in the same order, from other processes."""
+    """The shards of `tokenise_corpus`, in the same order, from other processes."""
     count = processes or max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ class TokeniserProcess:
 
 
 def serve_shards() -> None:
-    """What a process that reads the corpus does: write one shard after the other."""
+    """Main loop of a process that reads the corpus: write one shard after the other."""
     with _answers() as out:
         from tokenizers import Tokenizer  # slow to import, and only needed here
 
@@ -155,7 +155,7 @@ def serve_shards() -> None:
 
 
 def serve_requests() -> None:
-    """What a process that is sent its shards does, until nobody asks any more."""
+    """Main loop of a process that receives its shards, until its input is closed."""
     with _answers() as out:
         from tokenizers import Tokenizer  # slow to import, and only needed here
 

@@ -172,7 +172,7 @@ class DistributedScan:
 
 
 def only_answer(executor: Executor, job: Job) -> Any:
-    """What a worker says to a single job."""
+    """The report of a worker on a single job."""
     reports = [done.report for done in executor.run([job]) if job.number in done.settled]
     return reports[0]
 
@@ -276,7 +276,7 @@ class Ledger:
         self.folder.part(part).unlink(missing_ok=True)
 
     def progress(self, seconds: float) -> ScanProgress:
-        """What has been read so far by all workers together."""
+        """The progress of all workers together."""
         counts = list(self.read.values())
         return ScanProgress(
             shards=len(counts),

@@ -35,7 +35,7 @@ ENDS = 20  # tokens kept at either end of every value's ranking
 
 @dataclass(frozen=True)
 class FinishedScan:
-    """All that was found, with all of the corpus read."""
+    """The result of a scan after the whole corpus is read."""
 
     key: ScanKey
     settings: ScanSettings
@@ -138,7 +138,7 @@ class ValueRanking:
 
 
 def versions() -> dict[str, str]:
-    """What made a store."""
+    """The versions of the software that wrote a store."""
     names = ("torch", "transformers", "tokenizers", "numpy")
     return {
         "ffmem": VERSION,

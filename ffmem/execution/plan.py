@@ -20,7 +20,7 @@ from ffmem.store.manifest import ScanKey
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What to scan, and how; all but `budget` decides the answer."""
+    """Model, corpus and settings of a scan; all but `budget` decide the result."""
 
     source: Source
     settings: ScanSettings
@@ -44,7 +44,7 @@ def sentence_settings(model: LanguageModel, plan: ScanPlan) -> SentenceSettings:
 
 
 def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = None) -> ScanKey:
-    """All that decides what this scan finds, as plain values.
+    """Everything that decides the result of this scan, as plain values.
 
     A process that cannot reach the corpus is told its digest.
     """
@@ -74,7 +74,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
 
 
 def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
-    """All that decides where sentences begin and end.
+    """Everything that decides where sentences begin and end.
 
     Version 1 of a splitter is left out: scans from before versions were recorded have no entry.
     """

@@ -81,7 +81,7 @@ class ScanRun:
         self._next_save = time.monotonic() + pause_after(time.monotonic() - began)
 
     def finish(self) -> FinishedScan:
-        """What was found, once all is read."""
+        """The result, after all text is read."""
         state, settings = self._reader.snapshot(), self._reader.scanner.settings
         return FinishedScan(self.key, settings, state, self._reader.kept_sentences, self.progress)
 
@@ -92,7 +92,7 @@ def pause_after(save_seconds: float) -> float:
 
 
 def new_checkpoint(key: ScanKey, budget: int) -> Checkpoint:
-    """Where a scan starts."""
+    """The checkpoint of a scan that has read nothing yet."""
     return Checkpoint.of(key, start_progress(budget), {}, KeptSentences.empty())
 
 

@@ -91,7 +91,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """All that a new worker needs to start."""
+    """Everything that a new worker needs to start."""
 
     model: ModelChoice
     plan: ScanPlan

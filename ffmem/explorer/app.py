@@ -133,7 +133,7 @@ def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """Where the explorer listens; a `token` is needed anywhere but on loopback."""
+    """The explorer's address; a `token` is required except on loopback."""
 
     host: str = "127.0.0.1"
     port: int = 8600
@@ -147,7 +147,7 @@ class ListenAddress:
 
     @property
     def url(self) -> str:
-        """What to open; it carries the token."""
+        """The URL to open, with the token."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
         name = f"[{host}]" if ":" in host else host
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")

@@ -30,7 +30,7 @@ REFUSALS = {  # by the guard, before a route is reached
 
 
 class Problem(BaseModel):
-    """What went wrong, in one sentence."""
+    """The error in one sentence."""
 
     detail: str
 
@@ -80,13 +80,13 @@ def install_error_pages(app: FastAPI) -> None:
 
 
 def misfit(text: str) -> str:
-    """What a person is told of a text that is not of the form it should have."""
+    """The message for a text of the wrong form."""
     unseen = "" if text.isprintable() else "; it has characters that cannot be seen, take them out"
     return f"{brief(text)} is not valid here{unseen}"
 
 
 def brief(text: str) -> str:
-    """What was asked for, in quotes, cut where it would fill the page."""
+    """The requested text in quotes, shortened if it would fill the page."""
     return repr(text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…")
 
 

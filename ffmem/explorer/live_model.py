@@ -233,5 +233,5 @@ class PatternJobs:
 
 
 def by_rule(finder: PatternFinder, key: Address) -> KeyFinding:
-    """What rules find."""
+    """The patterns that the rules find."""
     return finder.by_rule(key)

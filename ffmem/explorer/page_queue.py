@@ -164,7 +164,7 @@ def _settle(answer: asyncio.Future[bytes], page: bytes) -> None:
 
 
 def _help(app: FastAPI, end: socket.socket, *others: socket.socket) -> None:
-    """What a helper does until the first process is gone."""
+    """Main loop of a helper process, until the main process ends."""
     for other in others:
         other.close()  # else none would see the end of its own, or this one would hold the port
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process

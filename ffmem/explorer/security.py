@@ -1,4 +1,4 @@
-"""Who may ask, and how much: checked before any page is reached.
+"""Access and size limits of requests, checked before any page is reached.
 
 | threat                                   | what holds against it                              |
 |------------------------------------------|----------------------------------------------------|

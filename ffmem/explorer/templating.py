@@ -91,7 +91,7 @@ def longest_bar(*ends: Iterable[TokenView]) -> float:
 
 
 def hit_rows(found: SearchAnswer) -> Markup:
-    """What was found as rows of a table."""
+    """Hits as rows of a table."""
     asked, sorted_by_weight = found.question, found.question.sort in NUMBERS
     wanted = (asked.text, f" {asked.text}") if asked.by == "promotes" else ()
     rows = (_hit_row(hit, asked.by, sorted_by_weight, wanted) for hit in found.hits)
@@ -112,7 +112,7 @@ def evidence_text(found: Evidence) -> Markup:
 
 
 def _why(hit: Hit) -> str:
-    """What a memory was found by, below the tokens that it promotes."""
+    """The evidence of a hit, shown below the tokens that it promotes."""
     parts = []
     if hit.pattern is not None:
         parts.append(f'<span class="found">{escape(hit.pattern)}</span>')
@@ -210,7 +210,7 @@ WEIGHT_NOTES = {  # by the name of a column
 
 
 def weight_notes(weights: Mapping[str, float | str]) -> Markup:
-    """What a memory's weights are, in words."""
+    """A memory's weights as text."""
     return _weight_notes(tuple(weights))
 
 

@@ -161,7 +161,7 @@ def removal_chart(result: Removal) -> Any:
 
 
 def removal_caption(result: Removal) -> str:
-    """What was measured, and what was left out."""
+    """The caption of the removal chart: sample, and what was left out."""
     triggers = sum(layer.triggers for layer in result.layers)
     keys = sum(layer.keys for layer in result.layers)
     short = sum(layer.short for layer in result.layers)

@@ -184,7 +184,7 @@ def winners_chart(result: Refinement) -> Any:
 
 
 def veto_chart(result: Refinement) -> Any:
-    """Where the old token stands under the layer's own output, changed and unchanged."""
+    """The rank of the old token under the layer's own output, changed and unchanged."""
     names = ("token is replaced", "token stays")
     rows: list[Row] = [
         {

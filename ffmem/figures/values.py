@@ -183,7 +183,7 @@ def ranks_chart(result: Values) -> Any:
 
 
 def mass_chart(result: Values) -> Any:
-    """What values give to the next tokens of all triggers, own and another key's."""
+    """Probability that values give to the next tokens of all triggers, own and another key's."""
     names = ("own triggers", "keys shuffled")
     rows: list[Row] = [
         {

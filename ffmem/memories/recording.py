@@ -96,7 +96,7 @@ class LayerRecord:
 
     @property
     def y(self) -> Tensor:
-        """What the layer adds to the residual: normed and scaled where the block does so."""
+        """The layer's output as added to the residual, with the block's norm and scale if any."""
         added = self._tensor("values out" if self.layer.after is None else "after out")
         return added if self.layer.scale == 1.0 else added * self.layer.scale
 
@@ -118,7 +118,7 @@ class LayerRecord:
 
     @property
     def o(self) -> Tensor:
-        """What leaves the block; in a post-norm block that is the normed sum."""
+        """The block's output; in a post-norm block the normed sum."""
         return self._tensor("block out")
 
     block_input, residual, key_input, pre_activation = h, r, x, a  # the same by name

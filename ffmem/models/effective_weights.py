@@ -170,7 +170,7 @@ def read_bias(module: nn.Module, inputs: int, dtype: torch.dtype) -> Tensor | No
 
 
 def ask(module: nn.Module, rows: Tensor) -> Tensor:
-    """What a layer gives for rows [row, in], past the hooks on it and without dropout."""
+    """The output of a layer for rows [row, in], without its hooks and without dropout."""
     try:
         with evaluation_mode(module):
             answer: Tensor = module.forward(rows[None])[0]
@@ -245,7 +245,7 @@ def refuse_adapted_experts(model: nn.Module, experts: list[nn.Module]) -> None:
 
 
 def stored_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """What quantised layers store, by name: packed numbers, scales, and all else they save."""
+    """The stored state of quantised layers by name: packed numbers, scales, everything saved."""
     for path, module in quantised_modules(model).items():
         for name, value in saved_state(module).items():
             yield from plain_tensors(f"{path}.{name}", value)

@@ -135,7 +135,7 @@ class RegisteredExperts:
         return partial(self._switch.leave, self.experts, listener)
 
     def total(self, output: Tensor, places: int) -> Tensor:
-        """What they give."""
+        """The output itself: it is the sum of the experts already."""
         del places
         return output
 

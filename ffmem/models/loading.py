@@ -159,7 +159,7 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
 
 
 def locate(name: str) -> tuple[str, dict[str, Any]]:
-    """What to hand to transformers for `name`: a folder or hub id, and further arguments."""
+    """The arguments to transformers for `name`: a folder or hub id, and options."""
     if name == "demo":
         return str(demo.MODEL), {}
     if name in WHEELS:

@@ -61,7 +61,7 @@ class MixtureReading:
     tensors: dict[tuple[int, str], Tensor] = field(repr=False)  # of shared experts, by number
 
     def shared_weights(self, number: int) -> Tensor:
-        """What a shared expert's sum is multiplied by: [place, 1]."""
+        """The factor of a shared expert's sum: [place, 1]."""
         logit = self.tensors.get((number, "weigher"))
         if logit is None:
             return torch.ones(len(self.x), 1, dtype=self.x.dtype, device=self.x.device)
@@ -79,7 +79,7 @@ class MixtureReading:
         return torch.cat([self._spread(self.routed.coefficients), *beside], dim=1)
 
     def scores(self, role: MapRole) -> Tensor:
-        """What the keys, or the gate's keys, gave for every memory: [place, memory]."""
+        """The scores of the keys, or of the gate's keys: [place, memory]."""
         own = self.mixture.half(self.routed.scores, role)
         beside = [
             one.map(role).of(self.tensors[number, role if one.gate_map else "keys"], dim=-1)
@@ -187,7 +187,7 @@ class Mixture:
 
     @property
     def device(self) -> torch.device:
-        """Where the experts run."""
+        """The device of the experts."""
         return device_of(self.experts)
 
     @property
@@ -291,7 +291,7 @@ class Mixture:
         return torch.cat([first, *beside])
 
     def sum_on(self, run: Trace, names: Mapping[nn.Module, str]) -> Tensor:
-        """What y was on a traced run, by the modules' names in the model."""
+        """The value of y on a traced run, by the modules' names in the model."""
         if self.norm is not None:
             return run.inputs[names[self.norm]]
         first, *others = (run.outputs[names[module]] for module in self.modules)
@@ -450,7 +450,7 @@ class MapPlaceholder(nn.Module):
         return bool(self._forward_hooks or self._forward_pre_hooks)
 
     def forward(self, _given: Tensor, result: Tensor) -> Tensor:
-        """What the experts made of it."""
+        """The result itself; hooks on this module see it."""
         return result
 
     def register_forward_pre_hook(self, *args: Any, **options: Any) -> RemovableHandle:
@@ -484,7 +484,7 @@ class MixtureMap:
 
     @property
     def module(self) -> nn.Module:
-        """What to put hooks on."""
+        """The module to attach hooks to."""
         stand_in: nn.Module = getattr(self.mixture, self.role)
         return stand_in
 

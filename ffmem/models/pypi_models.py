@@ -38,7 +38,7 @@ WHEELS = {
 
 
 def cache_path(name: str) -> Path:
-    """Where the named model's file lies once it has been fetched."""
+    """The path of the named model's file once it has been fetched."""
     return cache_folder() / name / Path(WHEELS[name].member).name
 
 

@@ -50,7 +50,7 @@ class LinearNorm:
         return self.gain.to(h.device) * (h - h.mean(dim=-1, keepdim=True) if self.centred else h)
 
     def size(self, h: Tensor) -> Tensor:
-        """What the norm divides a state by: [..., 1]."""
+        """The divisor of the norm for a state: [..., 1]."""
         h = h.float()
         centred = h - h.mean(dim=-1, keepdim=True) if self.centred else h
         return centred.pow(2).mean(dim=-1, keepdim=True).sqrt()
@@ -206,7 +206,7 @@ class Head:
 
     @property
     def device(self) -> torch.device:
-        """Where states are brought to the vocabulary."""
+        """The device on which states are projected to the vocabulary."""
         return device_of(self.output)
 
     def vectors(self, embed: Embed = "output") -> TokenVectors:

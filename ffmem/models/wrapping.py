@@ -255,7 +255,7 @@ def measure_identity(run: Trace, seen: Sequence[LayerFit], blocks: str, head: He
 
 
 def last_state(run: Trace, blocks: str) -> Tensor:
-    """What leaves the last of the blocks that ran."""
+    """The output of the last block that ran."""
     ran = [name for name in run.outputs if name.rpartition(".")[0] == blocks]
     return run.outputs[max(ran, key=lambda name: int(name.rpartition(".")[2]))]
 

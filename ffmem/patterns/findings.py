@@ -40,7 +40,7 @@ class OutputScore:
 
 @dataclass(frozen=True)
 class ChatUsage:
-    """What an explanation took: questions to a language model, tokens it read and wrote."""
+    """The cost of an explanation: questions to a language model, tokens read and written."""
 
     asked: int
     read: int
@@ -125,7 +125,7 @@ class Findings:
 
 
 def read_findings(folder: StudyFolder, scan: str) -> tuple[KeyFinding, ...]:
-    """What was found in this scan so far; a damaged or older file counts as none."""
+    """The findings in this scan so far; a damaged or older file counts as none."""
     path = folder.result(RESULT)
     try:
         record = read_result(path) if path.exists() else None

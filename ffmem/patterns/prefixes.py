@@ -41,7 +41,7 @@ class Prefix:
 
     @property
     def last(self) -> str:
-        """What the last token adds to the text."""
+        """The text of the last token."""
         return self.text[self.ends[-2] if len(self.ends) > 1 else 0 :]
 
     @cached_property

@@ -83,7 +83,7 @@ def open_related_words(
 
 
 def mark(store: ScanStore) -> str:
-    """What vectors are made from, to know whether they still fit."""
+    """The sources of the vectors, to detect outdated ones."""
     return f"{FORMAT} {store.manifest.key.digest}"
 
 

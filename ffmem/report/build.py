@@ -54,7 +54,7 @@ class Section:
 
 @dataclass(frozen=True)
 class AnalysisNote:
-    """What an analysis was made from, for the appendix."""
+    """The sources of an analysis, for the appendix."""
 
     name: str
     seconds: float
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def finding(self) -> tuple[Sentence, ...]:
-        """What was found, in a sentence for each chapter of the paper."""
+        """The findings, one sentence per chapter of the paper."""
         return sentences(self.verdicts)
 
     @property
@@ -101,7 +101,7 @@ class Report:
         return tuple(figure for figure in named if not figure.is_empty)
 
     def evidence(self, verdict: Verdict) -> str:
-        """Where the page shows what a claim is about: the id of its figure, table or chapter."""
+        """The id of the figure, table or chapter that shows what a claim is about."""
         every = self.figures.values()
         own = [one.name for one in every if verdict.name in one.claims]
         same = [one.name for one in every if one.name.startswith(verdict.analysis)]
@@ -156,7 +156,7 @@ def numbers(report: Report, study: Study) -> dict[str, Any]:
 
 
 def summarise(study: Study, figures: bool = True) -> StudySummary:
-    """What a comparison needs of a study, from its results: claims, and figures if wanted."""
+    """The part of a study that a comparison needs: claims, and figures if requested."""
     drawn = (
         figure_of(words, study)
         for section in (sections_of(study) if figures else ())
@@ -168,7 +168,7 @@ def summarise(study: Study, figures: bool = True) -> StudySummary:
 
 
 def about(study: Study) -> dict[str, str]:
-    """What was studied, for a person."""
+    """Model and corpus of the study, for display."""
     manifest = study.store.manifest
     counts, model = manifest.counts, manifest.key.model
     revision = f", revision {model['revision']}" if model["revision"] else ""
@@ -196,7 +196,7 @@ def settings(study: Study) -> dict[str, str]:
 
 
 def exclusions(study: Study, results: dict[str, Any]) -> dict[str, int]:
-    """What is dead, unfilled or skipped, by the name that a reader knows."""
+    """Counts of dead, empty or skipped items, under readable names."""
     counts = study.store.manifest.counts
     found = {
         "memories that nothing in the text fires": counts["dead"],

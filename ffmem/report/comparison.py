@@ -46,7 +46,7 @@ class Figure:
 
 
 class NamedStudy(Protocol):
-    """What a study's label is made of."""
+    """The parts of a study's label."""
 
     @property
     def model_name(self) -> str:
@@ -54,12 +54,12 @@ class NamedStudy(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the study lies."""
+        """The study's folder."""
 
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What a report says of a study that can be compared."""
+    """The comparable content of a study's report."""
 
     model_name: str
     folder: Path
@@ -83,7 +83,7 @@ def summary_of(store: ScanStore, figures: bool = True) -> StudySummary:
 
 
 def read_summary(store: ScanStore, figures: bool = True) -> StudySummary | None:
-    """What the report left; None where it is missing, damaged or older than the results."""
+    """The report's numbers; None if missing, damaged or older than the results."""
     try:
         data = json.loads(store.folder.report_numbers.read_text(encoding="utf-8"))
         if data["made_from"] != source_digests(store.folder):
@@ -134,7 +134,7 @@ class SharedFigure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison says; the template only sets it in type."""
+    """The content of a comparison; the template only renders it."""
 
     sides: tuple[Side, ...]
     figures: tuple[SharedFigure, ...]

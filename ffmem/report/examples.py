@@ -1,4 +1,4 @@
-"""What a report shows of this model: the finding in three sentences, memories, tables.
+"""The examples of a report: the finding in three sentences, memories, tables.
 
 It opens with one memory and four small figures; Tables 1, 2 and 3 of the paper are made from the
 model's best memories.

@@ -21,12 +21,12 @@ from ffmem.store.memory_page import cut
 
 @cache
 def page_script() -> str:
-    """All that a page runs: the library that draws charts, and what fits them to the page."""
+    """The scripts of a page: the chart library, and the one that fits charts to the page."""
     return "\n".join([chart_script(), fitting_script(), _script("draw.js")])
 
 
 def fitting_script() -> str:
-    """What makes a chart as wide as its place on a page."""
+    """The script that makes a chart as wide as its place on a page."""
     return _script("fit.js")
 
 

@@ -309,7 +309,7 @@ class JudgedPatterns:
 
     @property
     def endings(self) -> dict[str, Interval]:
-        """What needs no annotator."""
+        """The rule's effects on shared last words, which need no annotator."""
         return self.rule.endings
 
 

@@ -24,7 +24,7 @@ class Job(Protocol):
 
     @property
     def label(self) -> str:
-        """What a message calls it: `shard 12`."""
+        """Its name in messages: `shard 12`."""
 
 
 @dataclass(frozen=True)

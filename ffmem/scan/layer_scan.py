@@ -41,7 +41,7 @@ _Span = tuple[int, int, int]  # a pass's first memory, how many there are, and i
 
 @dataclass(frozen=True)
 class LayerState:
-    """All that a scan keeps of one layer; its size does not grow with the corpus."""
+    """The state of a scan for one layer; its size does not grow with the corpus."""
 
     triggers: Triggers
     tallies: Tallies

@@ -96,7 +96,7 @@ class Scanner:
             self._read(half, done)
 
     def state(self) -> ScanState:
-        """What every layer has kept so far."""
+        """The state of every layer so far."""
         return {number: scan.state() for number, scan in self._scans.items()}
 
     def resume(self, state: ScanState) -> None:

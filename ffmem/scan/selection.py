@@ -208,7 +208,7 @@ def _places(rows: BatchRows, row: Tensor, steps: Tensor) -> Tensor:
 
 
 def greater(numbers: Tensor, than: Tensor | float) -> Tensor:
-    """Where numbers are above others, as flags of the numbers' shape."""
+    """True where numbers are above others, in the numbers' shape."""
     if numbers.device.type != "cpu":
         return numbers > than
     other = than.numpy() if isinstance(than, Tensor) else than

@@ -81,7 +81,7 @@ def steps_of(sums: Tensor) -> Tensor:
 
 
 def not_finite() -> ScanError:
-    """What to say when a model's coefficients overflow."""
+    """The error for a model whose coefficients overflow."""
     return ScanError(
         "the model gives coefficients that are infinite or not a number; "
         "run it in bfloat16 or float32"

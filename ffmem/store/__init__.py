@@ -1,1 +1,1 @@
-"""What a scan or an analysis leaves behind on disk."""
+"""The files of scans and analyses."""

@@ -164,7 +164,7 @@ class BitRows:
         return self._numbers(codes) if self._list is None else self._list[codes]
 
     def _numbers(self, codes: Integers) -> NDArray[Any]:
-        """What codes stand for."""
+        """Decode codes to numbers."""
         shift = self._head.shift
         found = (codes << shift if shift else codes) + self._first
         if self._special:
@@ -174,6 +174,6 @@ class BitRows:
 
     @cached_property
     def _list(self) -> NDArray[Any] | None:
-        """What each code stands for, where there are few."""
+        """The numbers of all codes, if there are few; else None."""
         few = self._head.bits <= TABLE_BITS
         return self._numbers(np.arange(1 << self._head.bits)) if few else None

@@ -134,7 +134,7 @@ class Cells:
         return first_rows[order[np.searchsorted(numbers, layers, sorter=order)]]
 
     def within(self, layer: int, sign: Sign) -> slice:
-        """Where one sign's cells stand among those of their layer."""
+        """The slice of one sign's cells among those of their layer."""
         memories = self.memories[layer]
         first = memories * self.signs.index(sign)
         return slice(first, first + memories)

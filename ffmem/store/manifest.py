@@ -69,12 +69,12 @@ class ScanKey:
         )
 
     def scan_settings(self) -> ScanSettings:
-        """What competed for the triggers of a cell."""
+        """The scan's settings."""
         names = [field.name for field in fields(ScanSettings)]
         return ScanSettings(**{name: self.settings[name] for name in names})
 
     def differences(self, other: ScanKey) -> list[str]:
-        """Where two keys differ, as `part.name`."""
+        """The differences of two keys, as `part.name`."""
         mine, theirs = asdict(self), asdict(other)
         return [
             f"{part}.{name}"

@@ -120,7 +120,7 @@ def may_hold(file: Any, group: int, name: str, value: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Pushes:
-    """What some cells push most: the tokens of each by rank, and what orders the cells."""
+    """The strongest tokens of some cells by rank, and the sort keys of the cells."""
 
     rows: NDArray[np.int64]
     layers: NDArray[np.int64]
@@ -142,7 +142,7 @@ class Pushes:
 
 
 def all_pushes(store: ScanStore, end: End) -> Pushes:
-    """What every cell promotes, or suppresses; a - cell promotes what its value suppresses."""
+    """The tokens that every cell promotes or suppresses; for a - cell the ends are swapped."""
     signs: dict[Sign, End] = {
         sign: OTHER[end] if sign == "-" else end for sign in store.cells.signs
     }

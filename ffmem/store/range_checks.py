@@ -63,7 +63,7 @@ def contradictions(store: ScanStore, kind: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without the lines that explain it, or its kind if it says nothing."""
+    """The first line of an error's message, or its type if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

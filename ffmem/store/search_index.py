@@ -240,7 +240,7 @@ def load_arrays(store: ScanStore) -> Arrays:
 
 
 def mark(store: ScanStore) -> dict[str, Any]:
-    """What the arrays are made from, to know whether they still fit."""
+    """The sources of the arrays, to detect outdated ones."""
     try:
         values = store.folder.table("values").stat()
     except OSError as error:

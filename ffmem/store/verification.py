@@ -57,7 +57,7 @@ class Inventory:
             yield from self._impossible(scan)
 
     def _impossible(self, scan: Path) -> Iterator[Damage]:
-        """What cannot be right in a scan without digests."""
+        """The impossible values in a scan without digests."""
         try:
             for file, what in range_damage(ScanStore.open(scan)):
                 yield Damage(self._name(scan) + file, what)

@@ -52,7 +52,7 @@ class CorpusSize:
 
 @dataclass(frozen=True)
 class ModelSpeed:
-    """What the machine does with this model in a second."""
+    """The speed of this machine with this model, per second."""
 
     tokens: float  # read in a forward pass
     projections: float  # vectors brought to the vocabulary

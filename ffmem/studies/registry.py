@@ -35,7 +35,7 @@ PAGE_SENTENCES = TRIGGERS_SHOWN + PER_BAND * (len(BANDS) - 1)  # on a memory's p
 
 @dataclass(frozen=True)
 class Workload:
-    """What decides how long an analysis takes: the model's shape, the text's, the sizes."""
+    """The inputs of a time estimate: shape of model and text, sizes of analyses."""
 
     layers: int
     memories: int
@@ -335,7 +335,7 @@ def parse_names(text: str | None) -> tuple[str, ...]:
 
 
 def result_key(name: str, subject: StudyInputs) -> dict[str, Any]:
-    """All that decides the result of an analysis: equal means the result is not computed again."""
+    """Everything that the result of an analysis depends on; if equal, it is not computed again."""
     row = ANALYSES[name]
     text = {"valid": subject.text_digest} if row.reads_text else {}
     return {

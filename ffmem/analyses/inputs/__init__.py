@@ -1,1 +1,1 @@
-"""What several analyses read: prefix samples, layer readings, value rankings."""
+"""Inputs that several analyses share: prefix samples, layer readings, value rankings."""

@@ -34,7 +34,7 @@ def lower_and_upper(layers: Sequence[T]) -> tuple[list[T], list[T]]:
 
 
 def place_of(layer: int, layers: int) -> int:
-    """Where a layer of the paper's sixteen lies in a model of `layers` layers, from 0."""
+    """The layer, from 0, of a model with `layers` layers at the depth of one of the paper's 16."""
     return min(layers - 1, max(0, round(layer * layers / PAPER_LAYERS) - 1))
 
 

@@ -148,7 +148,7 @@ class CoefficientSummary:
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """All that composition and refinement need of a sample."""
+    """The readings of a sample that composition and refinement need."""
 
     sample: PrefixSample
     layers: tuple[int, ...]

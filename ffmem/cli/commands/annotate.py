@@ -269,7 +269,7 @@ def parse_case_files(
 
 
 def case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]:
-    """What was judged of this scan's cases."""
+    """The judgements of this scan's cases."""
     from ffmem.store.scan_store import ScanStore
 
     return annotations.case_answers(ScanStore.open(folder).manifest.key.digest)

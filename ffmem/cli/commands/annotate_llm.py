@@ -116,7 +116,7 @@ def llm(  # noqa: PLR0913 - one parameter per option
 
 
 def print_cost(before: Usage, price: Price | None) -> None:
-    """What asking will take, before anything is asked."""
+    """Print the expected cost, before anything is asked."""
     from ffmem.annotations.llm_annotator import REPAIRS
 
     money = "" if price is None else f", for at most about {price.of(before):.4f}"
@@ -130,7 +130,7 @@ def print_cost(before: Usage, price: Price | None) -> None:
 def print_usage(
     folder: Path, who: str, answers: list[LlmAnswer], chat: CachedChat, price: Price | None
 ) -> None:
-    """What came of it and what it took."""
+    """Print the results and the cost."""
     usage = chat.usage
     money = "" if price is None else f", {price.of(usage):.4f} paid"
     say(

@@ -170,7 +170,7 @@ def measure(
 
 
 def effects_data(effects: Sequence[SetEffect]) -> list[dict[str, Any]]:
-    """What silencing did, as plain data."""
+    """The effect of silencing, as plain data."""
     from ffmem.store.result_files import to_plain
 
     return [{"set": owner, "text": name, **to_plain(found)} for owner, name, found in effects]
@@ -200,7 +200,7 @@ def print_contrast(result: Contrast, count: int) -> None:
 
 
 def print_check(effects: Sequence[SetEffect]) -> None:
-    """What silencing each set did to each corpus, and random sets beside it."""
+    """The effect of silencing each set on each corpus, beside random sets."""
     console = terminal()
     for owner, name, found in effects:
         print_hanging(

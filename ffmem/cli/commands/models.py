@@ -217,7 +217,7 @@ def read_through(model: LanguageModel) -> dict[str, str]:
 
 
 def after_the_values(model: LanguageModel) -> str:
-    """What a block does to a layer's sum before it is added to the residual."""
+    """The norm or scale that a block applies to a layer's output before adding it."""
     layer = model.layers[0]
     parts = [] if layer.after is None else [f"norm ({type(layer.after).__name__})"]
     parts += [] if layer.scale == 1.0 else [f"times {layer.scale:g}"]
@@ -234,7 +234,7 @@ def embeddings(model: LanguageModel) -> str:
 
 
 def final_norm(model: LanguageModel) -> str:
-    """What stands between the last block and the output embedding."""
+    """The modules between the last block and the output embedding."""
     names = [type(module).__name__ for module in model.head.chain]
     if not names:
         return "none, as in the paper's model"

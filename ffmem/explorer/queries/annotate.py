@@ -107,7 +107,7 @@ class AgreementView:
 
 
 def scan_of(context: StudyContext) -> str:
-    """What the sheets of this study carry."""
+    """The identity of the scan that sheets of this study record."""
     return context.store.manifest.key.digest
 
 

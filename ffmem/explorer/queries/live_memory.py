@@ -149,7 +149,7 @@ def describe(lookup: MemoryIndex, found: Nearest) -> Nearest:
 
 
 def describe_one(lookup: MemoryIndex, near: Near) -> Near:
-    """What a memory promotes, and its strongest trigger."""
+    """The tokens that a memory promotes, and its strongest trigger."""
     cell = Address.parse(near.address)
     promotes = tuple(push.text for push in lookup.value_tokens(cell, count=NEAR_TOKENS))
     first = lookup.store.triggers(cell)[:1]
@@ -207,7 +207,7 @@ class ProbabilityChange:
 
 @dataclass(frozen=True)
 class CoefficientEdit:
-    """What is done to a coefficient: set to 0, multiplied, or held at a number."""
+    """An edit of a coefficient: set to 0, multiplied, or held at a number."""
 
     edit: EditKind = "silence"
     amount: float = 0.0
@@ -357,7 +357,7 @@ class PageCoefficients:
 def coefficients_from_store(
     store: ScanStore, cell: Address, sentences: Sequence[int]
 ) -> PageCoefficients:
-    """What the study has kept along these sentences of the corpus."""
+    """The stored coefficients along these sentences of the corpus."""
     known, row = stored_coefficients(store), store.cells.row(cell)
     largest, kept = float(store.array("largest")[row]), store.sentences
     along = {number: known.along(row, number, largest) for number in sentences} if known else {}

@@ -70,7 +70,7 @@ class StudyPatterns:
 
 
 def answer_patterns(answer: SheetAnswer) -> list[PatternView]:
-    """What an annotator has said of a sheet, in the same form."""
+    """An annotator's answer to a sheet, in the same form."""
     return [
         PatternView(
             one.description,
@@ -139,7 +139,7 @@ class FindingView:
 
 
 def finding_views(store: ScanStore, address: str) -> tuple[FindingView, ...]:
-    """What was found on request for one memory."""
+    """The patterns found on request for one memory."""
     path = store.folder.result(RESULT)
     try:
         changed = path.stat().st_mtime_ns

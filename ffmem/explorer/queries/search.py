@@ -147,7 +147,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True)
 class Results:
-    """What analyses have left that a search reads; another one once they have run again."""
+    """The results of analyses that a search reads; replaced when they have run again."""
 
     patterns: StudyPatterns
     agreement: AgreementTable | None
@@ -415,7 +415,7 @@ def pattern_per_memory(
 def token_logits(
     context: StudyContext, rows: NDArray[np.int64], ranks: NDArray[Any], question: Question
 ) -> Sequence[float | None]:
-    """What a coefficient of 1 adds to the logit of the token that was looked for."""
+    """The logit that a coefficient of 1 adds to the searched token."""
     if question.by not in ("promotes", "suppresses"):
         return [None] * len(rows)
     end: End = "promoted" if question.by == "promotes" else "suppressed"

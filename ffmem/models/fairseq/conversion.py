@@ -110,7 +110,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_pickle(path: Path) -> Any:
-    """All that a checkpoint holds, on the CPU."""
+    """The content of a checkpoint, on the CPU."""
     with refusals(f"{path} cannot be read", ModelError), path.open("rb"):
         pass
     try:
@@ -248,7 +248,7 @@ def model_width(path: Path, stored: dict[str, Tensor]) -> int:
 
 
 def places_of(name: str, tensor: Tensor, width: int) -> Iterator[tuple[str, Tensor]]:
-    """Where one tensor of fairseq's goes: one place, or three for a fused map."""
+    """Our names and tensors for one tensor of fairseq: one, or three for a fused map."""
     for pattern, ours in RENAME:
         found = re.fullmatch(pattern, name)
         if found:
