@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -153,20 +153,8 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
     tokens, sizes, ends = tokens_and_ends(texts, backend_of(tokenizer))
     kept = [text for text, size in zip(texts, sizes, strict=True) if size]
     found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
-    count = len(found.texts)
-    if count > SHARD_SENTENCES:
-        raise CorpusError(
-            f"shard {shard.number} has {count} sentences and {SHARD_SENTENCES} is the most; "
-            "choose a larger max_tokens or the splitter 'rule'"
-        )
-    first = sentence_number(shard.number, 0)
-    if first + count > SENTENCES:
-        raise CorpusError(
-            f"the corpus has more sentences than a scan can number (shard {shard.number:,} is too "
-            "many); stop earlier with --max-sentences, or scan it in parts"
-        )
     return Sentences(
-        numbers=np.arange(first, first + count, dtype=np.int64),
+        numbers=shard_numbers(shard.number, len(found.texts)),
         texts=found.texts,
         tokens=found.tokens,
         starts=np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int64),
@@ -174,6 +162,22 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
         cut=cut,
         content=_content(chats, sizes, ends) if chats else None,
     )
+
+
+def shard_numbers(shard: int, count: int) -> Whole64:
+    """The numbers of a shard's sentences; refuses more sentences than can be numbered."""
+    if count > SHARD_SENTENCES:
+        raise CorpusError(
+            f"shard {shard} has {count} sentences and {SHARD_SENTENCES} is the most; "
+            "choose a larger max_tokens or the splitter 'rule'"
+        )
+    first = sentence_number(shard, 0)
+    if first + count > SENTENCES:
+        raise CorpusError(
+            f"the corpus has more sentences than a scan can number (shard {shard:,} is too "
+            "many); stop earlier with --max-sentences, or scan it in parts"
+        )
+    return np.arange(first, first + count, dtype=np.int64)
 
 
 def _content(
@@ -263,15 +267,26 @@ class TokenisedShard:
 def tokenise_corpus(
     reading: CorpusRequest, tokenizer: Any, turn: int = 0, of: int = 1
 ) -> Iterator[TokenisedShard]:
-    """The shards in order; with `of` > 1 only every `of`-th one, starting at `turn`.
+    """The shards in order; with `of` > 1 the part of one process, whose number is `turn`.
 
-    All of the text is read in any case, but only the requested shards are split and tokenised,
-    which is most of the work: several processes can share it without communication.
+    That is a part of the first shard, for which the scan waits (`join_parts` puts it together),
+    and then every `of`-th shard. All of the text is read in any case, but only the requested
+    shards are split and tokenised, which is most of the work: several processes can share it
+    without communication.
     """
     meter = Meter()
     for shard in shards(documents(reading.source, meter)):
-        if shard.number >= reading.first and (shard.number - reading.first) % of == turn:
-            yield TokenisedShard(tokenise(shard, tokenizer, reading.settings), meter.share)
+        later = shard.number - reading.first
+        if later == 0 or (later > 0 and (later - 1) % of == turn):
+            wanted = shard if later else shard.part(turn, of)
+            yield TokenisedShard(tokenise(wanted, tokenizer, reading.settings), meter.share)
+
+
+def join_parts(shard: int, parts: Sequence[TokenisedShard]) -> TokenisedShard:
+    """A shard of which several processes have tokenised parts."""
+    whole = Sentences.join([part.sentences for part in parts])
+    numbers = shard_numbers(shard, len(whole))
+    return TokenisedShard(replace(whole, numbers=numbers), parts[-1].share)
 
 
 _HEADING = re.compile(r"\s*((?:= )+)[^=\s].*?((?: =)+)\s*")

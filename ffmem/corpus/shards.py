@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # text is made ready in processes that need no torch
@@ -54,6 +55,16 @@ class Shard:
 
     number: int
     documents: list[str]
+
+    def part(self, turn: int, of: int) -> Shard:
+        """One of `of` consecutive parts with about as many characters each; it may be empty."""
+        ends = list(accumulate(map(len, self.documents)))
+        chosen = [
+            document
+            for document, end in zip(self.documents, ends, strict=True)
+            if (end - 1) * of // ends[-1] == turn
+        ]
+        return Shard(self.number, chosen)
 
 
 def shards(documents: Iterable[str]) -> Iterator[Shard]:

@@ -23,6 +23,7 @@ from ffmem.corpus.sentences import (
     SentenceSettings,
     TokenisedShard,
     backend_of,
+    join_parts,
     tokenise,
     tokenise_corpus,
 )
@@ -105,13 +106,20 @@ def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
 def tokenise_in_processes(
     request: CorpusRequest, tokenizer: Any, processes: int | None = None
 ) -> Iterator[TokenisedShard]:
-    """The shards of `tokenise_corpus`, in the same order, from other processes."""
+    """The shards of `tokenise_corpus`, in the same order, from other processes.
+
+    All of them take part in the first shard, so that it is ready soon.
+    """
     count = processes or max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
     with ExitStack() as stack:
         children = [stack.enter_context(ChildProcess(serve_shards)) for _ in range(count)]
         for turn, child in enumerate(children):
             child.send((request, text, turn, count))
+        parts = [child.receive() for child in children]
+        if parts[0] is None:
+            return
+        yield join_parts(request.first, parts)
         turn = 0
         while (found := children[turn].receive()) is not None:
             yield found

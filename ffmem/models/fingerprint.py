@@ -142,6 +142,8 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase | None) -> str:
     if tokenizer is None:
         return "none"
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    words = sorted(tokenizer.get_vocab().items())
-    described = backend.to_str() if backend is not None else repr(words)
+    if backend is not None:
+        described = backend.to_str()
+    else:
+        described = repr(sorted(tokenizer.get_vocab().items()))
     return hashlib.sha256(described.encode()).hexdigest()[:12]

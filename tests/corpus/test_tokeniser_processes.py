@@ -11,7 +11,15 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from ffmem.corpus import tokeniser_processes
-from ffmem.corpus.sentences import CorpusRequest, SentenceSettings, TokenisedShard, tokenise_corpus
+from ffmem.corpus.sentences import (
+    CorpusRequest,
+    SentenceSettings,
+    TokenisedShard,
+    join_parts,
+    tokenise,
+    tokenise_corpus,
+)
+from ffmem.corpus.shards import Shard
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokeniser_processes import can_tokenise_elsewhere, tokenise_in_processes
 from ffmem.errors import CorpusError
@@ -44,7 +52,7 @@ def assert_same(found: list[TokenisedShard], expected: list[TokenisedShard]) -> 
         assert other.share is not None
 
 
-@pytest.mark.parametrize(("processes", "first"), [(1, 1), (2, 0)])
+@pytest.mark.parametrize(("processes", "first"), [(1, 1), (2, 0), (3, 1)])
 def test_the_same_shards_come_in_the_same_order(
     processes: int, first: int, corpus: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
@@ -52,6 +60,30 @@ def test_the_same_shards_come_in_the_same_order(
     expected = list(tokenise_corpus(wanted, tokenizer))
     assert len(expected) >= 3 - first
     assert_same(list(tokenise_in_processes(wanted, tokenizer, processes)), expected)
+
+
+@pytest.mark.parametrize("documents", [["One. Two."], ["a", "b"], ["a " * 900, "b", "c", "d"]])
+def test_parts_of_a_shard_are_the_shard(
+    documents: list[str], tokenizer: PreTrainedTokenizerFast
+) -> None:
+    shard, settings = Shard(5, documents), SentenceSettings(max_tokens=40)
+    pieces = [shard.part(turn, 3) for turn in range(3)]
+    assert [document for piece in pieces for document in piece.documents] == documents
+    parts = [TokenisedShard(tokenise(piece, tokenizer, settings), 0.5) for piece in pieces]
+    whole = TokenisedShard(tokenise(shard, tokenizer, settings), 0.5)
+    assert_same([join_parts(5, parts)], [whole])
+
+
+def test_parts_that_cannot_be_numbered_together_are_refused(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ffmem.corpus.sentences.SHARD_SENTENCES", 3)
+    shard, settings = Shard(0, ["One.", "Two.", "Three.", "Four."]), SentenceSettings()
+    parts = [
+        TokenisedShard(tokenise(shard.part(turn, 2), tokenizer, settings), None) for turn in (0, 1)
+    ]
+    with pytest.raises(CorpusError, match="shard 0 has 4 sentences and 3 is the most"):
+        join_parts(0, parts)
 
 
 def test_trouble_over_there_is_raised_here(
