@@ -8,6 +8,7 @@ gives what it prints, and what its last line is.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import base64
 import contextlib
@@ -81,7 +82,9 @@ def run_cells(notebook: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[O
 
 def main() -> int:
     """Run the notebooks that are named and write them again."""
-    for path in map(Path, sys.argv[1:]):
+    parser = argparse.ArgumentParser(prog="python -m tools.notebook", description=main.__doc__)
+    parser.add_argument("notebooks", nargs="+", type=Path, help="files to run and write again")
+    for path in parser.parse_args().notebooks:
         notebook = json.loads(path.read_text(encoding="utf-8"))
         for count, (cell, outputs) in enumerate(run_cells(notebook), 1):
             cell["execution_count"], cell["outputs"] = count, outputs

@@ -8,12 +8,12 @@ what no claim looks at. Without it the page is made from the numbers in docs.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import lzma
 import math
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,6 +47,8 @@ Rows = dict[Group, list[list[Verdict]]]  # the verdicts of a group's seeds
 def gather(folder: Path) -> Numbers:
     """The results of `making.spread`, reduced to what the page needs."""
     files = sorted((folder / "numbers").glob("*.json.xz"))
+    if not files:
+        raise SystemExit(f"{folder} holds no numbers/*.json.xz; give the folder of making.spread")
     studies = {path.name.partition(".")[0]: json.loads(lzma.decompress(path.read_bytes()))
                for path in files}  # fmt: skip
     curves = sorted((folder / "curves").glob("*.json"))
@@ -291,8 +293,11 @@ def page(text: str, numbers: Numbers) -> str:
 
 def main() -> None:
     """Write the numbers if a folder is given, and the page."""
-    for folder in sys.argv[1:]:
-        write_numbers(gather(Path(folder)), REFERENCE / "data" / f"{NAME}.json.xz")
+    parser = argparse.ArgumentParser(prog="python -m tools.spread_page", description=main.__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, help="of the studies")
+    folder = parser.parse_args().folder
+    if folder is not None:
+        write_numbers(gather(folder), REFERENCE / "data" / f"{NAME}.json.xz")
     PAGE.write_text(page(PAGE.read_text("utf-8"), read_numbers(NAME)), "utf-8")
 
 

@@ -8,9 +8,9 @@ trigger sentences and the words of patterns; tokens and counts stay.
 
 from __future__ import annotations
 
+import argparse
 import json
 import lzma
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,11 @@ def write_numbers(numbers: Numbers, path: Path) -> None:
 
 def main() -> None:
     """Read a study, write its numbers."""
-    folder, path = map(Path, sys.argv[1:])
-    write_numbers(study_numbers(folder), path)
+    parser = argparse.ArgumentParser(prog="python -m tools.study_numbers", description=main.__doc__)
+    parser.add_argument("study", type=Path, help="folder of the study")
+    parser.add_argument("numbers", type=Path, help="file to write, .json.xz")
+    chosen = parser.parse_args()
+    write_numbers(study_numbers(chosen.study), chosen.numbers)
 
 
 if __name__ == "__main__":
