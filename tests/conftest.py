@@ -139,6 +139,8 @@ def ray_cluster() -> Iterator[str]:
     pytest.importorskip("ray", reason=reason)
     from ffmem.scaleout.ray_executor import ray  # with its settings
 
+    # on a machine with much other work a new process needs more than Ray's minute to report
+    os.environ["RAY_worker_register_timeout_seconds"] = "600"  # noqa: SIM112 - Ray's spelling
     terminate = signal.getsignal(signal.SIGTERM)
     context = ray.init(
         address="local",

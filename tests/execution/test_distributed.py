@@ -123,9 +123,12 @@ def test_a_killed_driver_leaves_parts_that_another_goes_on_from(
     driver.stdin.write(pickle.dumps((ray_cluster, plan, out)))
     driver.stdin.close()
     folder = StudyFolder(out)
-    wait_until(lambda: saved_shards(folder) or driver.poll() is not None, "a saved part")
-    driver.kill()
-    assert driver.wait() == -signal.SIGKILL
+    try:
+        wait_until(lambda: saved_shards(folder) or driver.poll() is not None, "a saved part")
+    finally:
+        driver.kill()
+        ended = driver.wait()
+    assert ended == -signal.SIGKILL
     assert saved_shards(folder) == {0, 1}
     with pytest.raises(StoreError, match="not finished"):
         ScanStore.open(out)
