@@ -38,7 +38,7 @@ def read_words(path: Path) -> list[str]:
 
 def _word(path: Path, number: int, line: str) -> str:
     """The word of one line `word count`, perhaps with a mark that it may be there twice."""
-    word, _, count = line.rstrip("\r").removesuffix(" " + OVERWRITE).rpartition(" ")
+    word, _, count = line.rstrip().removesuffix(" " + OVERWRITE).rpartition(" ")
     if not word or not count.isdecimal():
         raise ModelError(
             f"line {number} of {path} is not a word and its count; give the checkpoint's dict.txt"
@@ -48,11 +48,15 @@ def _word(path: Path, number: int, line: str) -> str:
 
 def unique_words(words: list[str]) -> list[str]:
     """The same with a number behind all but the last of equal words, which the text never names."""
-    left = Counter(words)
+    left, taken = Counter(words), set(words)
     found = []
     for number, word in enumerate(words):
         left[word] -= 1
-        found.append(f"{word}#{number}" if left[word] else word)
+        name = word if not left[word] else f"{word}#{number}"
+        while left[word] and name in taken:
+            name += "#"
+        taken.add(name)
+        found.append(name)
     return found
 
 
