@@ -551,6 +551,10 @@ def test_text_is_split_at_spaces(toy: ffmem.LanguageModel) -> None:
     assert toy.encode("word0 word7\n nothing word55 <unk>")[0].tolist() == [2, 4, 11, 3, 59, 3]
     assert toy.tokenizer.decode([4, 11, 59]) == "word0 word7 word55"
     assert toy.vocab_size == WORDS
+    assert [toy.first_token(text) for text in (" word7", "<unk>", "word0, of")] == [11, 3, 4]
+    for text in ("river", "river word7"):
+        with pytest.raises(ModelError, match="does not begin with a token"):
+            toy.first_token(text)
 
 
 FORMS = {  # plain text, and WikiText's form of it
