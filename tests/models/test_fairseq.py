@@ -583,6 +583,17 @@ def test_plain_text_is_brought_into_wikitexts_form_which_stays_as_it_is(text: st
     assert "<unk>" in plain.convert_ids_to_tokens(plain.encode(text))
 
 
+@pytest.mark.parametrize("wikitext", [True, False])
+def test_fairseqs_own_words_stay_whole(wikitext: bool) -> None:
+    listed = [*SPECIAL[:3], "<unk>#3", "the", "<unk>"]  # of a dict.txt with a line for <unk>
+    for words, unknown in (([*SPECIAL, "the"], 3), (listed, 5)):
+        tokenizer = word_tokenizer(words, 64, wikitext)
+        found = tokenizer.encode("the <unk> <s> </s> <pad> river")
+        assert found == [4, unknown, 0, 2, 1, 3]
+        assert tokenizer.decode(found[:-1]) == "the <unk> <s> </s> <pad>"
+        assert len(tokenizer) == len(words)
+
+
 def test_the_form_is_an_option_of_the_conversion(tmp_path: Path) -> None:
     write_toy(tmp_path / "toy")
     place = str(tmp_path / "toy")

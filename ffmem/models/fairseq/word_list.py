@@ -116,14 +116,16 @@ def word_tokenizer(words: list[str], longest: int, wikitext: bool) -> PreTrained
     """A tokenizer that gives each word its id and every other word that of `<unk>`.
 
     With `wikitext`, plain text is brought into WikiText's form first (`1,000` is `1 @,@ 000`).
+    fairseq's own four words stay whole, also where a dict.txt lists one of them.
     """
-    from tokenizers import models
+    from tokenizers import AddedToken, models
     from transformers import PreTrainedTokenizerFast
 
     unknown = words[SPECIAL.index("<unk>")]
     ids = {word: number for number, word in enumerate(words)}
     tokenizer = word_splitter(wikitext)
     tokenizer.model = models.WordLevel(ids, unk_token=unknown)
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in SPECIAL if word in ids])
     end, padding = words[SPECIAL.index("</s>")], words[SPECIAL.index("<pad>")]
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
