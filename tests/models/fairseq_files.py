@@ -29,6 +29,7 @@ class Variant:
     learned_positions: bool = False
     square: bool = False  # every band has rows as wide as states, as with a factor of 1
     changes: dict[str, Any] = field(default_factory=dict)  # of the settings
+    ignored: dict[str, Any] = field(default_factory=dict)  # changes that mean nothing
 
     @property
     def bands(self) -> tuple[tuple[int, int], ...]:
@@ -135,6 +136,7 @@ def toy_settings(variant: Variant) -> dict[str, Any]:
         "tie_adaptive_weights": variant.adaptive and variant.tied,
         "tie_adaptive_proj": variant.adaptive and variant.tied_projections,
         **variant.changes,
+        **variant.ignored,
     }
 
 

@@ -54,6 +54,9 @@ VARIANTS = {
         adaptive=False, final_norm=True, changes={"no_token_positional_embeddings": True}
     ),
     "norms behind the sums": Variant(changes={"decoder_normalize_before": False}),
+    "a final norm, which the default of the version denies": Variant(
+        final_norm=True, ignored={"decoder_normalize_before": False}
+    ),
     "bands as wide as states": Variant(square=True),
     "bands as wide as states, untied projections": Variant(square=True, tied_projections=False),
     "bands as wide as states, untied": Variant(square=True, tied=False, tied_projections=False),
@@ -581,6 +584,15 @@ def test_plain_text_is_brought_into_wikitexts_form_which_stays_as_it_is(text: st
     plain = word_tokenizer(words, 64, wikitext=False)
     assert plain.convert_ids_to_tokens(plain.encode(FORMS[text])) == expected
     assert "<unk>" in plain.convert_ids_to_tokens(plain.encode(text))
+
+
+@pytest.mark.parametrize(("setting", "first"), [(False, 2), (True, 0)])
+def test_a_sentence_begins_as_in_training(setting: bool, first: int, tmp_path: Path) -> None:
+    write_toy(tmp_path / "toy", Variant(changes={"add_bos_token": setting}))
+    model = ffmem.load(str(convert(tmp_path / "toy", tmp_path / "out")), device="cpu")
+    assert model.encode("word0")[0].tolist() == [first, 4]
+    assert model.model.generation_config.bos_token_id == first
+    assert model.model.generation_config.eos_token_id == 2
 
 
 @pytest.mark.parametrize("wikitext", [True, False])

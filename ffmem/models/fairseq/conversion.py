@@ -239,7 +239,8 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
             "was trained with"
         )
     check_tensors(path, tensors, config)
-    tokenizer = word_tokenizer(words, config.max_position_embeddings, wikitext)
+    longest, first = config.max_position_embeddings, config.bos_token_id
+    tokenizer = word_tokenizer(words, longest, wikitext, first)
     with refusals(f"{shorten(str(out))} cannot be written", ModelError):
         place = out.resolve()
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -402,8 +403,11 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
         "final_norm": has_final_norm(path, tensors, settings),
         "learned_positions": has_learned_positions(path, tensors, settings),
         "no_positions": bool(settings.get("no_token_positional_embeddings")),
-        "post_norm": settings.get("decoder_normalize_before") is False,
+        "post_norm": False,
     }
+    # A final norm is only there with norms before the sums, whatever a version's default says.
+    if settings.get("decoder_normalize_before") is False and not ends["final_norm"]:
+        ends["post_norm"] = True
     words = vocabulary_of(path, tensors, ends)
     every = {
         "vocab_size": words,
@@ -414,7 +418,7 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
         "max_position_embeddings": positions_of(path, tensors, settings),
         "attention_heads": heads_of(path, width, settings),
         "activation_function": activation_of(path, settings),
-        "bos_token_id": 2,
+        "bos_token_id": 0 if settings.get("add_bos_token") else 2,
         "eos_token_id": 2,
         "pad_token_id": 1,
         "dtype": tensors["model.layers.0.fc1.weight"].dtype,
@@ -452,8 +456,6 @@ def has_final_norm(path: Path, tensors: dict[str, Tensor], settings: dict[str, A
     old = "no_tie_adaptive_proj" in settings or "decoder_final_norm" in settings
     if before and not found and not old and settings.get("no_decoder_final_norm") is False:
         raise misfit(path, "decoder.layer_norm.weight", "is not there")
-    if found and not before:
-        raise misfit(path, "decoder.layer_norm.weight", "is too much without normalize_before")
     return found
 
 

@@ -112,11 +112,14 @@ def without_form(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return found
 
 
-def word_tokenizer(words: list[str], longest: int, wikitext: bool) -> PreTrainedTokenizerBase:
+def word_tokenizer(
+    words: list[str], longest: int, wikitext: bool, first: int = SPECIAL.index("</s>")
+) -> PreTrainedTokenizerBase:
     """A tokenizer that gives each word its id and every other word that of `<unk>`.
 
     With `wikitext`, plain text is brought into WikiText's form first (`1,000` is `1 @,@ 000`).
-    fairseq's own four words stay whole, also where a dict.txt lists one of them.
+    fairseq's own four words stay whole, also where a dict.txt lists one of them. `first` is the id
+    that is read before every sentence.
     """
     from tokenizers import AddedToken, models
     from transformers import PreTrainedTokenizerFast
@@ -129,7 +132,7 @@ def word_tokenizer(words: list[str], longest: int, wikitext: bool) -> PreTrained
     end, padding = words[SPECIAL.index("</s>")], words[SPECIAL.index("<pad>")]
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=end,
+        bos_token=words[first],
         eos_token=end,
         pad_token=padding,
         unk_token=unknown,
