@@ -513,6 +513,15 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
 
+def test_a_checkpoint_that_is_not_converted_says_what_to_do(tmp_path: Path) -> None:
+    write_toy(tmp_path / "toy")
+    for place in (tmp_path / "toy", tmp_path / "toy" / "model.pt"):
+        with pytest.raises(
+            ModelError, match=f"run `ffmem models convert {re.escape(str(place))} -o"
+        ):
+            run(["inspect", str(place)])
+
+
 def test_places_that_are_no_files_are_refused(tmp_path: Path) -> None:
     write_toy(tmp_path / "toy")
     os.mkfifo(tmp_path / "pipe")
