@@ -329,8 +329,8 @@ def check_numbers(path: Path, name: str, tensor: Tensor) -> None:
         raise misfit(path, name, f"holds {what}, and floating-point numbers are expected")
     dimensions = 1 if re.search(r"norm|bias", name) else 2
     if tensor.ndim != dimensions or not tensor.numel():
-        rule = "one dimension" if dimensions == 1 else "two dimensions"
-        raise misfit(path, name, f"has the shape {list(tensor.shape)}, and {rule} are expected")
+        rule = "one dimension is" if dimensions == 1 else "two dimensions are"
+        raise misfit(path, name, f"has the shape {list(tensor.shape)}, and {rule} expected")
     if not tensor.isfinite().all():
         raise misfit(path, name, "has numbers that are infinite or NaN")
 
