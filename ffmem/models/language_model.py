@@ -235,10 +235,11 @@ class LanguageModel:
         return torch.tensor([lead + ids], device=self.device)
 
     def first_token(self, text: str) -> int:
-        """The id of the token that `text` is, or begins with."""
+        """The id of the token that `text` is, or begins with; refuses an unknown word."""
         tokenizer = self.tokenizer
         ids = [] if tokenizer is None else tokenizer.encode(text, add_special_tokens=False)
-        if not ids or ids[0] >= self.vocab_size:
+        unknown = ids[:1] == [self.unk] and not text.strip().startswith(self.token_text(ids[0]))
+        if not ids or unknown or ids[0] >= self.vocab_size:
             raise ModelError(
                 f"{text!r} does not begin with a token of {self.name}; give another one"
             )

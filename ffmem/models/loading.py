@@ -184,6 +184,7 @@ def locate(name: str) -> tuple[str, dict[str, Any]]:
 def model_folder(path: Path) -> tuple[str, dict[str, Any]]:
     """A folder: transformers reads those that it has saved."""
     if not (path / "config.json").exists():
+        refuse_fairseq(path, path)
         raise ModelError(
             f"the folder {path} has no config.json; give the folder of a saved transformers model, "
             "or a .gguf file"
@@ -208,10 +209,21 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
         raise ModelError(f"{path} is a pipe; give a .gguf file or the folder of a saved model")
     with refusals(f"{path} cannot be read", ModelError), path.open("rb") as file:
         if file.read(4) != b"GGUF":
+            if path.suffix == ".pt":
+                refuse_fairseq(path, path.parent)
             raise ModelError(
                 f"{path} is not a GGUF file; give a .gguf file or the folder of a saved model"
             )
     return str(path.parent), {"gguf_file": path.name}
+
+
+def refuse_fairseq(path: Path, folder: Path) -> None:
+    """Refuse a checkpoint of fairseq, or the folder that holds one, and say how to load it."""
+    if (folder / "dict.txt").is_file() and any(folder.glob("*.pt")):
+        raise ModelError(
+            f"{path} is a checkpoint of fairseq; run `ffmem models convert {path} -o FOLDER` once, "
+            "and load that folder"
+        )
 
 
 def through_transformers(

@@ -202,8 +202,9 @@ class MemoryIndex:
         return found
 
     def token_ids(self, text: str) -> list[int]:
-        """The tokens with exactly this text; if there is none, with a space in front."""
-        return self._ids.get(text) or self._ids.get(" " + text, [])
+        """The tokens whose text is this; if there is none, with or without a space in front."""
+        spellings = (text, " " + text, text.removeprefix(" "))
+        return next((self._ids[one] for one in spellings if one in self._ids), [])
 
     def pieces(self, text: str) -> list[str]:
         """The fewest tokens that make up a text; empty if the vocabulary cannot spell it."""

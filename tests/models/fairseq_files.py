@@ -27,7 +27,14 @@ class Variant:
     old_names: bool = False  # one map for q, k, v; numbered norms; no output projection
     settings: str = "args"  # or cfg: where they are stored
     learned_positions: bool = False
+    square: bool = False  # every band has rows as wide as states, as with a factor of 1
     changes: dict[str, Any] = field(default_factory=dict)  # of the settings
+    ignored: dict[str, Any] = field(default_factory=dict)  # changes that mean nothing
+
+    @property
+    def bands(self) -> tuple[tuple[int, int], ...]:
+        """(words, width of a row) of each band."""
+        return tuple((words, WIDTH if self.square else narrow) for words, narrow in BANDS)
 
 
 def random(*shape: int, seed: int) -> Tensor:
@@ -61,7 +68,7 @@ def toy_tensors(variant: Variant) -> dict[str, Tensor]:
         if not variant.tied:
             add("output_projection.weight", WORDS, WIDTH)
         return found
-    for number, (words, narrow) in enumerate(BANDS):
+    for number, (words, narrow) in enumerate(variant.bands):
         add(f"embed_tokens.embeddings.{number}.0.weight", words, narrow)
         add(f"embed_tokens.embeddings.{number}.1.weight", WIDTH, narrow)
     found["adaptive_softmax.version"] = torch.tensor([3.0])
@@ -91,7 +98,7 @@ def add_softmax(found: dict[str, Tensor], variant: Variant, add: Any) -> None:
         add("adaptive_softmax.head.class_proj.weight", len(BANDS) - 1, WIDTH)
     else:
         add("adaptive_softmax.head.weight", BANDS[0][0] + len(BANDS) - 1, WIDTH)
-    for number, (words, narrow) in enumerate(BANDS[1:]):
+    for number, (words, narrow) in enumerate(variant.bands[1:]):
         place = f"adaptive_softmax.tail.{number}"
         if variant.tied_projections:
             found[f"{place}.0.weight"] = found[f"embed_tokens.embeddings.{number + 1}.1.weight"]
@@ -129,6 +136,7 @@ def toy_settings(variant: Variant) -> dict[str, Any]:
         "tie_adaptive_weights": variant.adaptive and variant.tied,
         "tie_adaptive_proj": variant.adaptive and variant.tied_projections,
         **variant.changes,
+        **variant.ignored,
     }
 
 
@@ -159,9 +167,12 @@ def expected_logits(tensors: dict[str, Tensor], variant: Variant, ids: Tensor) -
     """Logits [position, word] by hand: log-probabilities where the softmax is adaptive."""
     scale = 1.0 if variant.changes.get("no_scale_embedding") else math.sqrt(WIDTH)
     activation = getattr(nn.functional, variant.changes.get("activation_fn", "relu"))
-    h = embed_words(tensors, ids) * scale + positions(tensors, len(ids))
+    h = embed_words(tensors, ids) * scale
+    if not variant.changes.get("no_token_positional_embeddings"):
+        h = h + positions(tensors, len(ids))
+    norm_first = variant.changes.get("decoder_normalize_before", True)
     for layer in range(LAYERS):
-        h = block(tensors, f"layers.{layer}", h, activation)
+        h = block(tensors, f"layers.{layer}", h, activation, norm_first)
     if variant.final_norm:
         h = norm(tensors, "layer_norm", h)
     if not variant.adaptive:
@@ -202,18 +213,30 @@ def linear(tensors: dict[str, Tensor], place: str, h: Tensor) -> Tensor:
     return h @ tensors[f"{place}.weight"].double().T + tensors[f"{place}.bias"].double()
 
 
-def block(tensors: dict[str, Tensor], place: str, h: Tensor, activation: Any) -> Tensor:
-    x = norm(tensors, f"{place}.self_attn_layer_norm", h)
-    q, k, v = (linear(tensors, f"{place}.self_attn.{part}_proj", x) for part in "qkv")
+def block(
+    tensors: dict[str, Tensor], place: str, h: Tensor, activation: Any, norm_first: bool
+) -> Tensor:
+    def inside(part: str, state: Tensor) -> Tensor:
+        return norm(tensors, f"{place}.{part}", state) if norm_first else state
+
+    def behind(part: str, state: Tensor) -> Tensor:
+        return state if norm_first else norm(tensors, f"{place}.{part}", state)
+
+    r = h + attention(tensors, f"{place}.self_attn", inside("self_attn_layer_norm", h))
+    r = behind("self_attn_layer_norm", r)
+    m = activation(linear(tensors, f"{place}.fc1", inside("final_layer_norm", r)))
+    return behind("final_layer_norm", r + linear(tensors, f"{place}.fc2", m))
+
+
+def attention(tensors: dict[str, Tensor], place: str, x: Tensor) -> Tensor:
+    q, k, v = (linear(tensors, f"{place}.{part}_proj", x) for part in "qkv")
     size, read = WIDTH // HEADS, []
     for head in range(HEADS):
         mine = slice(head * size, (head + 1) * size)
         scores = q[:, mine] @ k[:, mine].T * size**-0.5
         ahead = torch.ones_like(scores).triu(1).bool()
         read.append(scores.masked_fill(ahead, -torch.inf).softmax(dim=-1) @ v[:, mine])
-    r = h + linear(tensors, f"{place}.self_attn.out_proj", torch.cat(read, dim=-1))
-    x = norm(tensors, f"{place}.final_layer_norm", r)
-    return r + linear(tensors, f"{place}.fc2", activation(linear(tensors, f"{place}.fc1", x)))
+    return linear(tensors, f"{place}.out_proj", torch.cat(read, dim=-1))
 
 
 def adaptive(tensors: dict[str, Tensor], variant: Variant, h: Tensor) -> Tensor:

@@ -173,8 +173,9 @@ def test_a_text_that_is_no_token_is_one_sentence(
     assert "'Constantinople' is not one token of this model but" in err
 
 
-def test_a_word_is_also_looked_for_with_a_space_in_front(store: ScanStore) -> None:
-    lookup = MemoryIndex(store, ("a", " a", " b", " b"))
+def test_a_word_is_also_looked_for_with_or_without_a_space_in_front(store: ScanStore) -> None:
+    lookup = MemoryIndex(store, ("a", " a", " b", " b", "word"))
+    assert lookup.token_ids(" word") == [4]  # as in a vocabulary of words
     assert lookup.token_ids("a") == [0]
     assert lookup.token_ids(" a") == [1]
     assert lookup.token_ids("b") == [2, 3]

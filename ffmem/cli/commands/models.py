@@ -47,9 +47,7 @@ def get(name: str) -> None:
 
 @models.command()
 @click.argument("source", type=LOCATION)
-@click.option(
-    "-o", "--out", type=LOCATION, required=True, help="Folder to write; it must not exist."
-)
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder to write, new or empty.")
 @click.option(
     "--wikitext-form/--no-wikitext-form",
     default=True,

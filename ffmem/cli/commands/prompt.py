@@ -241,7 +241,7 @@ def print_why(console: Console, model: LanguageModel, why: Why) -> None:
     for part, amount in parts_of(why.terms):
         console.print(f"  {part:<30}{amount:+8.2f}")
     total, logit = why.terms.total, why.terms.logit
-    console.print(f"  {'sum':<30}{total:+8.2f}   (the model's own {what}: {logit:+.2f})")
+    console.print(f"  {'sum':<30}{total:+8.2f}   (the model's own: {logit:+.2f})")
     width = max([7, *(len(str(memory.address)) for memory, _ in why.memories)])
     room = console.width - width - 25
     console.print(

@@ -268,12 +268,7 @@ def target_token(model: LanguageModel, question: PromptQuestion, plain: PromptEx
         if not 0 <= question.token < model.vocab_size:
             raise FfmemError(f"there is no token {question.token}; there are {model.vocab_size:,}")
         return question.token
-    if question.word and model.tokenizer is not None:
-        ids = model.tokenizer.encode(question.word, add_special_tokens=False)
-        if not ids or ids[0] >= model.vocab_size:
-            raise FfmemError(f"{question.word!r} does not begin with a token of {model.name}")
-        return int(ids[0])
-    return plain.likeliest(1)[0]
+    return model.first_token(question.word) if question.word else plain.likeliest(1)[0]
 
 
 def run_view(

@@ -3,41 +3,50 @@
 Its pickled checkpoint is read without running anything that it names: torch's own reader of plain
 tensors comes first, and a file that names other things (settings of omegaconf, numbers of numpy) is
 read by one that gives an empty stand-in for each of them; a TorchScript archive is refused. Sizes
-come from the tensors, the rest from the settings stored with them. Every tensor is either renamed,
-known to be of no use, or refused by its name.
+come from the tensors, the rest from the settings stored with them; a tensor that these promise must
+be there. Every tensor is either renamed, known to be of no use, or refused by its name.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
-import shutil
+import tempfile
+import warnings
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import GenerationConfig, XGLMConfig, XGLMForCausalLM
 
-from ffmem.errors import ModelError, refusals
+from ffmem.errors import ModelError, refusals, shorten
+from ffmem.locations import is_remote
 from ffmem.models.fairseq.adaptive_model import FairseqConfig, FairseqForCausalLM, tied_names
 from ffmem.models.fairseq.word_list import read_words, word_tokenizer
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 REBUILDERS = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")
-SAFE_CLASSES: dict[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("argparse", "Namespace"): Namespace,
-    **{("torch._utils", name): getattr(torch._utils, name) for name in REBUILDERS},
-}
+LONGEST = 2**20  # positions, for which a table is made on loading
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 # Read by nobody: version marks, and tables of positions that are made anew.
 IGNORE = re.compile(r"(.*\.)?(version|_float_tensor)|embed_positions\.weights")
 OLD_NORMS = {"0": "self_attn_layer_norm", "2": "final_layer_norm"}
+HEAD_NAMES = {  # of the output layer: ours, fairseq's behind `decoder.`
+    "weight": "output_projection.weight",
+    "head": "adaptive_softmax.head.weight",
+    "rows_0": "adaptive_softmax.head.word_proj.weight",
+    "classes": "adaptive_softmax.head.class_proj.weight",
+}
 RENAME = (  # (fairseq's name behind `decoder.`, ours)
     (r"embed_tokens\.embeddings\.(\d+)\.0\.weight", r"model.embed_tokens.rows_\1"),
     (r"embed_tokens\.embeddings\.(\d+)\.1\.weight", r"model.embed_tokens.projection_\1"),
@@ -66,8 +75,14 @@ ACTIVATIONS = {
 class ObjectPlaceholder:
     """What stands for an object of any other class: it holds what was stored and does nothing."""
 
-    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        self.state: Any = None
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
+
+    def __init__(self, *arguments: Any, **_more: Any) -> None:
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        return "an object"
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -81,13 +96,31 @@ class ObjectPlaceholder:
     def extend(self, _values: Any) -> None:
         """Take entries, as a class of lists would, and forget them."""
 
+    @property
+    def content(self) -> Any:
+        """What was stored in it, or itself where nothing is known about it.
+
+        That is a namespace's or an omegaconf container's entries, the value of omegaconf's leaves,
+        and that of an enumeration's member.
+        """
+        if isinstance(self.state, dict):
+            return self.state.get("_content", self.state.get("_val", self.state))
+        return self.arguments[0] if len(self.arguments) == 1 else self
+
 
 class InertUnpickler(pickle.Unpickler):
-    """Knows tensors, dictionaries and namespaces; every other name becomes a stand-in."""
+    """Knows tensors and dictionaries; every other name becomes a stand-in."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """The class or function of that name, or the stand-in; nothing is imported."""
-        return SAFE_CLASSES.get((module_name, global_name), ObjectPlaceholder)
+        """The class of that name, what calls the function, or the stand-in; nothing is imported.
+
+        A file may set attributes of what it gets, so it never gets one that others use too.
+        """
+        if (module_name, global_name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if module_name == "torch._utils" and global_name in REBUILDERS:
+            return partial(getattr(torch._utils, global_name))
+        return ObjectPlaceholder
 
 
 def _load(file: IO[bytes], **options: Any) -> Any:
@@ -101,23 +134,31 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """(tensors by name, settings) of a fairseq checkpoint; refuses a file that is not one."""
     whole = read_pickle(path)
     tensors = whole.get("model") if isinstance(whole, dict) else None
-    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(t, Tensor) for name, t in tensors.items()
+    ):
         raise ModelError(
             f"{path} has no weights under `model`, so it is not a checkpoint of fairseq; "
             "give the model.pt that fairseq saved"
         )
-    return dict(tensors), settings_of(whole)
+    try:
+        return dict(tensors), settings_of(whole)
+    except RecursionError:
+        raise ModelError(
+            f"the settings in {path} are nested without end; copy or download it again"
+        ) from None
 
 
 def read_pickle(path: Path) -> Any:
     """The content of a checkpoint, on the CPU."""
     with refusals(f"{path} cannot be read", ModelError), path.open("rb"):
         pass
-    try:
-        with torch.serialization.safe_globals([Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # noqa: BLE001 - it names other things, or it is damaged
-        return read_inertly(path)
+    with warnings.catch_warnings(action="ignore"):  # torch's, of what is refused anyway
+        try:
+            with torch.serialization.safe_globals([Namespace]):
+                return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # noqa: BLE001 - it names other things, or it is damaged
+            return read_inertly(path)
 
 
 def read_inertly(path: Path) -> Any:
@@ -146,10 +187,13 @@ def holds_program(path: Path) -> bool:
 
 def settings_of(whole: dict[str, Any]) -> dict[str, Any]:
     """The model's settings by name: `args` of older files, `cfg.model` of newer ones."""
-    old = plain(whole.get("args"))
-    new = plain(whole.get("cfg"))
-    new = plain(new.get("model")) if isinstance(new, dict) else None
-    return {**(old if isinstance(old, dict) else {}), **(new if isinstance(new, dict) else {})}
+    old, new = (plain(whole.get(name)) for name in ("args", "cfg"))
+    new = new if isinstance(new, dict) else {}
+    own = new.get("model")
+    return {
+        **(old if isinstance(old, dict) else {}),
+        **({name: resolve(new, own[name]) for name in own} if isinstance(own, dict) else {}),
+    }
 
 
 def plain(stored: Any) -> Any:
@@ -157,11 +201,22 @@ def plain(stored: Any) -> Any:
     if isinstance(stored, Namespace):
         stored = vars(stored)
     if isinstance(stored, ObjectPlaceholder):
-        state = stored.state if isinstance(stored.state, dict) else {}
-        stored = state.get("_content", state.get("_val"))  # omegaconf's containers and leaves
+        content = stored.content
+        return stored if content is stored else plain(content)
     if isinstance(stored, dict):
         return {str(plain(name)): plain(value) for name, value in stored.items()}
     return stored
+
+
+def resolve(config: dict[str, Any], value: Any) -> Any:
+    """A setting that omegaconf stored as a reference, `${task.tokens_per_sample}`, by its value."""
+    found = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    target: Any = config
+    for name in found[1].split("."):
+        target = target.get(name) if isinstance(target, dict) else None
+    return resolve(config, target)
 
 
 def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
@@ -174,7 +229,8 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
     refuse_place(out)
     words = read_words(path.parent / "dict.txt")
     stored, settings = read_checkpoint(path)
-    tensors = dict(new_names(path, stored))
+    tensors = new_names(path, stored)
+    turn_projections(path, tensors)
     config = config_of(path, tensors, settings)
     if config.vocab_size != len(words):
         raise ModelError(
@@ -183,19 +239,25 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
             "was trained with"
         )
     check_tensors(path, tensors, config)
-    part = out.with_name(out.name + ".part")
-    with refusals(f"{out} cannot be written", ModelError):
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        write_folder(part, tensors, config)
-        longest = config.max_position_embeddings
-        word_tokenizer(words, longest, wikitext).save_pretrained(part)
-        part.replace(out)
+    longest, first = config.max_position_embeddings, config.bos_token_id
+    tokenizer = word_tokenizer(words, longest, wikitext, first)
+    with refusals(f"{shorten(str(out))} cannot be written", ModelError):
+        place = out.resolve()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix="ffmem-") as holder:
+            part = Path(holder) / "model"
+            part.mkdir()
+            write_folder(part, tensors, config, tokenizer)
+            part.replace(place)
     return out
 
 
 def checkpoint_at(source: Path) -> Path:
     """The checkpoint file that is meant."""
+    if is_remote(source):
+        raise ModelError(
+            f"a model cannot be read from a URL; download {source} and pass its folder"
+        )
     if source.is_dir():
         found = [source / name for name in CHECKPOINTS if (source / name).is_file()]
         if not found:
@@ -208,64 +270,127 @@ def checkpoint_at(source: Path) -> Path:
         raise ModelError(f"there is no file {source}; check the path")
     if source.suffix in (".bz2", ".gz", ".tar", ".tgz", ".zip"):
         raise ModelError(f"{source} is an archive; unpack it and give the folder")
+    if not source.is_file():
+        raise ModelError(f"{source} is a pipe or a device; give the checkpoint file itself")
     return source
 
 
 def refuse_place(out: Path) -> None:
     """Refuse a place where something is, so that nothing is lost."""
-    if out.is_dir() and not any(out.iterdir()):
-        return
-    if out.exists():
-        raise ModelError(f"{out} is there already; choose another folder, or remove it first")
+    if is_remote(out):
+        raise ModelError(f"a model cannot be written to {out}; name a folder on this machine")
+    with refusals(f"{shorten(str(out))} cannot be opened", ModelError):
+        if out.is_dir() and not any(out.iterdir()):
+            return
+        if out.exists():
+            raise ModelError(f"{out} is there already; choose another folder, or remove it first")
+        above = next(folder for folder in out.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise ModelError(f"{out} cannot be written ({above} is a file); choose another folder")
 
 
-def new_names(path: Path, stored: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def misfit(path: Path, name: str, what: str) -> ModelError:
+    """The refusal of a file for one tensor, by the name that fairseq gives it."""
+    return ModelError(
+        f"{path} does not fit its own architecture: {name} {what}; copy or download it again"
+    )
+
+
+def new_names(path: Path, stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor under the name that it has in transformers; refuses one without a place."""
     width = model_width(path, stored)
+    tensors: dict[str, Tensor] = {}
     for whole, tensor in stored.items():
         name = whole.removeprefix("decoder.")
         name = re.sub(r"\.layer_norms\.([02])\.", lambda found: f".{OLD_NORMS[found[1]]}.", name)
         if IGNORE.fullmatch(name) and whole != name:
             continue
-        places = list(places_of(name, tensor, width))
-        if not places or whole == name:
+        places = [ours for ours in places_of(name) if whole != name]
+        if not places:
             raise ModelError(
                 f"{path} holds the tensor {whole}, which is not part of any supported fairseq "
                 "language model; give a checkpoint of a transformer_lm architecture"
             )
-        yield from places
+        check_numbers(path, whole, tensor)
+        if len(places) > 1 and len(tensor) != 3 * width:
+            raise misfit(path, whole, f"has {len(tensor):,} rows, and {3 * width:,} are expected")
+        for ours, piece in zip(places, tensor.chunk(len(places)), strict=True):
+            if ours in tensors:
+                raise misfit(path, whole, f"is there twice, as {stored_name(ours)} too")
+            tensors[ours] = piece
+    return tensors
+
+
+def check_numbers(path: Path, name: str, tensor: Tensor) -> None:
+    """Refuse a tensor that cannot be a weight: of another kind, or with numbers that are none."""
+    if tensor.layout != torch.strided or tensor.is_meta or not tensor.is_floating_point():
+        kind = str(tensor.dtype if tensor.layout == torch.strided else tensor.layout)
+        what = "no numbers" if tensor.is_meta else kind.removeprefix("torch.")
+        raise misfit(path, name, f"holds {what}, and floating-point numbers are expected")
+    dimensions = 1 if re.search(r"norm|bias", name) else 2
+    if tensor.ndim != dimensions or not tensor.numel():
+        rule = "one dimension is" if dimensions == 1 else "two dimensions are"
+        raise misfit(path, name, f"has the shape {list(tensor.shape)}, and {rule} expected")
+    if not tensor.isfinite().all():
+        raise misfit(path, name, "has numbers that are infinite or NaN")
 
 
 def model_width(path: Path, stored: dict[str, Tensor]) -> int:
     """Numbers in one state, by the first layer's keys."""
-    keys = stored.get("decoder.layers.0.fc1.weight")
-    if keys is None or keys.ndim != 2:
+    name = "decoder.layers.0.fc1.weight"
+    if name not in stored:
         raise ModelError(
-            f"{path} has no tensor decoder.layers.0.fc1.weight, so it is not a language model of "
-            "fairseq; give a checkpoint of a transformer_lm architecture"
+            f"{path} has no tensor {name}, so it is not a language model of fairseq; give a "
+            "checkpoint of a transformer_lm architecture"
         )
-    return keys.shape[1]
+    check_numbers(path, name, stored[name])
+    return stored[name].shape[1]
 
 
-def places_of(name: str, tensor: Tensor, width: int) -> Iterator[tuple[str, Tensor]]:
-    """Our names and tensors for one tensor of fairseq: one, or three for a fused map."""
+def places_of(name: str) -> Iterator[str]:
+    """Where one tensor of fairseq's goes: one place, or three for a fused map."""
     for pattern, ours in RENAME:
         found = re.fullmatch(pattern, name)
         if found:
-            yield found.expand(ours), tensor
+            yield found.expand(ours)
             return
     if found := re.fullmatch(r"(layers\.\d+\.self_attn)\.in_proj_(weight|bias)", name):
-        for part, piece in zip("qkv", tensor.chunk(3), strict=True):
-            yield f"model.{found[1]}.{part}_proj.{found[2]}", piece
+        yield from (f"model.{found[1]}.{part}_proj.{found[2]}" for part in "qkv")
     elif found := re.fullmatch(r"adaptive_softmax\.tail\.(\d+)\.([02])\.weight", name):
-        number = int(found[1]) + 1
-        if found[2] == "2":
-            yield f"lm_head.rows_{number}", tensor
-        else:  # shared with the input it is stored as there, else the other way round
-            shared = tensor.shape[0] == width
-            yield f"lm_head.projection_{number}", tensor if shared else tensor.T
+        kind = "rows" if found[2] == "2" else "projection"
+        yield f"lm_head.{kind}_{int(found[1]) + 1}"
     elif name == "adaptive_softmax.head.weight":
-        yield "lm_head.head", tensor
+        yield "lm_head.head"
+
+
+def stored_name(ours: str) -> str:
+    """The name that fairseq gives a weight of ours, in its newest form."""
+    place, _, last = ours.rpartition(".")
+    kind, _, number = last.partition("_")
+    if place == "model.embed_tokens" and number:
+        return f"decoder.embed_tokens.embeddings.{number}.{'01'[kind == 'projection']}.weight"
+    if place != "lm_head":
+        return f"decoder.{ours.removeprefix('model.')}"
+    if last in HEAD_NAMES:
+        return f"decoder.{HEAD_NAMES[last]}"
+    return f"decoder.adaptive_softmax.tail.{int(number) - 1}.{'20'[kind == 'projection']}.weight"
+
+
+def turn_projections(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Bring the softmax's maps into one form, [width, width of a row], whatever they are stored as.
+
+    One that is shared with the input is stored as it is there, another one the other way round.
+    """
+    names = [name for name in tensors if name.startswith("lm_head.projection_")]
+    width = tensors["model.layers.0.fc1.weight"].shape[1]
+    for name in names:
+        tensor, shared = tensors[name], tensors.get(name.replace("lm_head", "model.embed_tokens"))
+        if shared is not None and torch.equal(tensor, shared):
+            continue
+        if tensor.shape[1] != width:
+            what = f"has the shape {list(tensor.shape)} of a map that is shared with the input"
+            raise misfit(path, stored_name(name), f"{what}, but the input has no such map")
+        tensors[name] = tensor.T
 
 
 def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> XGLMConfig:
@@ -273,32 +398,79 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
     split_head(path, tensors)
     width = tensors["model.layers.0.fc1.weight"].shape[1]
     ends: dict[str, Any] = {
-        "input_bands": bands_of(tensors, "model.embed_tokens"),
-        "output_bands": bands_of(tensors, "lm_head"),
-        "final_norm": "model.layer_norm.weight" in tensors,
-        "learned_positions": "model.embed_positions.weight" in tensors,
+        "input_bands": bands_of(path, tensors, "model.embed_tokens"),
+        "output_bands": bands_of(path, tensors, "lm_head"),
+        "final_norm": has_final_norm(path, tensors, settings),
+        "learned_positions": has_learned_positions(path, tensors, settings),
+        "no_positions": bool(settings.get("no_token_positional_embeddings")),
+        "post_norm": False,
     }
+    # A final norm is only there with norms before the sums, whatever a version's default says.
+    if settings.get("decoder_normalize_before") is False and not ends["final_norm"]:
+        ends["post_norm"] = True
     words = vocabulary_of(path, tensors, ends)
     every = {
         "vocab_size": words,
         "d_model": width,
         "ffn_dim": len(tensors["model.layers.0.fc1.weight"]),
-        "num_layers": len({name for name in tensors if name.endswith(".fc1.weight")}),
+        "num_layers": layers_of(path, tensors, settings),
         "scale_embedding": not settings.get("no_scale_embedding", False),
-        "max_position_embeddings": positions_of(tensors, settings),
+        "max_position_embeddings": positions_of(path, tensors, settings),
         "attention_heads": heads_of(path, width, settings),
         "activation_function": activation_of(path, settings),
-        "bos_token_id": 2,
+        "bos_token_id": 0 if settings.get("add_bos_token") else 2,
         "eos_token_id": 2,
         "pad_token_id": 1,
         "dtype": tensors["model.layers.0.fc1.weight"].dtype,
-        **{name: float(settings.get(name) or 0) for name in ("dropout", "attention_dropout")},
+        **{name: share_of(settings.get(name)) for name in ("dropout", "attention_dropout")},
         **ties_of(path, tensors, settings),
     }
-    if list(ends.values()) == [None, None, True, False]:  # all as XGLM has it
+    if list(ends.values()) == [None, None, True, False, False, False]:  # all as XGLM has it
         every.pop("tie_projections")
         return XGLMConfig(**every)
     return FairseqConfig(**every, **ends)
+
+
+def layers_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> int:
+    """Layers, without a gap, and as many as the settings say."""
+    names = [re.match(r"model\.layers\.(\d+)\.", name) for name in tensors]
+    numbers = {int(found[1]) for found in names if found}
+    gap = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    wanted = settings.get("decoder_layers")
+    if not isinstance(wanted, int) or settings.get("decoder_layers_to_keep"):
+        wanted = gap
+    if gap < max(len(numbers), wanted):
+        raise misfit(path, stored_name(f"model.layers.{gap}.fc1.weight"), "is not there")
+    if gap > wanted:
+        raise misfit(path, f"decoder.layers.{wanted}", "is beyond the last of its decoder_layers")
+    return gap
+
+
+def has_final_norm(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> bool:
+    """Whether the last state is normed; refuses a file that says so and lacks the norm.
+
+    Files older than `no_decoder_final_norm` leave it to the tensors.
+    """
+    found = any(name.startswith("model.layer_norm.") for name in tensors)
+    before = settings.get("decoder_normalize_before") is not False
+    old = "no_tie_adaptive_proj" in settings or "decoder_final_norm" in settings
+    if before and not found and not old and settings.get("no_decoder_final_norm") is False:
+        raise misfit(path, "decoder.layer_norm.weight", "is not there")
+    return found
+
+
+def has_learned_positions(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> bool:
+    """Whether positions are stored; refuses a file that says so and lacks them."""
+    found = "model.embed_positions.weight" in tensors
+    wanted = settings.get("decoder_learned_pos")
+    if wanted and not found and not settings.get("no_token_positional_embeddings"):
+        raise misfit(path, "decoder.embed_positions.weight", "is not there")
+    return found
+
+
+def share_of(stored: Any) -> float:
+    """A share between 0 and 1, as of dropout, which only training reads; else 0."""
+    return float(stored) if isinstance(stored, int | float) and 0 <= stored <= 1 else 0.0
 
 
 def vocabulary_of(path: Path, tensors: dict[str, Tensor], ends: dict[str, Any]) -> int:
@@ -330,11 +502,15 @@ def split_head(path: Path, tensors: dict[str, Tensor]) -> None:
     tensors["lm_head.classes"] = first[len(first) - others :]
 
 
-def bands_of(tensors: dict[str, Tensor], place: str) -> list[list[int]] | None:
+def bands_of(path: Path, tensors: dict[str, Tensor], place: str) -> list[list[int]] | None:
     """[words, width of a row] of every band at one end, or None where it is one matrix."""
-    count = sum(name.startswith(f"{place}.rows_") for name in tensors)
-    rows = [tensors.get(f"{place}.rows_{number}") for number in range(count)]
-    return [list(each.shape) for each in rows if each is not None] or None
+    names = [re.fullmatch(rf"{place}\.(?:rows|projection)_(\d+)", name) for name in tensors]
+    count = 1 + max((int(found[1]) for found in names if found), default=-1)
+    rows = [f"{place}.rows_{number}" for number in range(min(count, len(tensors)))]
+    for name in rows:
+        if name not in tensors:
+            raise misfit(path, stored_name(name), "is not there")
+    return [list(tensors[name].shape) for name in rows] or None
 
 
 def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, bool]:
@@ -344,35 +520,54 @@ def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) ->
         one, other = (tensors.get(f"{end}.{name}") for end in ("lm_head", "model.embed_tokens"))
         return one is not None and other is not None and torch.equal(one, other)
 
-    rows = [name.removeprefix("lm_head.") for name in tensors if name.startswith("lm_head.rows_")]
-    maps = [name for name in (f"projection_{row[5:]}" for row in rows) if name != "projection_0"]
-    if not rows:
-        head = "lm_head.weight" in tensors
-        return {"tie_word_embeddings": not head or equal("weight"), "tie_projections": True}
-    found = {"rows": all(map(equal, rows)), "projections": all(map(equal, maps))}
-    for kind, setting in (("rows", "tie_adaptive_weights"), ("projections", "tie_adaptive_proj")):
-        if settings.get(setting) and not found[kind]:
-            names = rows if kind == "rows" else maps
-            wrong = next(name for name in names if not equal(name)).replace("_", " ")
-            raise ModelError(
-                f"{path} says {setting}, but {wrong} of input and softmax differ; "
-                "copy or download it again"
-            )
-    return {"tie_word_embeddings": found["rows"], "tie_projections": found["projections"]}
+    def check(setting: str, names: list[str]) -> bool:
+        wrong = next((name for name in names if not equal(name)), None)
+        if wrong is None or not settings.get(setting):
+            return wrong is None
+        one, other = (stored_name(f"{end}.{wrong}") for end in ("lm_head", "model.embed_tokens"))
+        raise ModelError(
+            f"{path} says {setting}, but {one} is not the same as {other}; copy or download it "
+            "again"
+        )
+
+    head = [name.removeprefix("lm_head.") for name in tensors if name.startswith("lm_head.")]
+    rows = [name for name in head if name.startswith("rows_")]
+    if rows:
+        maps = [f"projection_{name.removeprefix('rows_')}" for name in rows if name != "rows_0"]
+        if missing := [name for name in maps if name not in head]:
+            raise misfit(path, stored_name(f"lm_head.{missing[0]}"), "is not there")
+        shared = check("tie_adaptive_weights", rows)
+        claim = "tie_adaptive_proj" if settings.get("tie_adaptive_weights") else ""
+        return {"tie_word_embeddings": shared, "tie_projections": check(claim, maps)}
+    if "weight" in head:
+        shared = check("share_decoder_input_output_embed", ["weight"])
+        return {"tie_word_embeddings": shared, "tie_projections": True}
+    apart = settings.get("share_decoder_input_output_embed") is False
+    if apart or "model.embed_tokens.weight" not in tensors:
+        name = "rows_0" if settings.get("adaptive_softmax_cutoff") else "weight"
+        raise misfit(path, stored_name(f"lm_head.{name}"), "is not there")
+    return {"tie_word_embeddings": True, "tie_projections": True}
 
 
-def positions_of(tensors: dict[str, Tensor], settings: dict[str, Any]) -> int:
+def positions_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> int:
     """The longest text that it reads: learned positions, else what it was trained with."""
     learned = tensors.get("model.embed_positions.weight")
     if learned is not None:
         return len(learned) - 2
-    return int(settings.get("max_target_positions") or settings.get("tokens_per_sample") or 1024)
+    names = ("max_target_positions", "tokens_per_sample")
+    stored = next((settings[name] for name in names if settings.get(name) is not None), 1024)
+    if not isinstance(stored, int) or not 1 <= stored <= LONGEST:
+        raise ModelError(
+            f"{path} says that it reads {shorten(repr(stored))} words at most, which is not a "
+            f"number from 1 to {LONGEST:,}; give the checkpoint as fairseq saved it"
+        )
+    return int(stored)
 
 
 def heads_of(path: Path, width: int, settings: dict[str, Any]) -> int:
     """Attention heads, which no tensor tells."""
     heads = settings.get("decoder_attention_heads")
-    if not isinstance(heads, int) or heads < 1 or width % heads:
+    if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1 or width % heads:
         raise ModelError(
             f"{path} does not say how many attention heads it has (decoder_attention_heads); give "
             "the checkpoint as fairseq saved it, with its args or cfg"
@@ -382,10 +577,12 @@ def heads_of(path: Path, width: int, settings: dict[str, Any]) -> int:
 
 def activation_of(path: Path, settings: dict[str, Any]) -> str:
     """The activation by transformers' name."""
-    name = settings.get("activation_fn") or "relu"
-    if name not in ACTIVATIONS:
+    name = settings.get("activation_fn")
+    name = "relu" if name is None else name
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise ModelError(
-            f"{path} has the activation {name!r}; ffmem converts {', '.join(ACTIVATIONS)}"
+            f"{path} has the activation {shorten(repr(name))}; ffmem converts "
+            f"{', '.join(ACTIVATIONS)}"
         )
     return ACTIVATIONS[name]
 
@@ -407,22 +604,27 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], config: XGLMConfig) ->
         tensor = tensors.get(name)
         if tensor is None or tensor.shape != shape:
             what = "is not there" if tensor is None else f"has the shape {list(tensor.shape)}"
-            raise ModelError(
-                f"{path} does not fit its own architecture: {name} {what}, and {list(shape)} is "
-                "expected; copy or download it again"
-            )
+            raise misfit(path, stored_name(name), f"{what}, and {list(shape)} is expected")
     if extra := sorted(set(tensors) - set(expected)):
-        raise ModelError(
-            f"{path} does not fit its own architecture: {extra[0]} is too much; give a checkpoint "
-            "of a transformer_lm architecture"
-        )
+        raise misfit(path, stored_name(extra[0]), "is too much")
 
 
-def write_folder(folder: Path, tensors: dict[str, Tensor], config: XGLMConfig) -> None:
-    """Weights, config and what `generate` needs."""
+def write_folder(
+    folder: Path, tensors: dict[str, Tensor], config: XGLMConfig, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Weights, config, words, and what `generate` needs; what the disk refuses is an OSError."""
     own = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-    save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
     kind = FairseqForCausalLM if isinstance(config, FairseqConfig) else XGLMForCausalLM
     config.architectures = [kind.__name__]
-    config.save_pretrained(folder)
-    GenerationConfig.from_model_config(config).save_pretrained(folder)
+    try:
+        save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+        config.save_pretrained(folder)
+        GenerationConfig.from_model_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except OSError:
+        raise
+    except Exception as error:  # what the system says, as two libraries written in Rust tell it
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error

@@ -38,7 +38,7 @@ def read_words(path: Path) -> list[str]:
 
 def _word(path: Path, number: int, line: str) -> str:
     """The word of one line `word count`, perhaps with a mark that it may be there twice."""
-    word, _, count = line.rstrip("\r").removesuffix(" " + OVERWRITE).rpartition(" ")
+    word, _, count = line.rstrip().removesuffix(" " + OVERWRITE).rpartition(" ")
     if not word or not count.isdecimal():
         raise ModelError(
             f"line {number} of {path} is not a word and its count; give the checkpoint's dict.txt"
@@ -48,11 +48,15 @@ def _word(path: Path, number: int, line: str) -> str:
 
 def unique_words(words: list[str]) -> list[str]:
     """The same with a number behind all but the last of equal words, which the text never names."""
-    left = Counter(words)
+    left, taken = Counter(words), set(words)
     found = []
     for number, word in enumerate(words):
         left[word] -= 1
-        found.append(f"{word}#{number}" if left[word] else word)
+        name = word if not left[word] else f"{word}#{number}"
+        while left[word] and name in taken:
+            name += "#"
+        taken.add(name)
+        found.append(name)
     return found
 
 
@@ -108,22 +112,27 @@ def without_form(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return found
 
 
-def word_tokenizer(words: list[str], longest: int, wikitext: bool) -> PreTrainedTokenizerBase:
+def word_tokenizer(
+    words: list[str], longest: int, wikitext: bool, first: int = SPECIAL.index("</s>")
+) -> PreTrainedTokenizerBase:
     """A tokenizer that gives each word its id and every other word that of `<unk>`.
 
     With `wikitext`, plain text is brought into WikiText's form first (`1,000` is `1 @,@ 000`).
+    fairseq's own four words stay whole, also where a dict.txt lists one of them. `first` is the id
+    that is read before every sentence.
     """
-    from tokenizers import models
+    from tokenizers import AddedToken, models
     from transformers import PreTrainedTokenizerFast
 
     unknown = words[SPECIAL.index("<unk>")]
     ids = {word: number for number, word in enumerate(words)}
     tokenizer = word_splitter(wikitext)
     tokenizer.model = models.WordLevel(ids, unk_token=unknown)
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in SPECIAL if word in ids])
     end, padding = words[SPECIAL.index("</s>")], words[SPECIAL.index("<pad>")]
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=end,
+        bos_token=words[first],
         eos_token=end,
         pad_token=padding,
         unk_token=unknown,
