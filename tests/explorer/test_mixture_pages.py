@@ -74,6 +74,8 @@ def test_the_data_frame_names_every_cell_once(study: Study) -> None:
     frame = study.memories()
     assert frame["address"].is_unique
     assert {"L1.0+", "L2.E3.15-", "L3.S.0+"} <= set(frame["address"])
+    assert frame["expert"].tolist() == [Address.parse(one).part for one in frame["address"]]
+    assert set(frame["expert"]) == {"", "E0", "E1", "E2", "E3", "S"}
 
 
 def test_the_page_of_experts_has_a_row_for_each(client: TestClient, study: Study) -> None:
