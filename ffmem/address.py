@@ -144,7 +144,8 @@ class Parts:
         """The places of an address's whole part in the layer's arrays."""
         sizes = self.sizes
         if address.part not in sizes:
-            raise AddressError(f"{owner} has no memory {address}; {self._advice(address)}")
+            what = "expert" if address.index == WHOLE else "memory"
+            raise AddressError(f"{owner} has no {what} {address}; {self._advice(address)}")
         if address.part.startswith("E"):
             start = self.expert_numbers.index(int(address.part[1:])) * self.size
         else:
@@ -179,9 +180,14 @@ class Parts:
 
     def _advice(self, address: Address) -> str:
         """The hint for an address whose part the layer does not have."""
-        layer, index = address.layer, max(address.index, 0)
+        layer, whole = address.layer, address.index == WHOLE
         if not self.experts:
-            return f"layer {layer} has no experts, so write L{layer}.{index}"
+            own = (
+                f"name its memories, as in L{layer}.0"
+                if whole
+                else f"write L{layer}.{address.index}"
+            )
+            return f"layer {layer} has no experts, so {own}"
         numbers = self.expert_numbers
         experts = f"E{numbers[0]} to E{numbers[-1]}"
         if self.numbers:
@@ -189,5 +195,6 @@ class Parts:
         beside = "".join(f" and {name}" for name in list(self.sizes)[self.experts :])
         return (
             f"layer {layer} is a mixture of experts with the parts {experts}"
-            f"{beside}, so name one of them, as in L{layer}.E{numbers[0]}.{index}"
+            f"{beside}, so name one of them, as in "
+            f"{replace(address, part=f'E{numbers[0]}', sign='')}"
         )

@@ -139,9 +139,10 @@ def row(result: Result) -> str:
 
 
 def bullets(results: Sequence[Result]) -> str:
-    """Reasons for refusals, the commonest first."""
+    """Reasons for refusals, the commonest first and equals by name."""
     reasons = Counter(result.note for result in results if result.verdict == REFUSED)
-    return "\n".join(f"| {note} | {count} |" for note, count in reasons.most_common())
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    return "\n".join(f"| {note} | {count} |" for note, count in ordered)
 
 
 TEXT = """# Model types
@@ -192,7 +193,7 @@ def main(kinds: Sequence[str]) -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     results = []
-    for kind in kinds or {KIND, *MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}:
+    for kind in kinds or sorted({KIND, *MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}):
         results.append(guarded(kind))
         sys.stdout.write(row(results[-1]) + "\n")
         sys.stdout.flush()

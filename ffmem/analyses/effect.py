@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ffmem.address import WHOLE, Address, Parts
+from ffmem.address import Address, Parts
 from ffmem.analyses.statistics import Interval, pool_by_key
 from ffmem.errors import CorpusError, EditError, ModelError, shorten
 from ffmem.locations import file_text
@@ -138,53 +138,70 @@ def random_sets(
 ) -> list[list[Edit]]:
     """The same edits on other memories: of the same layer, with nearly the same rate.
 
-    For a whole expert another one of the layer is taken.
+    For an expert whose memories are all edited another one of the layer is taken, memory for
+    memory. What is edited to its mean is another memory's own mean there.
     """
-    taken: dict[int, set[int]] = {}
-    for edit in edits:
-        taken.setdefault(edit.address.layer, set()).update(model.places_of(edit.address))
-    return [_random_set(model, edits, rates, taken, generator) for _ in range(count)]
+    single = [
+        replace(edit, address=one) for edit in edits for one in model.memories_of(edit.address)
+    ]
+    taken: dict[int, Tensor] = {}
+    for edit in single:
+        number = edit.address.layer
+        layer = taken.setdefault(number, torch.zeros(model.layer(number).memories).bool())
+        layer[model.index_of(edit.address)] = True
+    return [_random_set(model, single, rates, taken, generator) for _ in range(count)]
 
 
 def _random_set(
     model: LanguageModel,
     edits: Sequence[Edit],
     rates: CoefficientRates,
-    taken: dict[int, set[int]],
+    taken: dict[int, Tensor],
     generator: torch.Generator,
 ) -> list[Edit]:
-    used = {layer: set(memories) for layer, memories in taken.items()}
+    used = {number: places.clone() for number, places in taken.items()}
+    others = {
+        number: _other_experts(model.layer(number), places, generator)
+        for number, places in used.items()
+    }
     found = []
     for edit in edits:
-        layer = model.layer(edit.address.layer)
-        rate, own = rates.of(edit.address, layer.gated), model.places_of(edit.address)
-        if edit.address.index == WHOLE:
-            able = [
-                one
-                for one in _experts(layer)
-                if used[layer.number].isdisjoint(model.places_of(one))
-            ]
-        else:
-            away = (rate - rate[own.start]).abs()
-            away[list(used[layer.number])] = torch.inf
+        layer, own = model.layer(edit.address.layer), model.index_of(edit.address)
+        other = others[layer.number].get(own)
+        if other is None:
+            rate = rates.of(edit.address, layer.gated)
+            away = (rate - rate[own]).abs().masked_fill(used[layer.number], torch.inf)
             near = away.topk(min(NEIGHBOURS, len(away)), largest=False)
-            places = near.indices[near.values < torch.inf].tolist()
-            able = [layer.parts.address(layer.number, one, edit.address.sign) for one in places]
-        if not able:
-            what = "experts" if edit.address.index == WHOLE else "memories"
-            raise EditError(
-                f"layer {layer.number} has too few {what} outside the set for random sets of its "
-                "size; give a smaller set, or ask for no random sets"
-            )
-        other = able[int(torch.randint(len(able), (1,), generator=generator))]
-        used[layer.number].update(model.places_of(other))
-        found.append(replace(edit, address=other))
+            able = near.indices[near.values < torch.inf].tolist()
+            other = able[_draw(len(able), layer, "memories", generator)]
+            used[layer.number][other] = True
+        address = layer.parts.address(layer.number, other, edit.address.sign)
+        amount = rates.means([address])[0] if edit.is_mean else edit.amount
+        found.append(replace(edit, address=address, amount=amount))
     return found
 
 
-def _experts(layer: FeedForward) -> list[Address]:
-    """The routed experts of a layer, each as a whole."""
-    return [Address(layer.number, WHOLE, part=f"E{one}") for one in layer.parts.expert_numbers]
+def _other_experts(layer: FeedForward, used: Tensor, generator: torch.Generator) -> dict[int, int]:
+    """Another memory for each of those of experts that are edited as a whole; marks them."""
+    starts = [one * layer.parts.size for one in range(layer.parts.experts)]
+    experts = [slice(start, start + layer.parts.size) for start in starts]
+    found: dict[int, int] = {}
+    for own in [one for one in experts if used[one].all()]:
+        free = [one for one in experts if not used[one].any()]
+        other = free[_draw(len(free), layer, "experts", generator)]
+        used[other] = True
+        found |= zip(range(own.start, own.stop), range(other.start, other.stop), strict=True)
+    return found
+
+
+def _draw(able: int, layer: FeedForward, what: str, generator: torch.Generator) -> int:
+    """One of as many experts or memories as are able to stand for another."""
+    if not able:
+        raise EditError(
+            f"layer {layer.number} has too few {what} outside the set for random sets of its "
+            "size; give a smaller set, or ask for no random sets"
+        )
+    return int(torch.randint(able, (1,), generator=generator))
 
 
 @torch.no_grad()

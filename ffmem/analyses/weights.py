@@ -302,7 +302,11 @@ def candidates(
 
 
 def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
-    """The whole table in plain columns: names instead of numbers where a number is a name."""
+    """The whole table in plain columns: names instead of numbers where a number is a name.
+
+    In a model with experts, `expert` names each memory's and `memory` is its index there, as in the
+    address; `index` counts through the layer, as `twin` does.
+    """
     names = np.array(class_names(table.gated))
     layer = np.concatenate(
         [np.full(len(part.columns["class"]), part.layer, np.int32) for part in table.layers]
@@ -314,6 +318,7 @@ def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
     return {
         "layer": layer,
         "index": index,
+        **expert_columns([part.parts for part in table.layers]),
         **{
             name: words[name][table.column(name).numpy()]
             if name in words
@@ -321,3 +326,13 @@ def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
             for name in table.names
         },
     }
+
+
+def expert_columns(layers: Sequence[Parts]) -> dict[str, np.ndarray]:
+    """Expert and index there of every memory, of layers one behind the other; none if all dense."""
+    if not any(parts.experts for parts in layers):
+        return {}
+    names = [name for parts in layers for name in parts.sizes]
+    sizes = [size for parts in layers for size in parts.sizes.values()]
+    inside = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
+    return {"expert": np.repeat(names, sizes), "memory": inside}

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -39,12 +39,14 @@ class Edit:
     cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of the negative one.
     In a mixture of experts a memory can also be held at a number where its expert is not chosen;
     `L7.E3=0` silences all memories of an expert without changing the router's choice.
+    `is_mean` says that the amount is the memory's mean coefficient: a control is held at its own.
     """
 
     address: Address
     action: Literal["set", "scale"]
     amount: float
     positions: tuple[int, ...] | None = None
+    is_mean: bool = field(default=False, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Edit:
@@ -260,7 +262,8 @@ def expand_edits(
 ) -> list[Edit]:
     """Edits from texts; `@FILE=0`, `@FILE*2` and `@FILE=mean` expand to one edit per address.
 
-    `@FILE` alone silences. `means` gives the mean coefficients for `=mean`.
+    `@FILE` alone silences. `means` gives the mean coefficients for `=mean`; `L7.E3=mean` stands
+    for one edit of each memory of the expert.
     """
     found: list[Edit] = []
     for text in texts:
@@ -268,7 +271,7 @@ def expand_edits(
         if match is None:
             name, mark, amount = text.partition("=")
             if mark and amount.strip() == "mean":
-                found += mean_edits([Address.parse(name)], model, means)
+                found += mean_edits([_address(name, text)], model, means)
             else:
                 found.append(Edit.parse(text))
             continue
@@ -286,7 +289,7 @@ def expand_edits(
 def mean_edits(
     addresses: Sequence[Address], model: LanguageModel, means: Means | None
 ) -> list[Edit]:
-    """Hold each memory at its mean coefficient (mean-ablation)."""
+    """Hold each memory, and each of a whole expert, at its mean coefficient (mean-ablation)."""
     check_set(model, addresses)
     if means is None:
         raise EditError(
@@ -296,5 +299,8 @@ def mean_edits(
     signed = [one for one in addresses if one.sign]
     if signed:
         raise EditError(f"a mean is that of a whole memory; write {str(signed[0])[:-1]}=mean")
-    amounts = means(addresses)
-    return [Edit(one, "set", float(m)) for one, m in zip(addresses, amounts, strict=True)]
+    memories = [one for address in addresses for one in model.memories_of(address)]
+    amounts = means(memories)
+    return [
+        Edit(one, "set", float(m), is_mean=True) for one, m in zip(memories, amounts, strict=True)
+    ]

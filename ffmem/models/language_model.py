@@ -189,6 +189,12 @@ class LanguageModel:
         index = self.index_of(address)
         return range(index, index + 1)
 
+    def memories_of(self, address: Address) -> list[Address]:
+        """The address itself, or those of all memories of a whole expert."""
+        if address.index != WHOLE:
+            return [address]
+        return [replace(address, index=one) for one in range(len(self.places_of(address)))]
+
     def index_of(self, address: Address) -> int:
         """The place of a memory in its layer's arrays; refuses an address outside the model."""
         layer = self.layer(address.layer)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", flags=re.ASCII)
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt")
+LAYER_COUNTS = re.compile(r"num_(hidden_|decoder_)?layers|n_layers?|decoder_layers")  # in configs
+MOST_LAYERS = 10_000  # of which transformers makes a model in bearable time
 
 
 def load(
@@ -189,16 +191,25 @@ def model_folder(path: Path) -> tuple[str, dict[str, Any]]:
             f"the folder {path} has no config.json; give the folder of a saved transformers model, "
             "or a .gguf file"
         )
-    introduce(architecture_of(path / "config.json"))
+    config = settings_in(path / "config.json")
+    introduce(config.get("model_type"))
+    inner = [one for one in config.values() if isinstance(one, dict)]  # as that of the text
+    for name, value in [pair for one in (config, *inner) for pair in one.items()]:
+        if LAYER_COUNTS.fullmatch(name) and isinstance(value, int) and value > MOST_LAYERS:
+            raise ModelError(
+                f"{path / 'config.json'} says {name} = {value:,}, but at most {MOST_LAYERS:,} "
+                "layers can be loaded; correct that number"
+            )
     return str(path), {}
 
 
-def architecture_of(config: Path) -> object:
-    """The architecture that a config names, or None; what is wrong in it transformers says."""
+def settings_in(config: Path) -> dict[str, Any]:
+    """What a config says, or nothing; what is wrong in it transformers says."""
     try:
-        return json.loads(config.read_bytes())["model_type"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
+        found = json.loads(config.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
@@ -267,6 +278,11 @@ def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBas
 def loading_error(name: str, source: str, error: Exception) -> str:
     """One sentence for what went wrong while transformers loaded a checkpoint."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
+    if "ignore_mismatched_sizes" in reason:  # transformers' words are about its own options
+        return (
+            f"{name} has weights of other shapes than its config says; the config was changed, or "
+            "is that of another model"
+        )
     if Path(source).is_dir():
         return f"{name} could not be loaded: {reason}; check that its files are whole"
     if "trust_remote_code" in reason:

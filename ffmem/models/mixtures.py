@@ -390,6 +390,8 @@ class Mixture:
         return new if isinstance(output, Tensor) else (new, *output[1:])
 
     def _end_inside(self, _module: nn.Module, args: tuple[Any, ...]) -> Any:
+        if self._x is None:  # a value is read through the norm, and the mixture does not run
+            return None
         new = self._present_sum(args[0])
         return None if new is None else (new, *args[1:])
 

@@ -157,6 +157,13 @@ def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
             f"{name}: it does not run on token ids alone ({reason}); "
             "use a causal language model of text"
         ) from error
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"{name}: it does not run ({shorten(reason)}); check that its config fits its weights"
+        ) from error
 
 
 def families_for(

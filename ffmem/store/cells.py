@@ -163,6 +163,12 @@ class Cells:
             found[self.rows_with(sign)] = sign
         return found
 
+    def expert_column(self) -> NDArray[np.str_]:
+        """The expert of every row, E3 or S; nothing in a dense layer."""
+        every = [self.parts(layer).sizes for layer in self.memories for _ in self.signs]
+        names = [name for sizes in every for name in sizes]
+        return np.repeat(np.array(names), [size for sizes in every for size in sizes.values()])
+
     def opposite(self, cell: Address) -> Address | None:
         """The other sign of a gated memory; None where memories have one cell."""
         return replace(cell, sign=OPPOSITE[cell.sign]) if cell.sign else None

@@ -54,11 +54,13 @@ Postings = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
 NO_POSTINGS: Postings = (np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
 STATISTICS = ("fires", "mean", "largest", "probability")
 FILTERS: dict[str, Callable[[ScanStore], NDArray[Any]]] = {  # that conditions know besides
-    "fire_rate": lambda store: store.array("fires") / max(store.manifest.counts["prefixes"], 1),
+    "fire_rate": lambda store: store.fires / max(store.manifest.counts["prefixes"], 1),
     "agreement": agreement_column,
     "layer": lambda store: store.cells.layer_column(),
     "sign": lambda store: store.cells.sign_column(),
+    "expert": lambda store: store.cells.expert_column(),
 }
+TEXTS = (*WORDS, "sign", "expert")  # which have no order
 
 
 @dataclass(frozen=True)

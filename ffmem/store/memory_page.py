@@ -378,8 +378,10 @@ class MemoryPage:
         expert = self.counts.expert
         if expert is None:
             return ""
+        if not expert.routed:
+            return f"; expert {self.address.part} is never chosen"
         share = expert.routed / max(self.counts.prefixes, 1)
-        given = self.counts.fires / max(expert.routed, 1)
+        given = self.counts.fires / expert.routed
         return (
             f"; expert {self.address.part} is chosen for {100 * share:.2f} %, with mean weight "
             f"{expert.mean_weight:.3f}, and it fires on {100 * given:.2f} % of those"

@@ -34,7 +34,7 @@ COMPARISONS = {
     ">": np.greater,
     "<": np.less,
 }
-WORDS = ("class", "role", "sign")  # columns of text
+WORDS = ("class", "role")  # columns of text
 NumberColumn = Literal[
     "key_norm",
     "gate_norm",

@@ -159,7 +159,7 @@ class Study:
 
         Columns: address, layer, index, sign, fires (prefixes that fire it), positive (prefixes with
         a coefficient above 0), mean (of those), largest, and top_tokens: the first tokens that its
-        value promotes.
+        value promotes. In a mixture of experts also expert: E3, or S for a shared one.
         """
         pandas = import_pandas()
         store, words = self.store, self.search.words
@@ -171,6 +171,7 @@ class Study:
             {
                 "address": [str(cell) for cell in cells],
                 "layer": [cell.layer for cell in cells],
+                **({"expert": [cell.part for cell in cells]} if store.cells.mixtures else {}),
                 "index": [cell.index for cell in cells],
                 "sign": [cell.sign for cell in cells],
                 "fires": store.fires.astype("int64"),

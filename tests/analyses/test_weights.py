@@ -195,6 +195,19 @@ def test_what_stands_out_of_a_mixture_is_named_with_its_expert() -> None:
     assert {str(one.address) for one in found.duplicates} == {"L2.E1.4", "L2.E2.5"}
 
 
+def test_the_table_of_a_mixture_names_every_memory_by_its_expert() -> None:
+    model = toy("deepseek_v3")
+    columns = table_columns(weight_table(model, generator()))
+    own = zip(*(columns[name].tolist() for name in ("layer", "expert", "memory")), strict=True)
+    names = [".".join(filter(None, (f"L{layer}", part, str(i)))) for layer, part, i in own]
+    assert names == [
+        str(layer.parts.address(layer.number, index))
+        for layer in model.layers
+        for index in range(layer.memories)
+    ]
+    assert names[63:65] + names[-1:] == ["L1.63", "L2.E0.0", "L3.S.15"]
+
+
 def test_mismatched_pairs_of_random_weights_are_like_their_own(planted: LanguageModel) -> None:
     """Layers without planted memories: 5 % of pairs lie outside what 95 % of mismatched do."""
     found = summarise_weights(weight_table(planted, generator()), generator())
@@ -226,7 +239,7 @@ def test_robust_scores_leave_the_many_near_zero() -> None:
 def test_the_columns_are_those_that_search_knows(planted: LanguageModel, tmp_path: Path) -> None:
     for model in (planted, toy("llama")):
         columns = table_columns(weight_table(model, generator()))
-        known = {*NUMBERS, *WORDS, "layer", "index", "twin"} - {"sign"}  # a sign is of a cell
+        known = {*NUMBERS, *WORDS, "layer", "index", "twin"}
         gate = {name for name in NUMBERS if name.startswith("gate")}
         assert set(columns) == (known if model.gated else known - gate)
         write_columns(tmp_path / "t.csv", columns)

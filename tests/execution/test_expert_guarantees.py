@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.analyses.expert_use import Experts
 from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
+from ffmem.explorer.app import create_app
+from ffmem.explorer.context import open_context
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
@@ -22,6 +25,8 @@ from ffmem.models.wrapping import wrap
 from ffmem.report.build import summarise
 from ffmem.report.comparison import compare
 from ffmem.scaleout.executor import LocalExecutor
+from ffmem.store.lookup import MemoryIndex
+from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
 from ffmem.studies.inputs import Sizes, StudyInputs
 from ffmem.studies.runner import run_analyses
@@ -157,3 +162,12 @@ def test_mixtures_are_compared_with_each_other_and_with_dense_models(
     assert [(use.layer, use.expert) for use in unused] == [(2, 2), (3, 2)]
     assert all(np.isnan(use.specialisation) for use in unused)
     assert [layer.unused for layer in found.layers] == [1, 1]
+    page = memory_page(MemoryIndex.at_once(one.store), Address.parse("L2.E2.0+"))
+    assert page.frequency.endswith("expert E2 is never chosen")
+    app = create_app(open_context(tmp_path / "one"))
+    with TestClient(app, base_url="http://127.0.0.1:8600") as asking:
+        assert "never chooses its expert" in asking.get("/memory/L2.E2.0+").text
+        rows = asking.get("/experts").text.partition('id="experts-title"')[2].split("<tr>")
+        (row,) = (row for row in rows if "L2.E2<" in row)
+    assert "nan" not in row
+    assert row.count("–") == 6  # all but how often it is chosen, and its share of the sum

@@ -153,6 +153,24 @@ def test_show_has_a_column_of_router_weights(
     assert "weight" not in out
 
 
+def test_search_narrows_to_an_expert(store: ScanStore, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(store.folder.root)
+    words = ("--where", "expert=E1", "--where", "layer=3", "--sort", "fire_rate", "--json")
+    code, out, _ = run(capsys, "search", root, *words, "-n", "100")
+    assert code == 0
+    hits = json.loads(out)
+    assert {hit["address"] for hit in hits} == {f"L3.E1.{i}{s}" for i in range(16) for s in "+-"}
+    for hit in hits:
+        counts = store.counts(Address.parse(hit["address"]))
+        assert hit["fire_rate"] == pytest.approx(counts.fires / counts.prefixes)
+    code, _, said = run(capsys, "search", root, "--where", "expert=E9")
+    assert code == 2
+    assert "there are E0, E1, E2, E3, S" in said
+    code, _, said = run(capsys, "search", root, "--sort", "expert")
+    assert code == 2
+    assert "has no order" in said
+
+
 def test_shared_experts_and_dense_layers_are_those_of_a_full_sort(
     model: LanguageModel, corpus: Path, store: ScanStore
 ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +74,18 @@ def test_the_data_frame_names_every_cell_once(study: Study) -> None:
     frame = study.memories()
     assert frame["address"].is_unique
     assert {"L1.0+", "L2.E3.15-", "L3.S.0+"} <= set(frame["address"])
+    assert frame["expert"].tolist() == [Address.parse(one).part for one in frame["address"]]
+    assert set(frame["expert"]) == {"", "E0", "E1", "E2", "E3", "S"}
 
 
 def test_the_page_of_experts_has_a_row_for_each(client: TestClient, study: Study) -> None:
     page = client.get("/experts")
     assert page.status_code == 200
-    assert page.text.count('<a href="/memory/L') == 8
+    links = [unescape(one) for one in re.findall(r'<th scope="row"><a href="([^"]+)"', page.text)]
+    assert len(links) == 8
+    listed = client.get(links[1].replace("/search", "/api/search", 1)).json()
+    assert listed["total"] == 2 * 16
+    assert all(hit["address"].startswith("L2.E1.") for hit in listed["hits"])
     assert 'href="/experts"' in client.get("/").text
     found = client.get("/api/experts").json()
     assert [one["layer"] for one in found["result"]["layers"]] == [2, 3]

@@ -170,6 +170,14 @@ def test_random_sets_have_nearly_the_same_rates(relu: LanguageModel) -> None:
         random_sets(relu, many, rates, 1, torch.Generator().manual_seed(0))
 
 
+def test_random_sets_are_held_at_their_own_means(relu: LanguageModel) -> None:
+    rates = coefficient_rates(relu, rows(relu))
+    edits = expand_edits(["L1.10=mean", "L1.40=2"], relu, rates.means)
+    for mean, number in random_sets(relu, edits, rates, 5, torch.Generator().manual_seed(0)):
+        assert [mean.amount] == rates.means([mean.address])
+        assert number.amount == 2
+
+
 def test_tasks_are_answered_word_for_word(relu: LanguageModel, tmp_path: Path) -> None:
     prompt = "the river"
     plain, changed = continuations(relu, prompt, [Edit(Address(1, 0), "set", 50.0)], 1)
@@ -202,7 +210,8 @@ def test_random_sets_of_a_mixture_are_other_memories_and_other_experts() -> None
         places = [place for edit in control for place in model.places_of(edit.address)]
         assert len(set(places)) == len(own) == 18
         assert not set(places) & set(own)
-        assert str(control[0]) in ("L1.E1=0", "L1.E3=0")  # E0 has a memory of the set
+        assert {edit.address.part for edit in control[:16]} in ({"E1"}, {"E3"})  # E0 is edited
+        assert [edit.address.index for edit in control[:16]] == list(range(16))
     found = text_effect(model, rows(model), edits, controls[:1], generator)
     assert found.memories == 18
     for change, variant in zip((found.edit, *found.random), (edits, controls[0]), strict=True):
@@ -215,6 +224,32 @@ def test_random_sets_of_a_mixture_are_other_memories_and_other_experts() -> None
             1,
             generator,
         )
+
+
+def test_a_whole_expert_is_held_at_the_means_of_its_memories() -> None:
+    """As each of them is when it is named alone; a control is held at its own means."""
+    model = ffmem.load("tiny:qwen2_moe")
+    rates = coefficient_rates(model, rows(model))
+    edits = expand_edits(["L1.E2=mean"], model, rates.means)
+    assert edits == expand_edits([f"L1.E2.{i}=mean" for i in range(16)], model, rates.means)
+    m = torch.cat([record(model, model.encode(line), "m")[0].m[0, 1:] for line in TEXT])
+    with edited(model, edits):
+        held = record(model, TEXT[0], "m")[0].m[0]
+    torch.testing.assert_close(held[:, 32:48], m[:, 32:48].mean(0).expand(len(held), -1))
+    generator = torch.Generator().manual_seed(0)
+    for control in random_sets(model, edits, rates, 5, generator):
+        (expert,) = {edit.address.part for edit in control}
+        assert expert in ("E0", "E1", "E3")
+        assert [edit.amount for edit in control] == rates.means([e.address for e in control])
+    shared = expand_edits(["L1.S=0"], model)
+    (control,) = random_sets(model, shared, rates, 1, generator)
+    assert len({edit.address for edit in control}) == 16  # no other expert reads every place
+    assert not any(edit.address.part == "S" for edit in control)
+    for wrong, advice in (("L1.E9", r"no expert L1\.E9; .* as in L1\.E0$"), ("L1.E2+", "L7.E3")):
+        with pytest.raises((AddressError, EditError), match=advice):
+            expand_edits([f"{wrong}=mean"], model, rates.means)
+    with pytest.raises(AddressError, match="layer 1 has no experts, so name its memories"):
+        expand_edits(["L1.E0=0"], ffmem.load("tiny:llama"))
 
 
 @pytest.mark.parametrize("kind", ["qwen2_moe", "gpt_oss", "llama4_text"])

@@ -75,7 +75,9 @@ def test_sums_that_end_elsewhere_than_their_module_are_edited_too(
     before = logits(model)
     with edited(model, [edit]):
         found = logits(model)
+        view = explain_prompt(model, TEXT)  # which reads values through the norm behind them
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(view.distribution, expected[0, -1, :259].softmax(-1))
     assert not torch.allclose(found, before, atol=1e-3)
 
 
@@ -104,6 +106,22 @@ def test_edits_at_some_positions_and_in_generation(model: LanguageModel) -> None
     index = model.index_of(Address(1, 2, "", "S"))
     assert m[0, 3, index] == 1.5
     torch.testing.assert_close(m[0, :3], before[0, :3])
+    tokens = model.encode(TEXT)
+    edits = [Edit(Address(1, 2, "", "S"), "set", 30.0), Edit(Address(2, 3, "", "E1"), "set", 30.0)]
+    with torch.no_grad(), edited(model, edits):
+        for cached in (True, False):
+            written = model.model.generate(
+                tokens,
+                max_new_tokens=4,
+                min_new_tokens=4,
+                do_sample=False,
+                use_cache=cached,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+            whole = model.model(written.sequences[:, :-1]).logits[:, -4:]
+            found = torch.stack(written.logits, dim=1)
+            torch.testing.assert_close(found, whole, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(

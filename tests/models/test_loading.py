@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ def folder(tmp_path: Path) -> Path:
     tiny_model("gpt2").save_pretrained(tmp_path / "toy")
     tiny_tokenizer().save_pretrained(tmp_path / "toy")
     return tmp_path / "toy"
+
+
+@pytest.fixture(scope="module")
+def mixture_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved mixture of experts."""
+    path = tmp_path_factory.mktemp("mixture")
+    tiny_model("mixtral").save_pretrained(path)
+    return path
 
 
 def test_a_folder_loads_as_the_model_that_was_saved(folder: Path) -> None:
@@ -243,6 +252,25 @@ def test_code_inside_a_checkpoint_is_not_run(folder: Path, tmp_path: Path) -> No
     with pytest.raises(ModelError):
         load(str(folder))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_hidden_layers": 1_000_000}, "says num_hidden_layers = 1,000,000, but at most"),
+        ({"text_config": {"num_layers": 10**9}}, "says num_layers = 1,000,000,000"),
+        ({"num_local_experts": 5}, "weights of other shapes than its config says"),
+        ({"num_experts_per_tok": 9}, "does not run .*; check that its config fits its weights"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_in_a_sentence(
+    mixture_folder: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    shutil.copytree(mixture_folder, tmp_path / "changed")
+    config = json.loads((mixture_folder / "config.json").read_text()) | changes
+    (tmp_path / "changed" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=said):
+        load(str(tmp_path / "changed"))
 
 
 def test_bos_is_the_tokenizers_own_else_its_eos_else_none(relu: LanguageModel) -> None:

@@ -42,6 +42,8 @@ def test_the_counts_are_those_of_the_table(text: str, verdicts: dict[str, str]) 
 
 def test_the_reasons_add_up_to_the_refusals(text: str, verdicts: dict[str, str]) -> None:
     part = text.split("| why refused | types |")[1].split("## Every type")[0]
+    rows = re.findall(r"^\| (.+) \| (\d+) \|$", part, flags=re.MULTILINE)
+    assert rows == sorted(rows, key=lambda one: (-int(one[1]), one[0]))
     counts = [int(count) for count in re.findall(r"\| (\d+) \|$", part, flags=re.MULTILINE)]
     assert sum(counts) == Counter(verdicts.values())[REFUSED]
 
@@ -51,8 +53,10 @@ def test_a_page_is_written_from_results() -> None:
         Result("opt", BY_ROW, "sequential, relu", 3e-8),
         Result("new", BY_STRUCTURE, "parallel, silu, gated", 0.0),
         Result("mixtral", REFUSED, "mixture of experts"),
+        Result("bert", REFUSED, "reads ahead"),
     ]
     written = page(results)
+    assert page(results[::-1]) == written
     assert "**2 pass**" in written
     assert "| `opt` | passes by row | sequential, relu | 3e-08 |" in written
     assert "| `new` | passes by structure | parallel, silu, gated | 0 |" in written

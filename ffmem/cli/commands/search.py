@@ -62,8 +62,8 @@ def search(  # noqa: PLR0913 - one parameter per option
     in it. --words and --meaning look at the 25 strongest triggers of every memory: for the words
     themselves, or also for words that occur in the same contexts in the scanned text. --where and
     --sort take what a scan counts (fires, fire_rate, positive, mean, largest, probability, layer,
-    sign), agreement after `ffmem analyse FOLDER --only values`, and every column of the weights
-    after `--only weights`. --save writes the addresses to a file for `--set @FILE`.
+    sign, expert), agreement after `ffmem analyse FOLDER --only values`, and every column of the
+    weights after `--only weights`. --save writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:
@@ -257,9 +257,10 @@ def by_number(
 
 def sortable(sort: str | None) -> list[Condition]:
     """A condition that every number fulfils, so that an unknown name is refused like any other."""
-    from ffmem.store.weight_columns import WORDS, Condition
+    from ffmem.store.lookup import TEXTS
+    from ffmem.store.weight_columns import Condition
 
-    if sort in WORDS:
+    if sort in TEXTS:
         raise click.UsageError(f"{sort} is text and has no order; use --where {sort}=...")
     return [] if sort is None else [Condition(sort, ">=", "-inf")]
 
