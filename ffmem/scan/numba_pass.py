@@ -40,7 +40,7 @@ def _one(line: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires: 
         above = v > best[j]
         at[j] = step if above else at[j]
         best[j] = v if above else best[j]
-        sums[j] += (ZERO if v <= ZERO else v) + (v - v)  # of what is infinite: no number
+        sums[j] += ZERO if v <= ZERO else v  # what is not a number is passed on
         fires[j] += np.int32(v > ZERO)
 
 
@@ -66,8 +66,7 @@ def _four(lines: Any, sign: Any, step: Any, best: Any, at: Any, sums: Any, fires
         best[j], at[j] = b, a
         p0, p1 = ZERO if v0 <= ZERO else v0, ZERO if v1 <= ZERO else v1
         p2, p3 = ZERO if v2 <= ZERO else v2, ZERO if v3 <= ZERO else v3
-        v = (v0 + v1) + (v2 + v3)
-        sums[j] += (p0 + p1) + (p2 + p3) + (v - v)  # of what is infinite: no number
+        sums[j] += (p0 + p1) + (p2 + p3)
         fires[j] += (np.int32(v0 > ZERO) + np.int32(v1 > ZERO)) + (
             np.int32(v2 > ZERO) + np.int32(v3 > ZERO)
         )

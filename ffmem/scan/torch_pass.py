@@ -68,9 +68,8 @@ class TorchPass:
         fires = torch.zeros(1, self.memories, device=self.device)
         sums = torch.zeros(1, self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
-            piece = self._copy(m, rows, (start, stop, widest), sign)
-            sums += unless_infinite(piece)
-            flat = piece.clamp_min_(0).view(-1, self.memories)
+            piece = self._clip(m, rows, (start, stop, widest), sign)
+            flat = piece.view(-1, self.memories)
             ones = self._ones[:, : flat.shape[0]]
             torch.amax(piece, 1, out=maxima[start:stop])
             sums.addmm_(ones, flat)
@@ -123,17 +122,14 @@ class TorchPass:
         row = torch.arange(len(rows), device=self.device).repeat_interleave(rows.counts)
         first = (rows.counts.cumsum(0) - rows.counts)[row]
         line = rows.routing.starts[row] + torch.arange(len(row), device=self.device) - first
-        piece = sign * m[line].float()
-        refusal = unless_infinite(piece)
-        piece.clamp_min_(0)
+        piece = (sign * m[line].float()).clamp_min_(0)
         maxima = torch.zeros(len(rows), self.memories, device=self.device)
         maxima.scatter_reduce_(0, row[:, None].expand_as(piece), piece, "amax")
         experts = len(thresholds.places) // self.memories
         own = torch.zeros(experts, len(row), device=self.device)
         own[rows.routing.experts[row], torch.arange(len(row), device=self.device)] = 1
         fires = own @ (piece > 0).float()  # whole numbers below 2**24: exact
-        sums = own @ piece + refusal
-        return LayerPass(maxima, fires.flatten().long(), sums.flatten().double())
+        return LayerPass(maxima, fires.flatten().long(), (own @ piece).flatten().double())
 
     @property
     def has_loop(self) -> bool:
@@ -207,14 +203,14 @@ class TorchPass:
         """How many columns after the first each maximum first occurs: [b, memories]."""
         found = torch.zeros(len(rows), self.memories, device=self.device)
         for start, stop, widest in rows.chunks(self.columns):
-            piece = self._copy(m, rows, (start, stop, widest), sign).clamp_min_(0)
+            piece = self._clip(m, rows, (start, stop, widest), sign)
             torch.eq(piece, maxima[start:stop, None], out=piece)
             piece *= torch.arange(widest, 0, -1, device=self.device)[:, None]
             found[start:stop] = widest - piece.amax(1)
         return found.long()
 
-    def _copy(self, m: Tensor, rows: BatchRows, chunk: tuple[int, int, int], sign: int) -> Tensor:
-        """The chunk's coefficients times the sign in the buffer, 0 where not admissible.
+    def _clip(self, m: Tensor, rows: BatchRows, chunk: tuple[int, int, int], sign: int) -> Tensor:
+        """The chunk's coefficients of one sign in the buffer, 0 where not admissible.
 
         Everything else is read from there: a second look at memory out of the cache would cost as
         much as the first.
@@ -222,9 +218,12 @@ class TorchPass:
         start, stop, widest = chunk
         source = m[start:stop, rows.first : rows.first + widest]
         piece = self._room((stop - start) * widest).view(stop - start, widest, self.memories)
-        piece.copy_(source)
         if sign < 0:
-            piece.neg_()
+            torch.neg(piece.copy_(source), out=piece).clamp_min_(0)
+        elif m.dtype == torch.float32:
+            torch.clamp_min(source, 0, out=piece)
+        else:
+            piece.copy_(source).clamp_min_(0)
         if self.device.type != "cpu":
             outside = torch.arange(widest, device=self.device) >= rows.counts[start:stop, None]
             return piece.masked_fill_(outside[:, :, None], 0)
@@ -301,12 +300,6 @@ class _LoopOutput:
 
     def first(self, rows: int) -> _LoopOutput:
         return _LoopOutput(self.maxima[:rows], self.steps[:rows], self.passes[:rows])
-
-
-def unless_infinite(coefficients: Tensor) -> Tensor:
-    """0, or no number where a coefficient is infinite below zero, which is no part of a sum."""
-    lowest = coefficients.amin() if coefficients.numel() else coefficients.sum()
-    return lowest - lowest
 
 
 def bin_numbers(coefficients: Tensor) -> Tensor:

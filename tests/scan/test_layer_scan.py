@@ -213,20 +213,13 @@ def test_layers_that_share_work_do_not_disturb_each_other() -> None:
         assert_same(layer.state(), brute_force(own, chosen, 1))
 
 
-@pytest.mark.parametrize("how", ["compiled", "torch", "half"])
-@pytest.mark.parametrize("length", [3, 6])
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_coefficients_that_are_not_finite_stop_the_scan(
-    bad: float, length: int, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if how == "torch":
-        monkeypatch.setattr("ffmem.scan.torch_pass.compiled_loop", lambda: None)
-    m = torch.ones(length + 1, 2)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_coefficients_that_are_not_finite_stop_the_scan(bad: float) -> None:
+    m = torch.ones(4, 2)
     m[2, 1] = bad
     layer = LayerScan(2, ScanSettings())
-    found, batch = batched([Reading(0, list(range(length)), m)], 1, 0)
     with pytest.raises(ScanError, match="bfloat16 or float32"):
-        layer.take_in(found.half() if how == "half" else found, batch)
+        layer.take_in(*batched([Reading(0, [1, 2, 3], m)], 1, 0))
 
 
 def test_what_stands_in_the_padding_does_not_matter() -> None:

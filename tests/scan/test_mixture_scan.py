@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ffmem.errors import ScanError
 from ffmem.models.experts import RoutedCoefficients
 from ffmem.scan import torch_pass
 from ffmem.scan.hashing import EMPTY
@@ -109,20 +108,6 @@ def test_experts_keep_what_brute_force_keeps_of_a_table_with_zeros(
     assert_same(found, brute_force(sentences, chosen, shape[0]))
     if found.tallies.prefixes:
         check_weights(found)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_an_infinite_coefficient_of_an_expert_stops_the_scan(
-    compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not compiled:
-        monkeypatch.setattr(torch_pass, "compiled_loop", lambda: None)
-    sentence = Reading(0, [1, 2, 3], torch.ones(4, EXPERTS * SIZE))
-    m, batch = batched([sentence], 1, 0)
-    for bad in (float("inf"), float("-inf")):
-        m[0, 2, 7] = bad
-        with pytest.raises(ScanError, match="bfloat16 or float32"):
-            take_in(LayerScan(EXPERTS * SIZE, ScanSettings(), use_kernel=False), m, batch, 0)
 
 
 def test_states_of_two_halves_merge_into_that_of_the_whole() -> None:
