@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from ffmem.address import Address
 from ffmem.analyses.controls import (
     agreement_of_shuffles,
     random_rows_like,
+    shuffle_rows,
     unigram_match,
     untrained_model,
 )
@@ -101,6 +103,19 @@ def test_planted_memories_agree_and_shuffled_ones_do_not(planted: Planted) -> No
         part.top[chosen], part.triggers.next[chosen, 0], torch.Generator().manual_seed(1)
     )
     assert 0.05 < broken.estimate < 0.45  # one in five by chance
+
+
+def test_shuffles_break_up_pairs_and_a_missing_token_agrees_with_nothing() -> None:
+    """Against shuffling rows and comparing them, of a column of a table."""
+    tokens = torch.randint(-1, 4, (90, 3), generator=torch.Generator().manual_seed(2))
+    found, wanted = tokens[:, 0], tokens[:, 1]
+    draw, shares = torch.Generator().manual_seed(3), []
+    for _ in range(200):
+        other = shuffle_rows(wanted, draw)
+        shares.append(float(((found == other) & (other >= 0)).double().mean()))
+    fast = agreement_of_shuffles(found, wanted, torch.Generator().manual_seed(3))
+    assert fast.estimate == pytest.approx(sum(shares) / 200)
+    assert (fast.low, fast.high) == pytest.approx(np.quantile(shares, [0.025, 0.975]).tolist())
 
 
 def test_the_released_target_is_the_token_before(planted: Planted) -> None:
