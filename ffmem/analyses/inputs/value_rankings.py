@@ -50,7 +50,7 @@ def trigger_tokens(store: ScanStore, layer: int) -> TriggerTokens:
 
     def in_slots(where: NDArray[np.int64], known: NDArray[np.bool_]) -> Tensor:
         found = np.full(slots.mask.shape, NO_TOKEN, np.int64)
-        found[slots.mask] = np.where(known, tokens[np.where(known, where, 0)], NO_TOKEN)
+        found[slots.mask] = np.where(known, tokens.take(where, mode="clip"), NO_TOKEN)
         return torch.from_numpy(found)
 
     return TriggerTokens(
