@@ -83,7 +83,8 @@ def predictive_values(
 ) -> Predictive:
     """Compare the `count` values of highest top-token probability with what follows triggers."""
     probability = torch.cat([part.probability for part in read])
-    places = torch.tensor([n for n, part in enumerate(read) for _ in range(len(part.top))])
+    sizes = torch.tensor([len(part.top) for part in read])
+    places = torch.arange(len(read)).repeat_interleave(sizes)
     precision = torch.cat([precisions(part) for part in read])
     chosen = probability.argsort(descending=True, stable=True)[:count]
     first_upper = len(read) - round(UPPER * len(read))
@@ -104,7 +105,7 @@ def predictive_values(
         random_same_layers=group(
             "random of the same layers", random_rows_like(places, chosen, generator)
         ),
-        rows=tuple(table_rows(model, store, read, chosen)),
+        rows=tuple(table_rows(model, store, read, chosen, precision)),
         first_upper_layer=read[min(first_upper, len(read) - 1)].layer,
     )
 
@@ -117,9 +118,13 @@ def precisions(part: LayerValueRankings) -> Tensor:
 
 
 def table_rows(
-    model: LanguageModel, store: ScanStore, read: Sequence[LayerValueRankings], chosen: Tensor
+    model: LanguageModel,
+    store: ScanStore,
+    read: Sequence[LayerValueRankings],
+    chosen: Tensor,
+    precision: Tensor,
 ) -> list[ValueRow]:
-    """One row per value, with its strongest agreeing trigger."""
+    """One row per chosen value, with its strongest agreeing trigger; `precision` is of all."""
     firsts = torch.tensor([0, *(len(part.top) for part in read)]).cumsum(0)
     rows = []
     for row in chosen.tolist():
@@ -134,7 +139,7 @@ def table_rows(
                 address=part.address(cell),
                 prediction=model.token_text(int(part.top[cell])),
                 probability=float(part.probability[cell]),
-                precision=float(precisions(part)[cell]),
+                precision=float(precision[row]),
                 triggers=len(triggers),
                 before="" if shown is None else shown.before + shown.last,
                 next="" if shown is None else shown.next,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _RESAMPLE_SIZE = 1 << 22  # numbers held while resampling
+_BOOTSTRAP_SIZE = 1 << 16  # draws of a bootstrap held, which a core's cache has room for
 MOST_UNITS = 2048  # that a bootstrap draws: a layer of a large model has ten times as many keys
 
 
@@ -36,6 +38,11 @@ def quantiles(numbers: Tensor | NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(one) for one in np.quantile(np.asarray(numbers), QUANTILES))
 
 
+def median(numbers: Tensor | NDArray[Any]) -> float:
+    """The middle one of the quantiles above, in half the time."""
+    return float(np.quantile(np.asarray(numbers), 0.5)) if len(numbers) else float("nan")
+
+
 def bootstrap(
     values: Tensor, generator: torch.Generator, rounds: int = 1000, level: float = 0.95
 ) -> Interval:
@@ -50,16 +57,17 @@ def bootstrap(
     count = len(values)
     if count == 0:
         return Interval(float("nan"), float("nan"), float("nan"), 0)
-    sums, sizes = values, torch.ones_like(values)
-    if count > MOST_UNITS:
-        group = torch.randperm(count, generator=generator) % MOST_UNITS
-        sums = values.new_zeros(MOST_UNITS).index_add(0, group, values)
-        sizes = torch.bincount(group, minlength=MOST_UNITS).double()
-    means, units = [], len(sums)
-    at_once = max(1, _RESAMPLE_SIZE // units)
+    sums, units = values, min(count, MOST_UNITS)
+    if count > units:
+        group = torch.randperm(count, generator=generator) % units
+        sums = values.new_zeros(units).index_add(0, group, values)
+    size, larger = divmod(count, units)  # so many groups, the first, have one observation more
+    means, at_once = [], max(1, _BOOTSTRAP_SIZE // units)
     for start in range(0, rounds, at_once):
         drawn = torch.randint(units, (min(at_once, rounds - start), units), generator=generator)
-        means.append(sums[drawn].sum(dim=1) / sizes[drawn].sum(dim=1))
+        drawn_sums = sums.index_select(0, drawn.flatten()).view_as(drawn).sum(dim=1)
+        more = torch.from_numpy(np.count_nonzero(drawn.numpy() < larger, axis=1))
+        means.append(drawn_sums / (units * size + more))
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.double)
     low, high = torch.cat(means).quantile(tails).tolist()
     return Interval(float(values.mean()), low, high, count)
@@ -127,28 +135,60 @@ def resample(
     counts, and are left out. The draws depend only on the number of units, so equal tallies give
     equal intervals.
     """
-    import torch  # here: intervals are read without it
+    return Resamples(tallies, rounds).interval(statistic, largest, level)
 
-    tallies = tallies[(tallies != 0).any(dim=1)]
-    count = len(tallies)
-    if count == 0:
-        return Interval(float("nan"), float("nan"), float("nan"), 0)
-    estimate = float(statistic(tallies.double().sum(dim=0)))
-    if np.isnan(estimate):
-        return Interval(estimate, estimate, estimate, count)
-    kinds, times = np.unique(tallies.double().numpy(), axis=0, return_counts=True)
-    draw, parts = np.random.default_rng(count), []
-    at_once = max(1, _RESAMPLE_SIZE // len(kinds))
-    for start in range(0, rounds, at_once):
-        size = min(at_once, rounds - start)
-        weights = draw.multinomial(count, times / count, size=size).astype(np.float64)
-        parts.append(statistic(torch.from_numpy(weights @ kinds)))
-    found = torch.cat(parts).numpy()
-    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
-    reach = RULE_OF_THREE * largest / count
-    return Interval(
-        estimate, float(min(low, estimate - reach)), float(max(high, estimate + reach)), count
-    )
+
+class Resamples:
+    """Units that are resampled once, for all statistics of their sums; see `resample`."""
+
+    def __init__(self, tallies: Tensor, rounds: int = RESAMPLES) -> None:
+        self.tallies = tallies[(tallies != 0).any(dim=1)].double()
+        self.rounds = rounds
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """[round, number]: the sums over the units that each round has drawn."""
+        import torch  # here: intervals are read without it
+
+        count, (kinds, times) = len(self.tallies), distinct_rows(self.tallies.numpy())
+        draw, parts = np.random.default_rng(count), []
+        at_once = max(1, _RESAMPLE_SIZE // len(kinds))
+        for start in range(0, self.rounds, at_once):
+            size = min(at_once, self.rounds - start)
+            weights = draw.multinomial(count, times / count, size=size).astype(np.float64)
+            parts.append(torch.from_numpy(weights @ kinds))
+        return torch.cat(parts)
+
+    def interval(
+        self,
+        statistic: Callable[[Tensor], Tensor],
+        largest: float = 1.0,
+        level: float = 0.95,
+    ) -> Interval:
+        """The statistic and its percentile interval."""
+        count = len(self.tallies)
+        if count == 0:
+            return Interval(float("nan"), float("nan"), float("nan"), 0)
+        estimate = float(statistic(self.tallies.sum(dim=0)))
+        if np.isnan(estimate):
+            return Interval(estimate, estimate, estimate, count)
+        found = statistic(self.sums).numpy()
+        low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
+        reach = RULE_OF_THREE * largest / count
+        return Interval(
+            estimate, float(min(low, estimate - reach)), float(max(high, estimate + reach)), count
+        )
+
+
+def distinct_rows(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The different rows of a table in lexical order, and how often each occurs.
+
+    As numpy's `unique` along an axis, which takes eight times as long for a million short rows.
+    """
+    ordered = table[np.lexsort(table.T[::-1])]
+    is_first = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+    starts = np.flatnonzero(is_first)
+    return ordered[starts], np.diff(starts, append=len(table))
 
 
 def difference(one: Interval, other: Interval) -> Interval:

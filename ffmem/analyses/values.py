@@ -19,7 +19,7 @@ from ffmem.analyses.inputs.claim_effects import (
 )
 from ffmem.analyses.inputs.value_rankings import Group, LayerValueRankings
 from ffmem.analyses.predictive_values import Predictive, predictive_values
-from ffmem.analyses.statistics import Interval, bootstrap, quantiles, wilson
+from ffmem.analyses.statistics import Interval, bootstrap, median, quantiles, wilson
 from ffmem.models.effective_weights import packed_numbers
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
@@ -231,7 +231,8 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
     for name, cells in part.groups():
         own = part.ranks[cells, 0]
         every, other = part.ranks[cells].flatten(), part.shuffled_ranks[cells]
-        own, every, other = (found[found >= 0].double() for found in (own, every, other))
+        every = every[every >= 0]
+        own, other = (found[found >= 0].double() for found in (own, other))
         middle = quantiles(own)
         rows.append(
             LayerRanks(
@@ -242,7 +243,7 @@ def ranks(part: LayerValueRankings, words: int) -> list[LayerRanks]:
                 median_share=middle[2] / words,
                 under=_under(own),
                 mrr=float((1 / (own + 1)).mean()),
-                every_median=quantiles(every)[2],
+                every_median=median(every),
                 every_n=len(every),
                 shuffled_quantiles=quantiles(other),
                 shuffled_under=_under(other),

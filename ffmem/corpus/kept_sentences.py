@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from ffmem.corpus.sentences import Sentences
 
+SPAN = 8  # sentence numbers per number that is looked up, up to which a table of all is made
+
 
 @dataclass(frozen=True)
 class KeptSentences:
@@ -103,7 +105,13 @@ class KeptSentences:
 
     def rows(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
         """The rows of the sentences with these numbers; a KeyError if one is not kept."""
-        rows = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self) - 1, 0))
+        span = int(self.numbers[-1] - self.numbers[0]) + 1 if len(self) else 0
+        if 0 < span <= SPAN * len(numbers):  # many: a table is quicker than a search for each
+            table = np.zeros(span, np.int64)
+            table[self.numbers - self.numbers[0]] = np.arange(len(self))
+            rows = table.take(numbers.astype(np.int64) - self.numbers[0], mode="clip")
+        else:
+            rows = np.minimum(np.searchsorted(self.numbers, numbers), max(len(self) - 1, 0))
         missing = np.flatnonzero(self.numbers[rows] != numbers)
         if len(missing):
             raise KeyError(int(numbers[missing[0]]))

@@ -111,11 +111,11 @@ def background_shards(
     return prefetch(ready_shards(model, plan, done), meanwhile=meanwhile)
 
 
-def remaining_shards(
-    model: LanguageModel, plan: ScanPlan, done: ScanProgress
+def tokenised_shards(
+    model: LanguageModel, plan: ScanPlan, first: int = 0
 ) -> Iterator[TokenisedShard]:
-    """The tokenised shards that are not done yet; for a GPU, from processes of their own."""
-    reading = CorpusRequest(plan.source, sentence_settings(model, plan), done.shards)
+    """The tokenised shards from the given one on; for a GPU, from processes of their own."""
+    reading = CorpusRequest(plan.source, sentence_settings(model, plan), first)
     if model.device.type == "cuda" and can_tokenise_elsewhere(reading, model.tokenizer):
         return tokenise_in_processes(reading, model.tokenizer)
     return tokenise_corpus(reading, model.tokenizer)
@@ -126,7 +126,7 @@ def ready_shards(model: LanguageModel, plan: ScanPlan, done: ScanProgress) -> It
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
     if left is not None and left <= 0:
         return
-    shards, first = remaining_shards(model, plan, done), done.shards
+    shards, first = tokenised_shards(model, plan, done.shards), done.shards
     while group := list(islice(shards, shards_per_batch(first, done))):
         refuse_too_many(first + len(group) - 1)
         sentences, share = Sentences.join([s.sentences for s in group]), group[-1].share

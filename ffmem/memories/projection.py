@@ -204,6 +204,18 @@ def additive(lens: Lens) -> Lens:
     return replace(lens, bands="linear")
 
 
+def is_odd(head: Head, lens: Lens = PAPER_LENS) -> bool:
+    """Whether the logits of -v are those of a piece v with the other sign.
+
+    Not by the bands of an adaptive head, nor where a norm or a constant comes in.
+    """
+    constant = lens.head_bias == "all" or any(
+        tensor_of(module, "bias") is not None for module in head.rest
+    )
+    plain = lens.norm_for("piece", head) in ("none", "fold")
+    return plain and not constant and not lens.is_adaptive(head)
+
+
 def in_chunks(
     model: LanguageModel, h: Tensor, kind: VectorKind, lens: Lens = PAPER_LENS
 ) -> Iterator[tuple[slice, Tensor]]:
@@ -216,11 +228,15 @@ def in_chunks(
         yield part, logits(model, h[part], kind, lens)
 
 
-def best(scores: Tensor) -> Tensor:
-    """The token with the largest score in each row of [row, token]; ties go to the lowest id."""
+def best(scores: Tensor, sign: Literal[1, -1] = 1) -> Tensor:
+    """The token with the largest of sign * scores in each row of [row, token].
+
+    Ties go to the lowest id.
+    """
     if scores.device.type == "cpu":  # numpy's search is ten times faster there
-        return torch.from_numpy(scores.numpy().argmax(axis=1))
-    return scores.argmax(dim=1)
+        found = scores.numpy()
+        return torch.from_numpy((found.argmax if sign > 0 else found.argmin)(axis=1))
+    return scores.argmax(dim=1) if sign > 0 else scores.argmin(dim=1)
 
 
 def strongest(scores: Tensor, k: int, sign: Literal[1, -1] = 1) -> tuple[Tensor, Tensor]:

@@ -23,11 +23,11 @@ from ffmem.analyses.inputs.sentence_coefficients import (
 )
 from ffmem.analyses.inputs.value_rankings import LayerValueRankings, rank_values
 from ffmem.analyses.weights import WeightSummary, weight_table
-from ffmem.corpus.sentences import Sentences, tokenise
-from ffmem.corpus.shards import shards
-from ffmem.corpus.sources import Source, digest, documents
+from ffmem.corpus.sentences import Sentences
+from ffmem.corpus.sources import Source, digest
 from ffmem.errors import StoreError
-from ffmem.execution.run import ScanPlan, run_scan, sentence_settings
+from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.execution.single_process import tokenised_shards
 from ffmem.models.fingerprint import weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import DTYPES, load, resolve_device
@@ -125,11 +125,10 @@ class StudyInputs:
 
     def _sentences(self) -> Iterator[Sentences]:
         key = self.store.manifest.key
-        source = self.valid or key.source()
-        plan = ScanPlan(source, ScanSettings(), key.sentence_settings())
-        cut = sentence_settings(self.model, plan)
-        for shard in islice(shards(documents(source)), None if self.valid else OWN_SHARDS):
-            yield tokenise(shard, self.model.tokenizer, cut)
+        plan = ScanPlan(self.valid or key.source(), ScanSettings(), key.sentence_settings())
+        shards = tokenised_shards(self.model, plan)
+        for shard in islice(shards, None if self.valid else OWN_SHARDS):
+            yield shard.sentences
 
 
 def value_arrays(inputs: StudyInputs) -> dict[str, Any]:

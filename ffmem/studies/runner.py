@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -65,23 +66,33 @@ def run_analyses(
 
     A result with other settings than the study's own is left beside it; those of `take_over`
     become the study's own, and the earlier ones are moved beside. An analysis that fails is
-    reported and the next one runs; Ctrl-C stops all, and what was made stays. Returns how each
-    analysis ended.
+    reported and the next one runs; Ctrl-C stops all, and what was made stays. Arrays are compressed
+    in a second thread while the next analysis runs. Returns how each analysis ended.
     """
     ended: list[AnalysisEvent] = []
-    for name in names_for(subject, names):
-        place = folder if name in take_over else place_of_result(folder, name, subject)
-        if name not in again and is_current(place, name, subject):
-            event = AnalysisEvent(name, "kept")
-        else:
-            watch(AnalysisEvent(name, "begun"))
-            if all(one.state == "kept" for one in ended):  # this is the first one to run
-                refuse_damage(subject.store)  # a result from damaged files would look right
-            with listen(partial(tell_share, watch, name)):
-                event = run_analysis(subject, name, place)
-        ended.append(replace(event, beside=None if place == folder else place))
-        watch(ended[-1])
-    write_arrays(subject, ended, folder)
+    left = list(names_for(subject, names))
+    with ThreadPoolExecutor(1) as writer:
+        writes = []
+        while left:
+            name = left.pop(0)
+            place = folder if name in take_over else place_of_result(folder, name, subject)
+            if name not in again and is_current(place, name, subject):
+                event = AnalysisEvent(name, "kept")
+            else:
+                watch(AnalysisEvent(name, "begun"))
+                if all(one.state == "kept" for one in ended):  # this is the first one to run
+                    refuse_damage(subject.store)  # a result from damaged files would look right
+                with listen(partial(tell_share, watch, name)):
+                    event = run_analysis(subject, name, place)
+            ended.append(replace(event, beside=None if place == folder else place))
+            watch(ended[-1])
+            writes += [
+                writer.submit(write_arrays, subject, file, tuple(ended), folder)
+                for file in ANALYSES[name].arrays
+                if not any(file in ANALYSES[later].arrays for later in left)
+            ]
+        for write in writes:
+            write.result()
     return ended
 
 
@@ -149,24 +160,22 @@ def make_result(subject: StudyInputs, name: str, folder: Path) -> tuple[Any, Pat
     return result, earlier
 
 
-def write_arrays(subject: StudyInputs, events: Sequence[AnalysisEvent], folder: Path) -> None:
-    """The numbers of every cell and of every sampled place, beside the results made from them.
+def write_arrays(
+    subject: StudyInputs, file: str, events: Sequence[AnalysisEvent], folder: Path
+) -> None:
+    """A file with the numbers of every cell or sampled place, if a result was made from them.
 
     Where several results were made from one file and one of them has other settings than the
     study's own, the file lies with that one.
     """
-    files = {
-        file: arrays for event in events for file, arrays in ANALYSES[event.analysis].arrays.items()
-    }
-    for file, arrays in files.items():
-        results = [
-            one for one in events if one.state == "made" and file in ANALYSES[one.analysis].arrays
-        ]
-        beside = [event.beside for event in results if event.beside is not None]
-        if results:
-            path = StudyFolder(beside[0] if beside else folder).numbers(file)
-            write = write_columns if path.suffix == ".parquet" else write_npz
-            write(path, arrays(subject))
+    results = [
+        one for one in events if one.state == "made" and file in ANALYSES[one.analysis].arrays
+    ]
+    beside = [event.beside for event in results if event.beside is not None]
+    if results:
+        path = StudyFolder(beside[0] if beside else folder).numbers(file)
+        write = write_columns if path.suffix == ".parquet" else write_npz
+        write(path, ANALYSES[results[0].analysis].arrays[file](subject))
 
 
 def write_npz(path: Path, arrays: dict[str, Any]) -> None:

@@ -1,15 +1,20 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from ffmem.analyses import statistics
 from ffmem.analyses.statistics import (
     Interval,
+    Resamples,
     bootstrap,
     chance_at_most,
     difference,
+    distinct_rows,
     holm,
+    median,
+    quantiles,
     resample,
     wilson,
 )
@@ -65,6 +70,41 @@ def test_bootstrap_of_very_many_resamples_groups_as_wide_as_single_ones(
         assert grouped.low == pytest.approx(single.low, abs=0.1 * width)
 
 
+def test_bootstrap_of_groups_divides_what_was_drawn_by_how_many_observations_that_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Groups differ in size by one; the slow way carries the sum and the size of each."""
+    monkeypatch.setattr(statistics, "MOST_UNITS", 7)
+    monkeypatch.setattr(statistics, "_BOOTSTRAP_SIZE", 30)  # four rounds at a time
+    values = torch.arange(24.0).square().double()
+    found = bootstrap(values, torch.Generator().manual_seed(3), rounds=50)
+    draw = torch.Generator().manual_seed(3)
+    group = torch.randperm(24, generator=draw) % 7
+    members = [values[group == one] for one in range(7)]
+    assert {len(one) for one in members} == {3, 4}
+    means = []
+    for _ in range(50):
+        drawn = torch.cat([members[i] for i in torch.randint(7, (7,), generator=draw).tolist()])
+        means.append(drawn.mean())
+    low, high = torch.stack(means).quantile(torch.tensor([0.025, 0.975]).double()).tolist()
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-6)
+
+
+def test_the_median_is_the_middle_quantile_also_of_whole_numbers() -> None:
+    for numbers in (torch.tensor([5, 1, 9, 2]), torch.tensor([3.0, 0.5, 7.0])):
+        assert median(numbers) == quantiles(numbers.double())[2]
+    assert math.isnan(median(torch.zeros(0)))
+
+
+def test_rows_that_occur_again_are_counted_in_lexical_order() -> None:
+    table = np.random.default_rng(0).integers(-2, 2, (500, 4)) / 4
+    for some in (table, table[:1], table[:, :1]):
+        rows, times = distinct_rows(some)
+        wanted, expected = np.unique(some, axis=0, return_counts=True)
+        assert np.array_equal(rows, wanted)
+        assert times.tolist() == expected.tolist()
+
+
 def share(sums: torch.Tensor) -> torch.Tensor:
     return sums[..., 0] / sums[..., 1]
 
@@ -80,6 +120,15 @@ def test_whole_units_are_resampled() -> None:
     assert (alone.estimate, alone.n) == (exact.estimate, 300)
     assert alone.low == pytest.approx(exact.low, abs=0.012)
     assert alone.high == pytest.approx(exact.high, abs=0.012)
+
+
+def test_units_drawn_once_give_every_statistic_the_interval_of_its_own_draws() -> None:
+    tallies = torch.randint(0, 3, (60, 3), generator=torch.Generator().manual_seed(4)).double()
+    drawn = Resamples(tallies)
+    others = (share, lambda sums: sums[..., 2] / sums[..., 0])
+    for statistic in others:
+        assert drawn.interval(statistic, 0.1) == resample(tallies, statistic, 0.1)
+    assert drawn.interval(others[0]) != drawn.interval(others[1])
 
 
 def test_resampling_covers_a_ratio_about_as_often_as_it_says() -> None:

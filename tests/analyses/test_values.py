@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,22 +11,28 @@ from ffmem.address import Address
 from ffmem.analyses.controls import (
     agreement_of_shuffles,
     random_rows_like,
+    shuffle_rows,
     unigram_match,
     untrained_model,
 )
+from ffmem.analyses.inputs.layer_readings import tops_of_both_signs
 from ffmem.analyses.inputs.value_rankings import (
     LayerValueRankings,
+    cell_scores,
     other_keys_tokens,
     rank_values,
     ranks_by_counting,
+    read_cells,
     target_ranks,
     trigger_tokens,
 )
 from ffmem.analyses.values import Values, exclusions, summarise
 from ffmem.figures.values import mass_chart
+from ffmem.memories import projection
 from ffmem.memories.projection import logits
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
 from tests.near_ties import assert_best, assert_rank
 
@@ -101,6 +108,41 @@ def test_planted_memories_agree_and_shuffled_ones_do_not(planted: Planted) -> No
         part.top[chosen], part.triggers.next[chosen, 0], torch.Generator().manual_seed(1)
     )
     assert 0.05 < broken.estimate < 0.45  # one in five by chance
+
+
+@pytest.mark.parametrize("kind", ["llama", "fairseq_lm"])
+def test_cells_of_two_signs_are_read_as_by_their_own_values(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once where the opposite value has the opposite logits, and twice by an adaptive head."""
+    model = load(f"tiny:{kind}")
+    values = value_vectors(model.layer(2))
+    whole = logits(model, torch.cat([values, -values]), "piece")
+    monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * model.vocab_size * 7)
+    for part, scores in cell_scores(model, 2, signed=True):
+        torch.testing.assert_close(scores, whole[part])
+    wanted = torch.arange(len(whole))[:, None].expand(-1, 3) % model.vocab_size
+    found, certain, ranks, *_ = read_cells(cell_scores(model, 2, signed=True), wanted, wanted)
+    assert_best(found, whole)
+    torch.testing.assert_close(certain, whole.softmax(dim=1).amax(dim=1))
+    for row, (token, rank) in enumerate(zip(wanted[:, 0], ranks[:, 0], strict=True)):
+        assert_rank(rank, token, whole[row])
+    top, opposite = tops_of_both_signs(model, values)
+    assert_best(top, whole[: len(values)])
+    assert_best(opposite, whole[len(values) :])
+
+
+def test_shuffles_break_up_pairs_and_a_missing_token_agrees_with_nothing() -> None:
+    """Against shuffling rows and comparing them, of a column of a table."""
+    tokens = torch.randint(-1, 4, (90, 3), generator=torch.Generator().manual_seed(2))
+    found, wanted = tokens[:, 0], tokens[:, 1]
+    draw, shares = torch.Generator().manual_seed(3), []
+    for _ in range(200):
+        other = shuffle_rows(wanted, draw)
+        shares.append(float(((found == other) & (other >= 0)).double().mean()))
+    fast = agreement_of_shuffles(found, wanted, torch.Generator().manual_seed(3))
+    assert fast.estimate == pytest.approx(sum(shares) / 200)
+    assert (fast.low, fast.high) == pytest.approx(np.quantile(shares, [0.025, 0.975]).tolist())
 
 
 def test_the_released_target_is_the_token_before(planted: Planted) -> None:

@@ -1,8 +1,9 @@
 import random
 
 import numpy as np
+import pytest
 
-from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.kept_sentences import SPAN, KeptSentences
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
 from ffmem.models.tiny import tiny_tokenizer
@@ -32,6 +33,21 @@ def test_kept_sentences_are_those_that_were_asked_for() -> None:
             found = kept.row(number)
             assert kept.sentence(found) == source.texts[row]
             assert kept.token_ids(found).tolist() == source.token_ids(row).tolist()
+
+
+def test_many_sentences_are_found_by_their_numbers_like_single_ones() -> None:
+    kept = KeptSentences.of(shard(1)).only(shard(1).numbers[[0, 2, 5]])
+    first = int(kept.numbers[0])
+    few = kept.numbers[[2, 0, 1, 1]].astype(np.uint32)
+    spread = KeptSentences.join([kept, KeptSentences.of(shard(900))])  # too far for a table
+    for times in (1, SPAN, 5 * SPAN):
+        many = np.tile(few, times)
+        for sentences in (kept, spread):
+            found = sentences.rows(many)
+            assert found.tolist() == [sentences.row(number) for number in many.tolist()]
+            for wrong in (first - 1, first + 1, first + 6, 0):
+                with pytest.raises(KeyError, match=str(wrong)):
+                    sentences.rows(np.append(many, np.uint32(wrong)))
 
 
 def test_the_four_pieces_of_a_place_join_to_the_sentence() -> None:

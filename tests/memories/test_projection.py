@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -8,6 +9,8 @@ from ffmem.errors import ModelError
 from ffmem.memories import projection
 from ffmem.memories.projection import (
     Lens,
+    best,
+    is_odd,
     logits,
     strongest,
     sums_of_exponentials,
@@ -227,6 +230,39 @@ def test_the_strongest_are_those_of_a_whole_sort_with_ties_by_id(
         order = sorted(range(count), key=lambda token: (-sign * row[token], token))[:7]
         assert ids == order
         assert best_scores == [sign * row[token] for token in order]
+
+
+def test_the_best_of_either_sign_is_the_first_of_equals() -> None:
+    scores = torch.randint(-3, 3, (40, 30), generator=torch.Generator().manual_seed(0)) / 4
+    for sign in (1, -1):
+        expected = [min(range(30), key=lambda i: (-sign * row[i], i)) for row in scores.tolist()]
+        assert best(scores, sign).tolist() == expected
+
+
+LENSES = (Lens(), Lens("none"), Lens("apply"), Lens(head_bias="all"), Lens(bands="linear"))
+
+
+def test_the_opposite_of_a_piece_has_opposite_logits_where_it_is_said(toy: LanguageModel) -> None:
+    assert is_odd(toy.head)
+    values = value_vectors(toy.layers[0])
+    for lens in LENSES:
+        if is_odd(toy.head, lens):
+            opposite = logits(toy, -values, "piece", lens)
+            torch.testing.assert_close(opposite, -logits(toy, values, "piece", lens))
+
+
+def test_logits_by_bands_and_logits_with_a_constant_have_no_opposite(relu: LanguageModel) -> None:
+    adaptive = load("tiny:fairseq_lm")
+    for model, lens in ((relu, Lens(head_bias="all")), (adaptive, Lens())):
+        assert not is_odd(model.head, lens)
+        values = value_vectors(model.layers[0])
+        one, other = (logits(model, each, "piece", lens) for each in (values, -values))
+        assert not torch.allclose(one, -other, atol=1e-3)
+    assert is_odd(adaptive.head, Lens(bands="linear"))
+    for bias in (True, False):
+        further = nn.Linear(relu.hidden_size, relu.hidden_size, bias=bias)
+        head = replace(relu.head, chain=(*relu.head.chain, further))
+        assert is_odd(head) == (not bias)
 
 
 @pytest.mark.parametrize("size", [1.0, 30.0, 1000.0])

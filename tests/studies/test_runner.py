@@ -10,15 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click import Abort
 
 from ffmem.cli import main as cli
 from ffmem.cli.main import main
 from ffmem.corpus.sources import Source, digest
+from ffmem.errors import StoreError
 from ffmem.report.paper_claims import judge
 from ffmem.store.result_files import to_plain
 from ffmem.studies.registry import ANALYSES, applicable, parse_names
 from ffmem.studies.study import charts_of, open_study
 from tests.analyses.conftest import lines
+from tests.waiting import wait_until
 
 
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
@@ -165,6 +168,34 @@ def test_an_analysis_that_fails_leaves_the_others(
     monkeypatch.undo()
     run(capsys, monkeypatch, *words)
     assert not open_study(folder).failures
+
+
+def test_numbers_are_written_while_the_next_analysis_runs_and_stay_after_ctrl_c(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And trouble while they are written is the command's."""
+    written = folder / "analyses" / "values.npz"
+
+    def interrupt(_subject: object) -> None:
+        wait_until(written.exists, "the numbers of the values")
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ANALYSES, "refinement", replace(ANALYSES["refinement"], run=interrupt))
+    words = ["analyse", str(folder), "--only", "values,refinement", "--sample", "9"]
+    words.append("--no-figures")
+    with pytest.raises(Abort):
+        cli.run(words)
+    assert open_study(folder).names == ("values",)
+    assert np.load(written)["ranks"].shape == (2 * 64 * 3, 4)
+
+    def full(path: Path, _arrays: object) -> None:
+        raise StoreError(f"{path} cannot be written")
+
+    monkeypatch.undo()
+    monkeypatch.setattr("ffmem.studies.runner.write_npz", full)
+    with pytest.raises(StoreError, match="sample.npz cannot be written"):
+        cli.run(words)
+    assert open_study(folder).names == ("values", "refinement")
 
 
 def test_a_validation_text_that_is_gone_fails_only_what_reads_it(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ffmem.analyses.inputs.layer_readings import UNKNOWN, VETO, Predictions
 from ffmem.analyses.predictive_values import UPPER
-from ffmem.analyses.statistics import Interval, resample
+from ffmem.analyses.statistics import Interval, Resamples, resample
 
 T = TypeVar("T")
 Effects = dict[str, Interval]
@@ -80,8 +80,8 @@ def activity_effects(active: Tensor) -> Effects:
     def dip(sums: Tensor) -> Tensor:
         return dip_depth(sums[..., :-1] / sums[..., -1:])
 
-    tallies = with_count(active)
-    return {"activity_in_range": resample(tallies, in_range), "dip": resample(tallies, dip)}
+    drawn = Resamples(with_count(active))
+    return {"activity_in_range": drawn.interval(in_range), "dip": drawn.interval(dip)}
 
 
 def dip_depth(curve: Tensor) -> Tensor:
@@ -226,13 +226,13 @@ def layers_by_depth(layers: Sequence[Tensor]) -> Tensor:
 def agreement_effects(layers: Sequence[CellHits]) -> Effects:
     """Figure 4: cells without a trigger are out of every denominator."""
     table = layers_by_depth([layer.tallies() for layer in layers])
-    lower, upper = table[:, :5], table[:, 5:]
+    lower, upper = table[:, :5], Resamples(table[:, 5:])
 
     def above(column: int) -> Interval:
-        return resample(upper, lambda sums: (sums[..., 0] - sums[..., column]) / sums[..., 1])
+        return upper.interval(lambda sums: (sums[..., 0] - sums[..., column]) / sums[..., 1])
 
     return {
-        "agreement_upper": resample(upper, lambda sums: sums[..., 0] / sums[..., 1]),
+        "agreement_upper": upper.interval(lambda sums: sums[..., 0] / sums[..., 1]),
         "agreement_lower": resample(lower, lambda sums: sums[..., 0] / sums[..., 1]),
         "agreement_rise": resample(
             table, lambda sums: sums[..., 5] / sums[..., 6] - sums[..., 0] / sums[..., 1]

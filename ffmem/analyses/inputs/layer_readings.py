@@ -23,6 +23,7 @@ from ffmem.memories.projection import (
     additive,
     best,
     in_chunks,
+    is_odd,
     logits,
     ranks,
 )
@@ -237,15 +238,27 @@ class _Bank:
 
 def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
     values = value_vectors(layer)
-    top = tops(model, values).to(layer.device)
     signed = layer.gated or layer.activation not in NEVER_NEGATIVE
-    opposite = tops(model, -values).to(layer.device) if signed else top
+    if signed:
+        top, opposite = (one.to(layer.device) for one in tops_of_both_signs(model, values))
+    else:
+        top = opposite = tops(model, values).to(layer.device)
     return _Bank(top, opposite, values.float().norm(dim=1))
 
 
 def tops(model: LanguageModel, vectors: Tensor) -> Tensor:
     """The top token of every piece in [vector, width]; ties go to the lowest id."""
     return torch.cat([best(scores) for _, scores in in_chunks(model, vectors, "piece")])
+
+
+def tops_of_both_signs(model: LanguageModel, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The top tokens of the pieces v in [vector, width], and those of -v."""
+    if not is_odd(model.head):
+        return tops(model, vectors), tops(model, -vectors)
+    chunks = in_chunks(model, vectors, "piece")
+    both = [(best(scores), best(scores, -1)) for _, scores in chunks]
+    high, low = (torch.cat(parts) for parts in zip(*both, strict=True))
+    return high, low
 
 
 def strongest_cells(m: Tensor, bank: _Bank) -> Tensor:

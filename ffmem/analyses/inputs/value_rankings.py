@@ -17,7 +17,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.prefix_sample import NO_TOKEN
-from ffmem.memories.projection import PAPER_LENS, Lens, best, in_chunks, in_order
+from ffmem.memories.projection import PAPER_LENS, Lens, best, in_chunks, in_order, is_odd
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
@@ -50,7 +50,7 @@ def trigger_tokens(store: ScanStore, layer: int) -> TriggerTokens:
 
     def in_slots(where: NDArray[np.int64], known: NDArray[np.bool_]) -> Tensor:
         found = np.full(slots.mask.shape, NO_TOKEN, np.int64)
-        found[slots.mask] = np.where(known, tokens[np.where(known, where, 0)], NO_TOKEN)
+        found[slots.mask] = np.where(known, tokens.take(where, mode="clip"), NO_TOKEN)
         return torch.from_numpy(found)
 
     return TriggerTokens(
@@ -108,10 +108,10 @@ def rank_values(
     for number in steps(store.memories, "ranking values"):
         triggers = trigger_tokens(store, number)
         other = shuffle_rows(triggers.next[:, 0], generator)
-        values = cell_values(model.layer(number), store.cells.signed)
+        scores = cell_scores(model, number, store.cells.signed, lens)
         wanted = torch.cat([triggers.next, other[:, None]], dim=1)
-        top, probability, ranks, mass, by_chance = _project(
-            model, values, wanted, other_keys_tokens(triggers.next, number), lens
+        top, probability, ranks, mass, by_chance = read_cells(
+            scores, wanted, other_keys_tokens(triggers.next, number)
         )
         yield LayerValueRankings(
             number,
@@ -136,15 +136,31 @@ def other_keys_tokens(following: Tensor, seed: int) -> Tensor:
     return found
 
 
-def _project(
-    model: LanguageModel, values: Tensor, wanted: Tensor, foreign: Tensor, lens: Lens
+def cell_scores(
+    model: LanguageModel, number: int, signed: bool, lens: Lens = PAPER_LENS
+) -> Iterator[tuple[slice, Tensor]]:
+    """Logits of the values of a layer's cells, some cells at a time, with the cells they are.
+
+    All cells come once. Of two signs the second follows the first with the same numbers turned
+    round in place, where that is what the opposite values have.
+    """
+    turned = signed and is_odd(model.head, lens)
+    values = cell_values(model.layer(number), signed and not turned)
+    for part, scores in in_chunks(model, values, "piece", lens):
+        yield part, scores
+        if turned:
+            yield slice(part.start + len(values), part.stop + len(values)), scores.neg_()
+
+
+def read_cells(
+    cells: Iterator[tuple[slice, Tensor]], wanted: Tensor, foreign: Tensor
 ) -> tuple[Tensor, ...]:
-    """Of every value, on the CPU: its top token, the probability of it, ranks of wanted tokens.
+    """Of every cell, on the CPU: its top token, the probability of it, ranks of wanted tokens.
 
     Then the mass on the wanted tokens, without the last one of each row, and on the foreign ones.
     """
-    found: list[tuple[Tensor, ...]] = []
-    for part, scores in in_chunks(model, values, "piece", lens):
+    found: dict[int, tuple[Tensor, ...]] = {}  # by the first cell
+    for part, scores in cells:
         top = best(scores)
         total = scores.logsumexp(dim=1)
         certain = (scores.gather(1, top[:, None])[:, 0] - total).exp()
@@ -154,8 +170,9 @@ def _project(
             mass_on(scores, total, tokens)
             for tokens in (targets[:, :-1], foreign[part].to(scores.device))
         )
-        found.append(tuple(one.cpu() for one in (top, certain, ranks, *masses)))
-    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+        found[part.start] = tuple(one.cpu() for one in (top, certain, ranks, *masses))
+    in_order_of_cells = (found[first] for first in sorted(found))
+    return tuple(torch.cat(parts) for parts in zip(*in_order_of_cells, strict=True))
 
 
 def mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
