@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -109,23 +110,26 @@ def pool_by_key(
 
 RESAMPLES = 2000  # rounds of a bootstrap that a verdict rests on
 RULE_OF_THREE = 3  # units that can all be missed with a chance of 5 % per n: the rule of three
+SHARE = (0.0, 1.0)  # what no share lies outside of
 
 
-def resample(
+def resample(  # noqa: PLR0913 - a keyword for each setting
     tallies: Tensor,
     statistic: Callable[[Tensor], Tensor],
     largest: float = 1.0,
     rounds: int = RESAMPLES,
     level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
     """A statistic of sums over units, and its percentile interval when whole units are resampled.
 
     `tallies` [unit, number] has one row for each independent unit, a prefix or a key, with all that
     was counted on it: what is compared within a unit stays paired. `statistic` turns sums
     [..., number] into one number each. No interval is narrower than what three more units, each
-    `largest` away, would do: a sample without any exception does not mean that there is none.
-    Rows of zeros are units on which nothing was counted, and are left out. The draws depend on
-    nothing but the number of units, so that equal tallies give equal intervals.
+    `largest` away, would do: a sample without any exception does not mean that there is none. None
+    leaves the `bounds` of what is estimated. Rows of zeros are units on which nothing was counted,
+    and are left out. The draws depend on nothing but the number of units, so that equal tallies
+    give equal intervals.
     """
     import torch  # here: intervals are read without it
 
@@ -146,9 +150,8 @@ def resample(
     found = torch.cat(parts).numpy()
     low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
     reach = RULE_OF_THREE * largest / count
-    return Interval(
-        estimate, float(min(low, estimate - reach)), float(max(high, estimate + reach)), count
-    )
+    low, high = np.clip([min(low, estimate - reach), max(high, estimate + reach)], *bounds)
+    return Interval(estimate, float(low), float(high), count)
 
 
 def difference(one: Interval, other: Interval) -> Interval:
