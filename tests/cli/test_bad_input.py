@@ -23,6 +23,7 @@ from ffmem.corpus.sources import STREAM, Source, digest, documents
 from ffmem.errors import FfmemError
 from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
+from ffmem.locations import may_have_no_end
 from ffmem.memories.edits import read_set
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -253,6 +254,28 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
     code, _, err = run(capsys, "scan", "tiny:opt", "/proc/self/mem", "-o", "out")
     assert code == 2
     assert "/proc/self/mem cannot be read" in only_message(err)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_a_file_that_may_have_no_end_is_not_read(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/proc/kmsg is one that has none: to read it is to wait for ever."""
+    text = "/proc/self/status"
+    for words in (
+        ["scan", "tiny:opt", text, "-o", "out"],
+        ["prompt", "tiny:opt", "hi", "--set", f"@{text}=0"],
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 2
+        assert f"{text} has text but no length" in only_message(err)
+    for words in (["scan", "tiny:opt", "/proc/kmsg", "-o", "out"], ["inspect", "/proc/kmsg"]):
+        if os.access("/proc/kmsg", os.R_OK):
+            assert run(capsys, *words)[0] == 2
+    assert not Path("out").exists()
+    assert not may_have_no_end(Path("empty"))
+    assert not may_have_no_end(Path("text.txt"))
+    assert not may_have_no_end(Path("pipe"))
 
 
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="needs a device with a name")
