@@ -185,6 +185,32 @@ def put(here: Path, path: Path) -> None:
     remote.fs.put_file(str(here), remote.path)
 
 
+@contextmanager
+def whole_folder(out: Path, kind: type[FfmemError] = FfmemError) -> Iterator[Path]:
+    """A folder to fill beside `out`, which it becomes when the `with` ends; `out` is new or empty.
+
+    Whatever goes wrong removes it; what a killed process has left goes when the next one begins.
+    """
+    refuse_place(out, kind)
+    part = out.absolute().with_name(f"{out.name}.part")
+    with refusals(f"{out} cannot be written", kind):
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            yield part
+            part.replace(out)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def refuse_place(out: Path, kind: type[FfmemError] = FfmemError) -> None:
+    """Refuse a place where something is, so that nothing is lost, and one behind a URL."""
+    if is_remote(out):
+        raise kind(f"{out} lies behind a URL; choose a folder of this machine, and copy it then")
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise kind(f"{out} is there already; choose another folder, or remove it first")
+
+
 def fetch_folder(folder: Path, stamp: bytes) -> Path:
     """A folder behind a URL as one of this machine, copied once for each `stamp`."""
     remote: Any = folder

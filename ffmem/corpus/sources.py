@@ -240,8 +240,8 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     root = location(source.path)
     if source.split is not None:
         raise CorpusError(
-            f"a split ({source.split!r}) is for Hugging Face datasets, and {source.path!r} is "
-            "not one; leave `--split` out"
+            f"a split ({shorten(source.split)!r}) is for Hugging Face datasets, and "
+            f"{source.path!r} is not one; leave `--split` out"
         )
     if root.is_dir():
         base, inside = root, list(_open_folder(root).rglob("*"))

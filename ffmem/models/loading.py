@@ -144,7 +144,8 @@ def resolve_device(device: str) -> torch.device:
         if "INTERNAL ASSERT" in reason:
             reason = "torch holds no numbers there"
         raise ModelError(
-            f"device {device!r} cannot be used ({shorten(reason)}); write cpu, cuda, cuda:1 or all"
+            f"device {shorten(str(device))!r} cannot be used ({shorten(reason)}); write cpu, cuda, "
+            "cuda:1 or all"
         ) from None
     return found
 

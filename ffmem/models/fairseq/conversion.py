@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import shutil
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,11 +19,13 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import GenerationConfig, XGLMConfig, XGLMForCausalLM
 
 from ffmem.errors import ModelError, refusals
+from ffmem.locations import refuse_place, whole_folder
 from ffmem.models.fairseq.adaptive_model import FairseqConfig, FairseqForCausalLM, tied_names
 from ffmem.models.fairseq.word_list import read_words, word_tokenizer
 
@@ -171,7 +172,7 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
     WikiText's form before their words are looked up.
     """
     path = checkpoint_at(source)
-    refuse_place(out)
+    refuse_place(out, ModelError)
     words = read_words(path.parent / "dict.txt")
     stored, settings = read_checkpoint(path)
     tensors = dict(new_names(path, stored))
@@ -183,14 +184,10 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
             "was trained with"
         )
     check_tensors(path, tensors, config)
-    part = out.with_name(out.name + ".part")
-    with refusals(f"{out} cannot be written", ModelError):
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+    with whole_folder(out, ModelError) as part:
         write_folder(part, tensors, config)
         longest = config.max_position_embeddings
         word_tokenizer(words, longest, wikitext).save_pretrained(part)
-        part.replace(out)
     return out
 
 
@@ -209,14 +206,6 @@ def checkpoint_at(source: Path) -> Path:
     if source.suffix in (".bz2", ".gz", ".tar", ".tgz", ".zip"):
         raise ModelError(f"{source} is an archive; unpack it and give the folder")
     return source
-
-
-def refuse_place(out: Path) -> None:
-    """Refuse a place where something is, so that nothing is lost."""
-    if out.is_dir() and not any(out.iterdir()):
-        return
-    if out.exists():
-        raise ModelError(f"{out} is there already; choose another folder, or remove it first")
 
 
 def new_names(path: Path, stored: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -421,7 +410,10 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], config: XGLMConfig) ->
 def write_folder(folder: Path, tensors: dict[str, Tensor], config: XGLMConfig) -> None:
     """Weights, config and what `generate` needs."""
     own = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-    save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+    try:
+        save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:  # what the disk says, under another name
+        raise OSError(str(error)) from error
     kind = FairseqForCausalLM if isinstance(config, FairseqConfig) else XGLMForCausalLM
     config.architectures = [kind.__name__]
     config.save_pretrained(folder)
