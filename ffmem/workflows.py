@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
-from ffmem.corpus.sources import Source, TextsInMemory, source_of
+from ffmem.corpus.sources import Source, TextsInMemory, refuse_missing, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
 from ffmem.errors import FfmemError, ScanError, whole_number
 from ffmem.execution import run
@@ -123,7 +123,7 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     names = parse_names(only if only is None or isinstance(only, str) else ",".join(only))
     how = {name: settings[name] for name in ("column", "splitter", "chat") if name in settings}
     source = _source(texts, **how)
-    text = None if valid is None else _source(valid, chat=source.chat)
+    text = None if valid is None else refuse_missing(_source(valid, chat=source.chat))
     if isinstance(source, TextsInMemory):
         text = text or source  # it cannot be read from the store
     device = settings.pop("device", "auto")

@@ -70,6 +70,8 @@ def test_other_arguments_of_a_wrong_type_are_refused(relu: LanguageModel, tmp_pa
     refuses(lambda wrong: ffmem.explain_prompt(relu, TEXT, wrong), numbers)
     refuses(lambda wrong: ffmem.value_tokens(relu, "L1.1", k=wrong), [*numbers, 0, -1])
     refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [*numbers, ""])
+    with pytest.raises(ffmem.CorpusError, match="nothing"):
+        ffmem.run_study(relu, [TEXT], tmp_path / "scan", valid="nothing.txt")
     assert not (tmp_path / "scan").exists()
 
 

@@ -138,6 +138,12 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     return _not_empty(source, (document for file in rows for document in file))
 
 
+def refuse_missing(source: Source) -> Source:
+    """The source itself; a wrong path is refused now, before the work that comes first."""
+    documents(source)
+    return source
+
+
 def has_fixed_width(source: Source) -> bool:
     """Whether plain text seems to have a fixed width, so that a line is not a document.
 
