@@ -208,8 +208,10 @@ SPLITTERS: dict[str, Splitter] = {
 
 def splitter(name: str) -> Splitter:
     """The splitter of that name."""
-    if name not in SPLITTERS:
-        raise CorpusError(f"no splitter {shorten(name)!r}; choose one of {', '.join(SPLITTERS)}")
+    if not isinstance(name, str) or name not in SPLITTERS:
+        raise CorpusError(
+            f"no splitter {shorten(repr(name))}; choose one of {', '.join(SPLITTERS)}"
+        )
     return SPLITTERS[name]
 
 
