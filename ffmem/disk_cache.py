@@ -28,6 +28,7 @@ from ffmem.locations import cache_folder
 
 FROM_WEIGHTS = ("gguf", "values", "digests")  # what is made again from a model, at a cost of time
 NOTE = "entry.json"  # of an entry: what it is, and its files; written last
+NO_NOTE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what is none raises
 DIGEST = "digest.txt"
 PART = "part-"  # begins the names of folders that are being written or removed
 PART_AGE = 24 * 3600.0  # seconds after which nobody writes such a folder any more
@@ -53,9 +54,9 @@ def address_of(*facts: object) -> str:
 def find(kind: str, address: str) -> Path | None:
     """The folder of an entry, or None; one that is damaged is removed."""
     entry = cache_folder() / kind / address
-    if not entry.exists():
+    if not os.path.exists(entry):  # which asks nothing of a path that cannot be
         return None
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with suppress(OSError, *NO_NOTE):
         files = json.loads((entry / NOTE).read_bytes())["files"]
         if all(_is_as_written(entry / name, known) for name, known in files.items()):
             with suppress(OSError):  # somebody else's cache, which may be read
@@ -195,7 +196,7 @@ def _remove_old_parts(folder: Path) -> None:
 
 
 def _about(path: Path) -> str:
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, *NO_NOTE):
         return str(json.loads((path / NOTE).read_bytes())["about"])
     return "not finished" if path.name.startswith(PART) else ""
 

@@ -1,7 +1,8 @@
 """Files on this machine or at a URL, used as paths.
 
 A URL is anything that fsspec supports: s3://, gs://, abfs://, hf://, memory:// ... Operations that
-need a local file, such as memory-mapping, use a copy.
+need a local file, such as memory-mapping, use a copy. Models and datasets of the Hugging Face hub
+are read by its own libraries; whether it replies at all is asked here.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlparse
 
 from ffmem.errors import FfmemError, StoreError, refusals, shorten
 
 UNREACHABLE = (ConnectionError, TimeoutError, socket.gaierror)  # of what the system says
+HUB_SECONDS = 10  # in which the hub replies, or counts as not reached
+NO_END = "has text but no length, so it may have no end; copy what it holds into a file"
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 
 
@@ -55,10 +58,30 @@ def location(text: str | Path) -> Path:
                 raise
     except Exception as error:  # each storage's library raises what its transports raise
         raise FfmemError(
-            f"{shorten(text)} cannot be reached ({_first_line(error)}); check the URL and the "
+            f"{shorten(text)} cannot be reached ({first_line(error)}); check the URL and the "
             "connection, or install the fsspec package for it (s3fs, gcsfs, adlfs ...)"
         ) from error
     return path
+
+
+def hub_silence(name: str, kind: Literal["model", "dataset"]) -> str | None:
+    """Why the Hugging Face hub cannot be asked about a model or a dataset; None where it replies.
+
+    One request: the hub's own library tries again and again, for half a minute or more.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if is_offline_mode():  # the library itself refuses at once
+        return None
+    try:
+        page = hf_hub_url(name, "README.md", repo_type=kind)
+        get_hf_file_metadata(page, timeout=HUB_SECONDS)
+    except (HfHubHTTPError, ValueError):  # a reply, or a name that the library refuses
+        return None
+    except Exception as error:  # what its transport raises
+        return first_line(error)
+    return None
 
 
 def _path_of_url(text: str) -> str:
@@ -68,7 +91,8 @@ def _path_of_url(text: str) -> str:
         raise FfmemError(f"{shorten(text)} is not a URL ({error}); check it") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says first, without its full stop."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
@@ -107,10 +131,28 @@ def file_text(name: str | Path, what: str, kind: type[FfmemError] = FfmemError) 
     with refusals(f"{what} cannot be read", kind):
         if not is_remote(path) and (path.is_char_device() or path.is_block_device()):
             raise kind(f"{what} is a device, which may have no end; name a file")
+        if may_have_no_end(path):
+            raise kind(f"{what} {NO_END}")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise kind(f"{what} is not UTF-8 text; save it as UTF-8") from None
+
+
+def may_have_no_end(path: Path) -> bool:
+    """Whether a file is made up by the system while it is read: it has text and yet no length.
+
+    Reading one such as /proc/kmsg would wait for ever.
+    """
+    if is_remote(path) or not path.is_file() or path.stat().st_size > 0:
+        return False
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        return os.read(file, 1) != b""
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
 
 
 def for_arrow(path: Path) -> Path:
@@ -141,6 +183,35 @@ def put(here: Path, path: Path) -> None:
     remote: Any = path
     remote.fs.makedirs(remote.parent.path, exist_ok=True)
     remote.fs.put_file(str(here), remote.path)
+
+
+@contextmanager
+def whole_folder(out: Path, kind: type[FfmemError] = FfmemError) -> Iterator[Path]:
+    """A folder to fill, which becomes `out` at the end of the `with`; `out` is new or empty.
+
+    If anything goes wrong, nothing is left.
+    """
+    refuse_place(out, kind)
+    with refusals(f"{shorten(str(out))} cannot be written", kind):
+        place = out.resolve()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix="ffmem-") as holder:
+            part = Path(holder) / "part"
+            part.mkdir()
+            yield part
+            part.replace(place)
+
+
+def refuse_place(out: Path, kind: type[FfmemError] = FfmemError) -> None:
+    """Refuse a place at a URL, below a file, or where something is, so that nothing is lost."""
+    if is_remote(out):
+        raise kind(f"{out} is a URL; choose a folder on this machine, and copy it then")
+    with refusals(f"{shorten(str(out))} cannot be opened", kind):
+        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+            raise kind(f"{out} is there already; choose another folder, or remove it first")
+        above = next(folder for folder in out.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise kind(f"{out} cannot be written ({above} is a file); choose another folder")
 
 
 def fetch_folder(folder: Path, stamp: bytes) -> Path:

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
-from ffmem.corpus.sources import Source, TextsInMemory, source_of
+from ffmem.corpus.sources import Source, TextsInMemory, refuse_missing, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
-from ffmem.errors import FfmemError, ScanError, whole_number
+from ffmem.errors import FfmemError, ScanError, shorten, whole_number
 from ffmem.execution import run
 from ffmem.execution.run import Cluster, ScanPlan, ScanWatch
 from ffmem.locations import location
@@ -70,7 +70,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
         sentences=SentenceSettings(splitter),
         layers=_numbers(layers, "layers"),
         experts=_numbers(experts, "experts"),
-        max_sentences=max_sentences,
+        max_sentences=_most(max_sentences),
     )
     return Study(run.run_scan(subject, plan, location(out)))
 
@@ -85,8 +85,26 @@ def _model(model: str | Path | LanguageModel, device: str) -> LanguageModel:
 def _numbers(given: int | Sequence[int] | None, what: str) -> list[int] | None:
     if given is None:
         return None
-    several = given if isinstance(given, Iterable) else [given]
+    several = list(given) if isinstance(given, Iterable) else [given]
+    if not several:
+        raise ScanError(f"{what} is empty; name at least one, or leave it out for all")
     return [whole_number(number, f"one of {what}", ScanError) for number in several]
+
+
+def _most(sentences: int | None) -> int | None:
+    if sentences is None:
+        return None
+    if (most := whole_number(sentences, "max_sentences", ScanError)) < 1:
+        raise ScanError(f"max_sentences is {most}; give a whole number from 1")
+    return most
+
+
+def _analyses(only: str | Sequence[str] | None) -> tuple[str, ...]:
+    if only is None or isinstance(only, str):
+        return parse_names(only)
+    if not isinstance(only, Iterable) or not all(isinstance(one, str) for one in only):
+        raise FfmemError(f"{shorten(repr(only))} names no analyses; give a list of their names")
+    return parse_names(",".join(only))
 
 
 def _source(
@@ -118,12 +136,12 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     also studies an untrained model of the same shape on the same text, without which no claim can
     hold; it about doubles the time.
     """
-    if size not in SIZES:
-        raise FfmemError(f"there is no size {size!r}; choose among {', '.join(SIZES)}")
-    names = parse_names(only if only is None or isinstance(only, str) else ",".join(only))
+    if not isinstance(size, str) or size not in SIZES:
+        raise FfmemError(f"there is no size {shorten(repr(size))}; choose among {', '.join(SIZES)}")
+    names = _analyses(only)
     how = {name: settings[name] for name in ("column", "splitter", "chat") if name in settings}
     source = _source(texts, **how)
-    text = None if valid is None else _source(valid, chat=source.chat)
+    text = None if valid is None else refuse_missing(_source(valid, chat=source.chat))
     if isinstance(source, TextsInMemory):
         text = text or source  # it cannot be read from the store
     device = settings.pop("device", "auto")

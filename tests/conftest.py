@@ -8,6 +8,8 @@ import random
 import shutil
 import signal
 import socket
+import socketserver
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +229,31 @@ def browser() -> Iterator[Any]:
         found = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
         yield found
         found.close()
+
+
+@pytest.fixture
+def silent_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A Hugging Face hub that takes requests and replies to none; the list grows with each."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import close_session
+
+    requests: list[str] = []
+
+    class Silence(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            requests.append(self.request.recv(1000).decode().partition("\r")[0])
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Silence) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        here = f"http://127.0.0.1:{server.server_address[1]}"
+        pages = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, here)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", pages)
+        monkeypatch.setattr(constants, "ENDPOINT", here)
+        close_session()
+        yield requests
+        server.shutdown()
+        close_session()
 
 
 @pytest.fixture(scope="module")

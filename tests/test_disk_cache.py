@@ -151,6 +151,21 @@ def test_a_disk_that_takes_nothing_stops_nobody(root: Path) -> None:
     assert list((root / "gguf").iterdir()) == []
 
 
+def test_a_cache_folder_that_cannot_be_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FFMEM_CACHE", "x" * 300)
+    assert find("gguf", "a") is None
+    assert keep("gguf", "a", "", words("river")) is None
+    assert digest_once("a", "", lambda: "0123") == "0123"
+
+
+def test_a_note_that_is_nested_too_deep_is_damage(root: Path) -> None:
+    entry = keep("gguf", "a", "", words("river"))
+    assert entry is not None
+    (entry / "entry.json").write_text("[" * 100_000)
+    assert [one.about for one in cache_entries()] == [""]
+    assert find("gguf", "a") is None
+
+
 def test_files_have_another_identity_when_anything_about_them_is_another(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     for path in (one, other):

@@ -70,10 +70,46 @@ def test_other_arguments_of_a_wrong_type_are_refused(relu: LanguageModel, tmp_pa
     refuses(lambda wrong: ffmem.explain_prompt(relu, TEXT, wrong), numbers)
     refuses(lambda wrong: ffmem.value_tokens(relu, "L1.1", k=wrong), [*numbers, 0, -1])
     refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [*numbers, ""])
+    with pytest.raises(ffmem.CorpusError, match="nothing"):
+        ffmem.run_study(relu, [TEXT], tmp_path / "scan", valid="nothing.txt")
     assert not (tmp_path / "scan").exists()
 
 
+def test_what_a_lens_cannot_read_is_refused(relu: LanguageModel) -> None:
+    """Also a misspelt kind of vector, which would be read as a piece."""
+    vectors, tokens = torch.ones(1, 32), torch.tensor([1])
+    narrow = torch.ones(2, 31)
+    refuses(lambda wrong: ffmem.logits(relu, wrong, "piece"), [*WRONG, None, narrow])
+    refuses(lambda wrong: ffmem.top_tokens(relu, wrong, "piece"), [*WRONG, narrow, vectors[:0]])
+    refuses(lambda wrong: ffmem.top_tokens(relu, vectors, wrong), [*WRONG, None, "staet"])
+    for read in (ffmem.token_ranks, ffmem.token_probabilities):
+        refuses(lambda wrong, read=read: read(relu, wrong, tokens, "piece"), [*WRONG, narrow])
+        refuses(lambda wrong, read=read: read(relu, vectors, wrong, "piece"), [*WRONG, None])
+    refuses(lambda wrong: ffmem.contributions(relu, wrong, 5), [*WRONG, None, "", (), [], {}])
+    readings = ffmem.explain_prompt(relu, TEXT).readings
+    refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [10**30, -1, "\ud800"])
+    kinds = [w for w in WRONG if type(w) is not dict]  # {"a": 1} names the scores
+    refuses(lambda wrong: ffmem.record(relu, TEXT, wrong), [*kinds, None])
+
+
+def test_settings_of_a_scan_and_a_study_are_refused(relu: LanguageModel, tmp_path: Path) -> None:
+    out, numbers = tmp_path / "scan", [w for w in WRONG if type(w) is not int]
+    wrong_words = [*WRONG, "", "valuess"]
+    for name, values in (
+        ("max_sentences", [*numbers, 0, -1]),
+        ("splitter", [*wrong_words, None]),
+        ("layers", [[], ""]),
+    ):
+        refuses(lambda wrong, name=name: ffmem.run_scan(relu, [TEXT], out, **{name: wrong}), values)
+    for name, values in (("size", [*wrong_words, None]), ("only", wrong_words)):
+        refuses(
+            lambda wrong, name=name: ffmem.run_study(relu, [TEXT], out, **{name: wrong}), values
+        )
+    assert not out.exists()
+
+
 def test_a_study_refuses_them_too(toy_study: Any) -> None:
+    refuses(toy_study.memories, [w for w in WRONG if type(w) is not int])
     refuses(toy_study.memory, [*WRONG, None])
     refuses(toy_study.chart, [*WRONG, None])
 

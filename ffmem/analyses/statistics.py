@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,25 +118,27 @@ def pool_by_key(
 
 RESAMPLES = 2000  # rounds of a bootstrap that a verdict rests on
 RULE_OF_THREE = 3  # units that can all be missed with a chance of 5 % per n: the rule of three
+SHARE = (0.0, 1.0)  # what no share lies outside of
 
 
-def resample(
+def resample(  # noqa: PLR0913 - a keyword for each setting
     tallies: Tensor,
     statistic: Callable[[Tensor], Tensor],
     largest: float = 1.0,
     rounds: int = RESAMPLES,
     level: float = 0.95,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
     """A statistic of sums over units, and its percentile interval when whole units are resampled.
 
     `tallies` [unit, number] has one row of counts per independent unit, a prefix or a key, so
     comparisons within a unit stay paired. `statistic` turns sums [..., number] into one number.
     An interval is at least as wide as three more units, each `largest` away, would make it: a
-    sample without exceptions does not prove that there are none. Rows of zeros are units without
-    counts, and are left out. The draws depend only on the number of units, so equal tallies give
-    equal intervals.
+    sample without exceptions does not prove that there are none. None leaves the `bounds` of what
+    is estimated. Rows of zeros are units without counts, and are left out. The draws depend only on
+    the number of units, so equal tallies give equal intervals.
     """
-    return Resamples(tallies, rounds).interval(statistic, largest, level)
+    return Resamples(tallies, rounds).interval(statistic, largest, level, bounds)
 
 
 class Resamples:
@@ -164,6 +167,7 @@ class Resamples:
         statistic: Callable[[Tensor], Tensor],
         largest: float = 1.0,
         level: float = 0.95,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> Interval:
         """The statistic and its percentile interval."""
         count = len(self.tallies)
@@ -175,9 +179,8 @@ class Resamples:
         found = statistic(self.sums).numpy()
         low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
         reach = RULE_OF_THREE * largest / count
-        return Interval(
-            estimate, float(min(low, estimate - reach)), float(max(high, estimate + reach)), count
-        )
+        low, high = np.clip([min(low, estimate - reach), max(high, estimate + reach)], *bounds)
+        return Interval(estimate, float(low), float(high), count)
 
 
 def distinct_rows(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

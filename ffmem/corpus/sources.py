@@ -28,7 +28,15 @@ from ffmem.corpus.file_formats import (
     text_lines,
 )
 from ffmem.errors import CorpusError, is_text, refusals, shorten
-from ffmem.locations import is_remote, is_url, location
+from ffmem.locations import (
+    NO_END,
+    first_line,
+    hub_silence,
+    is_remote,
+    is_url,
+    location,
+    may_have_no_end,
+)
 
 IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
 NEW_SETTINGS = ("paragraphs", "chat")  # what older scans do not say
@@ -128,6 +136,12 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
         meter.total = sum(path.stat().st_size for _, path in files)
     rows = (file_documents(path, source.rows, meter, source.paragraphs) for _, path in files)
     return _not_empty(source, (document for file in rows for document in file))
+
+
+def refuse_missing(source: Source) -> Source:
+    """The source itself; a wrong path is refused now, before the work that comes first."""
+    documents(source)
+    return source
 
 
 def has_fixed_width(source: Source) -> bool:
@@ -232,8 +246,8 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     root = location(source.path)
     if source.split is not None:
         raise CorpusError(
-            f"a split ({source.split!r}) is for Hugging Face datasets, and {source.path!r} is "
-            "not one; leave `--split` out"
+            f"a split ({shorten(source.split)!r}) is for Hugging Face datasets, and "
+            f"{source.path!r} is not one; leave `--split` out"
         )
     if root.is_dir():
         base, inside = root, list(_open_folder(root).rglob("*"))
@@ -245,7 +259,7 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     visible = [(name, path) for name, path in files if "/." not in f"/{name}"]
     if not visible:
         raise CorpusError(f"no such file, or no files there: {source.path!r}; check the path")
-    return sorted(visible)
+    return sorted((name, _with_end(path)) for name, path in visible)
 
 
 def _open_folder(path: Path) -> Path:
@@ -258,8 +272,17 @@ def _open_folder(path: Path) -> Path:
 def _readable(path: Path, source: Source) -> Path:
     """A file or a pipe; refuses devices, which have no end, and sockets."""
     if is_remote(path) or path.is_file() or path.is_fifo():
-        return path
+        return _with_end(path)
     raise CorpusError(f"{source.path!r} is a device or a socket; name a file, a folder or a pipe")
+
+
+def _with_end(path: Path) -> Path:
+    """The file itself, if it has an end."""
+    name = shorten(str(path))
+    with refusals(f"{name} cannot be read", CorpusError):
+        if may_have_no_end(path):
+            raise CorpusError(f"{name} {NO_END}")
+    return path
 
 
 def _matches(pattern: Path) -> tuple[Path, list[Path]]:
@@ -293,20 +316,23 @@ def _dataset(source: Source) -> Any:
     """A dataset from the hub, as a stream of rows."""
     try:
         from datasets import load_dataset
+        from datasets.config import HF_DATASETS_CACHE
     except ImportError as error:
         raise CorpusError(
             f"no such file or folder: {source.path!r}; check the path, or run "
             "`pip install datasets` if it is a Hugging Face dataset"
         ) from error
     name, _, config = source.path.partition(":")
+    known = (Path(HF_DATASETS_CACHE) / name.replace("/", "___")).exists()
+    if not known and (reason := hub_silence(name, "dataset")) is not None:
+        raise _unreachable(source, reason)
     try:
         return load_dataset(name, config or None, split=source.split or "train", streaming=True)
     except Exception as error:  # the library raises what its many transports raise
-        raise _unreachable(source, error) from error
+        raise _unreachable(source, first_line(error)) from error
 
 
-def _unreachable(source: Source, error: Exception) -> CorpusError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+def _unreachable(source: Source, reason: str) -> CorpusError:
     return CorpusError(
         f"{source.path!r} is not a file or folder here and cannot be read as a Hugging Face "
         f"dataset ({reason}); check the path, or the id, configuration, split and connection"
@@ -319,7 +345,7 @@ def _dataset_rows(source: Source, rows: Any) -> Iterator[str]:
         try:
             row = next(stream, None)
         except Exception as error:  # as above: the connection may go at any row
-            raise _unreachable(source, error) from error
+            raise _unreachable(source, first_line(error)) from error
         if row is None:
             return
         text = source.rows.document(row, source.path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from ffmem.errors import CorpusError
+from ffmem.errors import CorpusError, shorten
 
 Span = tuple[int, int]
 Splitter = Callable[[str], list[Span]]
@@ -208,8 +208,10 @@ SPLITTERS: dict[str, Splitter] = {
 
 def splitter(name: str) -> Splitter:
     """The splitter of that name."""
-    if name not in SPLITTERS:
-        raise CorpusError(f"no splitter {name!r}; choose one of {', '.join(SPLITTERS)}")
+    if not isinstance(name, str) or name not in SPLITTERS:
+        raise CorpusError(
+            f"no splitter {shorten(repr(name))}; choose one of {', '.join(SPLITTERS)}"
+        )
     return SPLITTERS[name]
 
 

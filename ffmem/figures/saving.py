@@ -20,6 +20,7 @@ from ffmem.disk_cache import address_of
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
 from ffmem.store.digests import write_and_note
+from ffmem.store.folder import write_whole
 
 PAGE = """<!DOCTYPE html>
 <html>
@@ -92,10 +93,8 @@ def save_picture(chart: alt.TopLevelMixin, path: Path) -> None:
     if path.suffix not in (".svg", ".png"):
         raise FfmemError(f"a picture is a .svg or a .png file, and {path.name!r} is neither")
     svg = vl_convert.vegalite_to_svg(spec_of(chart))
-    if path.suffix == ".svg":
-        path.write_text(svg, encoding="utf-8")
-    else:
-        path.write_bytes(vl_convert.svg_to_png(on_white(svg), scale=2))
+    content = svg.encode() if path.suffix == ".svg" else vl_convert.svg_to_png(on_white(svg), 2)
+    write_whole(path, partial(Path.write_bytes, data=content))
 
 
 def rows_of(spec: dict[str, Any]) -> list[Row]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address, Parts
-from ffmem.errors import AddressError, ModelError, visible_token, whole_number
+from ffmem.errors import AddressError, ModelError, shorten, visible_token, whole_number
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import PromptExplanation, cell_address
 from ffmem.memories.recording import LayerRecord, html_table
@@ -118,12 +118,21 @@ def _terms_text(terms: Sequence[MemoryContribution]) -> str:
     return "  ".join(f"{one.address} {one.amount:+.3f}" for one in terms)
 
 
+def are_readings(given: object) -> TypeGuard[Sequence[LayerRecord]]:
+    """Whether this is what `record` returns: the records of all layers."""
+    return isinstance(given, Sequence) and bool(given) and isinstance(given[-1], LayerRecord)
+
+
 def token_id(model: LanguageModel, token: int | str) -> int:
     """The id of a token that is given by its id, or by a text that begins with it."""
     if isinstance(token, str):
         return model.first_token(token)
     number = whole_number(token, "the token", ModelError)
-    model.check_tokens(torch.tensor([number]), model.vocab_size)
+    if not 0 <= number < model.vocab_size:
+        raise ModelError(
+            f"{shorten(str(number))} is not a token of {model.name}; its token ids are whole "
+            f"numbers from 0 to {model.vocab_size - 1}"
+        )
     return number
 
 
@@ -141,7 +150,7 @@ def contributions(
     """
     check_model(model)
     readings = readings.readings if isinstance(readings, PromptExplanation) else readings
-    if readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
+    if not are_readings(readings) or readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
         raise ModelError(
             "contributions are those at one place of one text; pass the readings of "
             '`explain_prompt`, or of `record(model, text, "hramyo", at=-1)`'

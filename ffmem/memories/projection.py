@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ffmem.errors import ModelError, visible_token, whole_number
+from ffmem.errors import ModelError, shorten, visible_token, whole_number
 from ffmem.memories.recording import html_table
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel, check_model
@@ -127,6 +127,7 @@ def logits(
     use `top_tokens`, `token_ranks` or `token_probabilities`, which work in chunks. Vectors may be
     on any device; the logits are on the head's.
     """
+    check_vectors(model, h, kind)
     head = model.head
     h = h.to(head.device)
     how = lens.norm_for(kind, head)
@@ -150,6 +151,21 @@ def logits(
         scores = head.log_probabilities(scores, state)[..., : model.vocab_size]
     of_its_size = how in ("apply", "frozen") or not head.chain
     return head.finish(scores) if kind == "state" and of_its_size else head.rescale(scores)
+
+
+def check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
+    """Refuse what the unembedding cannot read, and a kind of vector that there is not."""
+    check_model(model)
+    if not isinstance(h, Tensor) or not h.is_floating_point() or not h.ndim:
+        raise ModelError(
+            f"{shorten(repr(h))} is not a tensor of vectors; give floats, [..., width]"
+        )
+    if h.shape[-1] != model.hidden_size:
+        raise ModelError(
+            f"the vectors are {h.shape[-1]} numbers wide; {model.name} reads {model.hidden_size}"
+        )
+    if not isinstance(kind, str) or kind not in get_args(VectorKind):
+        raise ModelError(f"there is no kind of vector {shorten(repr(kind))}; choose state or piece")
 
 
 def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
@@ -327,7 +343,9 @@ def top_tokens(
 
     `kind` is "state" or "piece", as for `logits`. Ties go to the lowest id.
     """
-    check_model(model)
+    check_vectors(model, h, kind)
+    if not len(h):
+        raise ModelError("there are no vectors to read; give at least one")
     if whole_number(k, "k", ModelError) < 1:
         raise ModelError(f"k is {k}; give a whole number from 1")
     found = []
@@ -347,6 +365,7 @@ def token_ranks(
     `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is "state" or
     "piece", as for `logits`. Equal scores are ordered by id.
     """
+    check_vectors(model, h, kind)
     model.check_tokens(targets, model.vocab_size)
     found = torch.empty_like(targets)
     wide = targets.view(len(targets), -1)
@@ -364,6 +383,7 @@ def token_probabilities(
 
     `targets` [vector] are token ids; `kind` is "state" or "piece", as for `logits`.
     """
+    check_vectors(model, h, kind)
     model.check_tokens(targets, model.vocab_size)
     found = []
     for part, scores in in_chunks(model, h, kind, lens):

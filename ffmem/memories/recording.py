@@ -300,6 +300,8 @@ def record(
 def kind_letters(kinds: str | Sequence[str]) -> str:
     """Kinds of activations as letters; refuses an unknown one."""
     known = RECORD_KINDS | OF_MIXTURES
+    if not isinstance(kinds, Iterable) or not all(isinstance(one, str) for one in kinds):
+        raise ModelError(f"{shorten(repr(kinds))} names no activations; give text, or a list of it")
     names = [kinds] if isinstance(kinds, str) and kinds in known else list(kinds)
     letters = [known.get(name, name) for name in names]
     unknown = [name for name in letters if name not in {"u", *known.values()}]

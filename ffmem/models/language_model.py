@@ -242,7 +242,7 @@ class LanguageModel:
 
     def first_token(self, text: str) -> int:
         """The id of the token that `text` is, or begins with; refuses an unknown word."""
-        tokenizer = self.tokenizer
+        tokenizer = self.tokenizer if is_text(text) else None
         ids = [] if tokenizer is None else tokenizer.encode(text, add_special_tokens=False)
         unknown = ids[:1] == [self.unk] and not text.strip().startswith(self.token_text(ids[0]))
         if not ids or unknown or ids[0] >= self.vocab_size:
@@ -261,6 +261,8 @@ class LanguageModel:
 
     def check_tokens(self, ids: Tensor, known: int) -> None:
         """Refuse ids that are not among the `known` tokens: those read, or those predicted."""
+        if not isinstance(ids, Tensor):
+            raise ModelError(f"{shorten(repr(ids))} is not a tensor of token ids; give one")
         wrong = ids if ids.is_floating_point() else ids[(ids < 0) | (ids >= known)]
         if wrong.numel():
             raise ModelError(

@@ -20,7 +20,7 @@ import torch
 from ffmem import demo
 from ffmem.disk_cache import address_of, digest_once, file_digest, file_identity, find, keep
 from ffmem.errors import ModelError, refusals, shorten
-from ffmem.locations import is_url, location
+from ffmem.locations import hub_silence, is_url, location, may_have_no_end
 from ffmem.models.fairseq import introduce
 from ffmem.models.fingerprint import WeightFiles
 from ffmem.models.language_model import LanguageModel
@@ -97,7 +97,7 @@ def checkpoint(
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if device == "all":
         options["device_map"] = "auto"
-    source, extra = locate(name)
+    source, extra = locate(name, revision)
     if "gguf_file" in extra:
         packed = partial(through_transformers, name, source, {**options, **extra}, kind)
         folder = unpack_once(Path(source) / extra["gguf_file"], kind, packed)
@@ -122,7 +122,7 @@ def weight_bytes(
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if name.startswith("tiny:"):
         return 4 * sum(one.numel() for one in tiny_model(name.removeprefix("tiny:")).parameters())
-    source, extra = locate(name)
+    source, extra = locate(name, revision)
     try:
         config = AutoConfig.from_pretrained(source, revision=revision, **extra, **options)
         with torch.device("meta"):  # shapes without numbers
@@ -146,7 +146,8 @@ def resolve_device(device: str) -> torch.device:
         if "INTERNAL ASSERT" in reason:
             reason = "torch holds no numbers there"
         raise ModelError(
-            f"device {device!r} cannot be used ({shorten(reason)}); write cpu, cuda, cuda:1 or all"
+            f"device {shorten(str(device))!r} cannot be used ({shorten(reason)}); write cpu, cuda, "
+            "cuda:1 or all"
         ) from None
     return found
 
@@ -160,7 +161,7 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     return DTYPES[dtype]
 
 
-def locate(name: str) -> tuple[str, dict[str, Any]]:
+def locate(name: str, revision: str | None = None) -> tuple[str, dict[str, Any]]:
     """The arguments to transformers for `name`: a folder or hub id, and options."""
     if name == "demo":
         return str(demo.MODEL), {}
@@ -178,9 +179,27 @@ def locate(name: str) -> tuple[str, dict[str, Any]]:
         return model_folder(path)
     if path.suffix == ".gguf" or path.exists():
         return gguf_file(path)
+    return hub_model(name, revision), {}
+
+
+def hub_model(name: str, revision: str | None) -> str:
+    """A hub id; one that is not here yet is refused where the hub does not reply."""
     if not HUB_ID.fullmatch(name):
         raise ModelError(f"there is no model at {shorten(name)}; check the path")
-    return name, {}
+    if not is_in_hub_cache(name, revision) and hub_silence(name, "model") is not None:
+        raise ModelError(unreachable(name))
+    return name
+
+
+def is_in_hub_cache(name: str, revision: str | None) -> bool:
+    """Whether the hub's library has fetched a model before."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
+    except HFValidationError:  # a name that the hub would not have
+        return False
 
 
 def model_folder(path: Path) -> tuple[str, dict[str, Any]]:
@@ -218,8 +237,8 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
         raise ModelError(f"there is no file {path}; check the path")
     if path.is_fifo():  # which is read once, and whose writer may never come
         raise ModelError(f"{path} is a pipe; give a .gguf file or the folder of a saved model")
-    with refusals(f"{path} cannot be read", ModelError), path.open("rb") as file:
-        if file.read(4) != b"GGUF":
+    with refusals(f"{path} cannot be read", ModelError):
+        if may_have_no_end(path) or first_bytes(path, 4) != b"GGUF":
             if path.suffix == ".pt":
                 refuse_fairseq(path, path.parent)
             raise ModelError(
@@ -235,6 +254,12 @@ def refuse_fairseq(path: Path, folder: Path) -> None:
             f"{path} is a checkpoint of fairseq; run `ffmem models convert {path} -o FOLDER` once, "
             "and load that folder"
         )
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """How a file begins."""
+    with path.open("rb") as file:
+        return file.read(count)
 
 
 def through_transformers(
@@ -291,11 +316,16 @@ def loading_error(name: str, source: str, error: Exception) -> str:
             "load it with trust_remote_code"
         )
     if re.search(r"offline|connect|couldn't|resolve|reach|timed out|proxy", reason, re.IGNORECASE):
-        return (
-            f"{name} is not a path here and the Hugging Face hub cannot be reached or has no such "
-            "model; check the spelling, or download the model elsewhere and pass its folder"
-        )
+        return unreachable(name)
     return f"{name} could not be loaded from the hub: {reason}; check the spelling or pass a folder"
+
+
+def unreachable(name: str) -> str:
+    """The sentence for a hub id that leads nowhere."""
+    return (
+        f"{name} is not a path here and the Hugging Face hub cannot be reached or has no such "
+        "model; check the spelling, or download the model elsewhere and pass its folder"
+    )
 
 
 def quiet_transformers() -> None:

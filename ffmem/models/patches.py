@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ffmem.errors import ModelError, refusals
-from ffmem.locations import location
+from ffmem.errors import ModelError
+from ffmem.locations import location, whole_folder
 from ffmem.models.feedforward import EffectivePart, FeedForward
 from ffmem.models.fingerprint import weights_digest
 from ffmem.version import VERSION
@@ -53,7 +53,7 @@ class PatchNote:
 def write_patch(
     model: LanguageModel, changes: Mapping[int, ValueChange], edits: list[str], folder: Path
 ) -> Path:
-    """Write the delta and its note into a folder; the model stays as it is."""
+    """Write the delta and its note as a new folder; the model stays as it is."""
     tensors: dict[str, Tensor] = {}
     for number, change in sorted(changes.items()):
         tensors |= layer_delta(model.layer(number), change)
@@ -61,12 +61,9 @@ def write_patch(
     note = PatchNote(model.name, model.revision, weights_digest(model.model), dtype, edits)
     folder = location(folder)
     text = json.dumps(asdict(note), indent=2, ensure_ascii=False) + "\n"
-    with refusals(f"{folder} cannot be written", ModelError):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in ((FILE, save(tensors)), (NOTE, text.encode())):
-            part = folder / f"{name}.part"
-            part.write_bytes(content)
-            part.replace(folder / name)  # the note last: a folder that has it is complete
+    with whole_folder(folder, ModelError) as part:
+        (part / FILE).write_bytes(save(tensors))
+        (part / NOTE).write_text(text, encoding="utf-8")
     return folder
 
 

@@ -21,7 +21,7 @@ from ffmem.analyses.refinement import Refinement, refinement
 from ffmem.analyses.removal import Removal, removal
 from ffmem.analyses.values import Values, summarise
 from ffmem.analyses.weights import Weights, summarise_weights, table_columns
-from ffmem.errors import FfmemError
+from ffmem.errors import FfmemError, shorten
 from ffmem.patterns.analysis import PatternResults, patterns_by_rule
 from ffmem.patterns.embeddings import WordContexts
 from ffmem.store.memory_page import BANDS, PER_BAND
@@ -330,7 +330,9 @@ def parse_names(text: str | None) -> tuple[str, ...]:
     names = tuple(ANALYSES) if text is None else tuple(part.strip() for part in text.split(","))
     unknown = [name for name in names if name not in ANALYSES]
     if unknown:
-        raise FfmemError(f"there is no analysis {unknown[0]!r}; choose among {', '.join(ANALYSES)}")
+        raise FfmemError(
+            f"there is no analysis {shorten(unknown[0])!r}; choose among {', '.join(ANALYSES)}"
+        )
     return names
 
 

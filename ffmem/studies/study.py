@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffmem.address import Address
-from ffmem.errors import FfmemError, StoreError
+from ffmem.errors import FfmemError, StoreError, whole_number
 from ffmem.scan.settings import UNIT
 from ffmem.store.folder import StudyFolder
 from ffmem.store.lookup import MemoryIndex
@@ -161,7 +161,7 @@ class Study:
         a coefficient above 0), mean (of those), largest, and top_tokens: the first tokens that its
         value promotes. In a mixture of experts also expert: E3, or S for a shared one.
         """
-        pandas = import_pandas()
+        tokens, pandas = whole_number(tokens, "tokens"), import_pandas()
         store, words = self.store, self.search.words
         pushes = all_pushes(store, "promoted")
         order = pushes.rows.argsort()

@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from ffmem.analyses import statistics
+from ffmem.analyses.inputs.claim_effects import (
+    lowest_layer_effect,
+    mean_effect,
+    ratio_effect,
+    share_effect,
+    with_count,
+)
 from ffmem.analyses.statistics import (
+    SHARE,
     Interval,
     Resamples,
     bootstrap,
@@ -147,6 +155,23 @@ def test_no_exception_in_a_sample_is_not_none_at_all() -> None:
     assert (found.estimate, found.low) == (1.0, pytest.approx(1 - 3 / 50))
     assert math.isnan(resample(torch.zeros(4, 2).double(), share).estimate)  # nothing was counted
     assert resample(torch.ones(0, 2), share).n == 0
+
+
+def test_the_interval_of_a_share_is_of_shares() -> None:
+    """The rule of three widens it, but not beyond none or all; differences may lie below zero."""
+    few = torch.tensor([[1.0, 1.0]] * 43 + [[0.0, 1.0]]).double()
+    most = resample(few, share, bounds=SHARE)
+    assert most.low == pytest.approx(40 / 44)
+    assert most.high == 1.0
+    free = resample(few, share)
+    assert free.high == pytest.approx(46 / 44)
+    assert (free.estimate, free.low, free.n) == (most.estimate, most.low, most.n)
+    flags = torch.zeros(44, 3).double()
+    flags[0] = 1
+    assert share_effect(with_count(flags[:, 0])).low == 0.0
+    assert lowest_layer_effect(1 - flags).high == 1.0
+    assert ratio_effect(flags, torch.ones(44, 3)).low == 0.0
+    assert mean_effect(-flags[:, 0]).low < 0.0
 
 
 def test_a_difference_of_independent_samples_adds_squares() -> None:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ffmem.corpus.sources import STREAM, Source, digest, documents
 from ffmem.errors import FfmemError
 from ffmem.figures.memory import memory_chart
 from ffmem.figures.saving import save_picture
+from ffmem.locations import may_have_no_end
 from ffmem.memories.edits import read_set
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -33,6 +35,7 @@ from ffmem.store.lookup import MemoryIndex, TokenPush
 from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import Counts, ScanStore
 from tests.cli.test_commands import run
+from tests.models.fairseq_files import write_toy
 
 LONG = "x" * 300  # more than any file system allows for one name
 DEEP = "/".join(["y" * 200] * 30)  # more than it allows for a path
@@ -108,6 +111,10 @@ CASES = [
     ["show", "study", "L1.1", "-n", "-1"],
     ["analyse", "study", "--only", ""],
     ["analyse", "study", "--sample", "0"],
+    ["analyse", "study", "--only", "refinement", "--valid", "nothing.txt"],
+    ["study", "tiny:opt", "text.txt", "-o", "out", "--valid", "nothing.txt"],
+    ["study", "tiny:opt", "text.txt", "-o", "out", "--again", "x" * 3000],
+    ["study", "tiny:opt", "text.txt", "-o", "out", "--splitter", "x" * 3000],
     ["analyse", "study", "--device", "meta"],
     ["removal", "study", "--top", "-1"],
     ["patterns", "study", "--keys", "-1"],
@@ -124,6 +131,9 @@ CASES = [
     ["search", "study", "--where", "fires>nan"],
     ["patch", "tiny:opt", "--set", "L1.1=0", "-o", "study"],
     ["patch", "tiny:llama", "--set", "L1.1+=0", "-o", "out"],
+    ["patch", "tiny:opt", "--set", "L1.1=0", "-o", "memory://patch"],
+    ["inspect", "tiny:opt", "--device", "x" * 3000],
+    [*SCAN, "--split", "x" * 3000],
     ["show", "study", "L2.1", "--wakes", "L1.1"],
     ["search", "study", "--where", "nothing=1"],
     ["check", "tiny:gpt2"],
@@ -253,6 +263,66 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
     code, _, err = run(capsys, "scan", "tiny:opt", "/proc/self/mem", "-o", "out")
     assert code == 2
     assert "/proc/self/mem cannot be read" in only_message(err)
+
+
+@contextmanager
+def no_room(size: int) -> Iterator[None]:
+    """No file may grow beyond this size, as if the disk were full."""
+    resource = pytest.importorskip("resource", reason="no limits of file sizes here")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+def test_what_finds_no_room_is_not_there_and_can_be_made_again(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_toy(Path("fairseq"))
+    Path("old.svg").write_text("an older picture")
+    Path("begun").mkdir()
+    for words, out in (
+        (["patch", "tiny:opt", "--set", "L1.1=0", "-o"], "patched"),
+        (["patch", "tiny:opt", "--set", "L1.1=0", "-o"], "begun"),
+        (["models", "convert", "fairseq", "-o"], "converted"),
+        (["show", "study", "L1.1", "--picture"], "new.png"),
+        (["show", "study", "L1.1", "--picture"], "old.svg"),
+    ):
+        before = sorted(place.iterdir()), list(Path("begun").iterdir())
+        with no_room(50):
+            code, out_text, err = run(capsys, *words, out)
+        assert (code, out_text) == (2, ""), words
+        assert out in only_message(err)
+        assert (sorted(place.iterdir()), list(Path("begun").iterdir())) == before, words
+        assert Path("old.svg").read_text() == "an older picture"
+        assert run(capsys, *words, out)[0] == 0, words
+    assert not list(place.rglob("*.part"))
+    code, _, err = run(capsys, "patch", "tiny:opt", "--set", "L1.1=0", "-o", "patched")
+    assert (code, "is there already" in only_message(err)) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_a_file_that_may_have_no_end_is_not_read(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/proc/kmsg is one that has none: to read it is to wait for ever."""
+    text = "/proc/self/status"
+    for words in (
+        ["scan", "tiny:opt", text, "-o", "out"],
+        ["prompt", "tiny:opt", "hi", "--set", f"@{text}=0"],
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 2
+        assert f"{text} has text but no length" in only_message(err)
+    for words in (["scan", "tiny:opt", "/proc/kmsg", "-o", "out"], ["inspect", "/proc/kmsg"]):
+        if os.access("/proc/kmsg", os.R_OK):
+            assert run(capsys, *words)[0] == 2
+    assert not Path("out").exists()
+    assert not may_have_no_end(Path("empty"))
+    assert not may_have_no_end(Path("text.txt"))
+    assert not may_have_no_end(Path("pipe"))
 
 
 @pytest.mark.skipif(not Path(os.devnull).is_char_device(), reason="needs a device with a name")

@@ -236,6 +236,13 @@ def test_a_dataset_is_streamed_by_the_library_itself(
         list(documents(Source("owner/name", column="body", split="nowhere")))
 
 
+def test_a_path_that_is_misspelt_asks_a_silent_hub_once(silent_hub: list[str]) -> None:
+    pytest.importorskip("datasets", reason="the package datasets is not installed")
+    with pytest.raises(CorpusError, match="not a file or folder here and cannot be read"):
+        list(documents(Source("mytext")))
+    assert len(silent_hub) == 1
+
+
 WRAPPED = [
     "The river runs through the valley and turns the wheels of",
     "three old mills, of which one is still at work in summer when",

@@ -14,7 +14,7 @@ from ffmem.errors import ModelError
 from ffmem.models import loading
 from ffmem.models.fingerprint import tokenizer_digest, weights_digest
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.loading import load
+from ffmem.models.loading import is_in_hub_cache, load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 
 
@@ -108,6 +108,26 @@ def test_an_encoder_is_refused_because_it_reads_ahead(tmp_path: Path) -> None:
 def test_a_name_that_leads_nowhere_says_so(name: str, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
         load(name)
+
+
+def test_a_hub_that_does_not_reply_is_asked_once(
+    silent_hub: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its own library would ask six times, and wait for half a minute between them."""
+    with pytest.raises(ModelError, match="hub cannot be reached"):
+        load("nobody/no-such-model")
+    assert len(silent_hub) == 1
+    with pytest.raises(ModelError, match="nobody--x"):
+        load("nobody--x")  # which the hub would not have
+    assert len(silent_hub) == 1
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert not is_in_hub_cache("owner/model", None)
+    folder = tmp_path / "models--owner--model"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0" * 40)
+    (folder / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    (folder / "snapshots" / ("0" * 40) / "config.json").write_text("{}")
+    assert is_in_hub_cache("owner/model", None)
 
 
 def test_a_folder_that_is_no_model_says_so(tmp_path: Path) -> None:

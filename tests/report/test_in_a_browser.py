@@ -94,6 +94,30 @@ def test_charts_fill_their_place_and_can_be_saved(report_page: Any) -> None:
         assert start in Path(saving.value.path()).read_bytes()[:200]
 
 
+HIDE_AND_LOOK = """async () => {
+    const main = document.querySelector("main");
+    const frames = async () => {
+        for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
+    };
+    main.style.display = "none";
+    await frames();
+    main.style.display = "";
+    const widths = [...document.querySelectorAll("[data-chart]")].map((one) => one.dataset.width);
+    await frames();
+    return widths;
+}"""
+
+
+def test_a_chart_without_a_place_is_not_drawn(report_page: Any) -> None:
+    """Vega would warn of a width that is none; it is drawn again when its place has another."""
+    complaints: list[str] = []
+    report_page.on("console", lambda said: complaints.append(said.text))
+    widths = report_page.evaluate(HIDE_AND_LOOK)
+    assert len(widths) == wait_for_charts(report_page)
+    assert "0" not in widths
+    assert complaints == []
+
+
 def test_a_claim_leads_to_its_figure_and_the_sections_stay_in_sight(report_page: Any) -> None:
     page = report_page
     page.locator("#claim-ranks-improve a").click()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ffmem.analyses.inputs.layer_readings import UNKNOWN, VETO, Predictions
 from ffmem.analyses.predictive_values import UPPER
-from ffmem.analyses.statistics import Interval, Resamples, resample
+from ffmem.analyses.statistics import SHARE, Interval, Resamples, resample
 
 T = TypeVar("T")
 Effects = dict[str, Interval]
@@ -49,23 +49,29 @@ def as_columns(numbers: Tensor) -> Tensor:
     return numbers.double() if numbers.dim() > 1 else numbers.double()[:, None]
 
 
-def mean_effect(numbers: Tensor, largest: float = 1.0) -> Interval:
+def mean_effect(numbers: Tensor) -> Interval:
     """The mean over units [unit]."""
-    return resample(with_count(numbers), lambda sums: sums[..., 0] / sums[..., 1], largest)
+    return resample(with_count(numbers), lambda sums: sums[..., 0] / sums[..., 1])
+
+
+def share_effect(tallies: Tensor) -> Interval:
+    """A part of a whole, which are the first two columns of [unit, number]."""
+    return resample(tallies, lambda sums: sums[..., 0] / sums[..., 1], bounds=SHARE)
 
 
 def ratio_effect(part: Tensor, whole: Tensor) -> Interval:
-    """A sum of counts over another, both [unit] or [unit, layer]."""
-    both = torch.stack([as_columns(one).sum(dim=1) for one in (part, whole)], dim=1)
-    return resample(both, lambda sums: sums[..., 0] / sums[..., 1])
+    """A sum of counts over another that has them all, both [unit] or [unit, layer]."""
+    return share_effect(torch.stack([as_columns(one).sum(dim=1) for one in (part, whole)], dim=1))
 
 
 def lowest_layer_effect(shares: Tensor) -> Interval:
-    """The mean over prefixes of the layer where it is lowest, from [prefix, layer]."""
+    """The mean over prefixes of the layer where it is lowest, from shares [prefix, layer]."""
     if not shares.shape[1]:
         return resample(shares[:0], lambda sums: sums)
     return resample(
-        with_count(shares), lambda sums: (sums[..., :-1] / sums[..., -1:]).min(dim=-1).values
+        with_count(shares),
+        lambda sums: (sums[..., :-1] / sums[..., -1:]).min(dim=-1).values,
+        bounds=SHARE,
     )
 
 
@@ -137,11 +143,11 @@ def decision_effects(found: Predictions) -> Effects:
     kept = found.output == found.residual
     own = found.output == found.feedforward
     return {
-        "settled_early": mean_effect(settled[:, early]),
+        "settled_early": share_effect(with_count(settled[:, early])),
         "settled_early_above_others": mean_effect(
             settled[:, early] - share_of_each(found.residual[:, early], last)
         ),
-        "settled_before_last": mean_effect(settled[:, -1]),
+        "settled_before_last": share_effect(with_count(settled[:, -1])),
         "late_growth": mean_effect(late_growth(settled)),
         "confidence": mean_effect(found.probability[:, -1].double() - found.probability[:, 0]),
         "kept": lowest_layer_effect(kept[:, 1:].double()),
@@ -232,8 +238,8 @@ def agreement_effects(layers: Sequence[CellHits]) -> Effects:
         return upper.interval(lambda sums: (sums[..., 0] - sums[..., column]) / sums[..., 1])
 
     return {
-        "agreement_upper": upper.interval(lambda sums: sums[..., 0] / sums[..., 1]),
-        "agreement_lower": resample(lower, lambda sums: sums[..., 0] / sums[..., 1]),
+        "agreement_upper": upper.interval(lambda sums: sums[..., 0] / sums[..., 1], bounds=SHARE),
+        "agreement_lower": share_effect(lower),
         "agreement_rise": resample(
             table, lambda sums: sums[..., 5] / sums[..., 6] - sums[..., 0] / sums[..., 1]
         ),
@@ -327,7 +333,7 @@ def ending_effects(same: Tensor, depth: Tensor, layers: int) -> Effects:
     """Shared last tokens: the share of a key's triggers that end in its commonest one, [key]."""
     table = by_depth(with_count(same), is_semantic_depth(depth, layers))
     return {
-        "same_ending_lower": resample(table[:, :2], lambda sums: sums[..., 0] / sums[..., 1]),
+        "same_ending_lower": share_effect(table[:, :2]),
         "same_ending_fades": resample(
             table, lambda sums: sums[..., 0] / sums[..., 1] - sums[..., 2] / sums[..., 3]
         ),

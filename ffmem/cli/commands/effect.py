@@ -27,6 +27,7 @@ from ffmem.cli.options import (
 )
 from ffmem.cli.output import print_hanging, print_parts, say, terminal
 from ffmem.errors import EditError
+from ffmem.locations import refuse_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -216,8 +217,7 @@ def patch(
     from ffmem.memories.edits import expand_edits
     from ffmem.models.patches import write_patch
 
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise click.UsageError(f"{out} is there already; choose another folder")
+    refuse_place(out)
     language_model = load_model(model, options)
     means = None if scan is None else scan_means(scan, language_model, options["dtype"])
     parsed = expand_edits(edits, language_model, means)

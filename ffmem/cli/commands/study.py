@@ -186,7 +186,7 @@ def _plan(
     return StudyPlan(
         scan=plan_of(model, corpus, seed=seed, **options),
         sizes=SIZES[size],
-        valid=None if valid is None else _valid(valid, options["chat"]),
+        valid=None if valid is None else validation_text(valid, options["chat"]),
         only=only,
         seed=seed,
         cluster=cluster,
@@ -194,13 +194,13 @@ def _plan(
     )
 
 
-def _valid(path: str, chat: bool) -> Source:
-    """The validation text: plain, or conversations like the scanned text."""
+def validation_text(path: str, chat: bool) -> Source:
+    """The validation text, which must be there: plain, or conversations like the scanned text."""
     from ffmem import demo
     from ffmem.corpus.conversations import MESSAGES
-    from ffmem.corpus.sources import Source
+    from ffmem.corpus.sources import Source, refuse_missing
 
-    return Source(demo.corpus(path), MESSAGES if chat else "text", chat=chat)
+    return refuse_missing(Source(demo.corpus(path), MESSAGES if chat else "text", chat=chat))
 
 
 def _again(text: str | None) -> tuple[str, ...]:
@@ -276,9 +276,7 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     """
     from dataclasses import replace
 
-    from ffmem import demo
     from ffmem.cli.output import print_verdicts, terminal
-    from ffmem.corpus.sources import Source
     from ffmem.report.paper_claims import judge
     from ffmem.store.folder import StudyFolder
     from ffmem.store.scan_store import ScanStore
@@ -290,7 +288,8 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     names, once_more = parse_names(only), parse_names(again) if again else ()
     store = ScanStore.open(folder)
     sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
-    text = None if valid is None else Source(demo.corpus(valid))
+    chat = store.manifest.key.source().chat
+    text = None if valid is None else validation_text(valid, chat)
     with while_loading(store.manifest.key.model["name"]):
         model = scanned_model(store, device)
     subject = StudyInputs(model, store, sizes, text, seed)

@@ -12,16 +12,17 @@ async function bringToLife(place) {
   }
 }
 
-// As wide as its place; nothing where it is so already.
+// As wide as its place; nothing where it is so already, or is hidden.
 async function draw(place, specification) {
   const width = place.clientWidth;
-  if (place.dataset.width === String(width)) return;
+  if (!width || place.dataset.width === String(width)) return;
   place.dataset.width = width;
   const chart = document.createElement("div");
   await window.vegaEmbed(chart, fit(structuredClone(specification), width), {
     ast: true, // expressions are interpreted: the page may not evaluate text as a script
     actions: false,
     defaultStyle: false,
+    logLevel: 1, // errors; a figure without enough cases is empty, and its caption says so
     renderer: "svg",
     tooltip: { disableDefaultStyle: true },
   });

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import tempfile
 import warnings
 from argparse import Namespace
 from collections import OrderedDict
@@ -28,7 +27,7 @@ from torch import Tensor
 from transformers import GenerationConfig, XGLMConfig, XGLMForCausalLM
 
 from ffmem.errors import ModelError, refusals, shorten
-from ffmem.locations import is_remote
+from ffmem.locations import is_remote, refuse_place, whole_folder
 from ffmem.models.fairseq.adaptive_model import FairseqConfig, FairseqForCausalLM, tied_names
 from ffmem.models.fairseq.word_list import read_words, word_tokenizer
 
@@ -226,7 +225,7 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
     WikiText's form before their words are looked up.
     """
     path = checkpoint_at(source)
-    refuse_place(out)
+    refuse_place(out, ModelError)
     words = read_words(path.parent / "dict.txt")
     stored, settings = read_checkpoint(path)
     tensors = new_names(path, stored)
@@ -241,14 +240,8 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
     check_tensors(path, tensors, config)
     longest, first = config.max_position_embeddings, config.bos_token_id
     tokenizer = word_tokenizer(words, longest, wikitext, first)
-    with refusals(f"{shorten(str(out))} cannot be written", ModelError):
-        place = out.resolve()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix="ffmem-") as holder:
-            part = Path(holder) / "model"
-            part.mkdir()
-            write_folder(part, tensors, config, tokenizer)
-            part.replace(place)
+    with whole_folder(out, ModelError) as part:
+        write_folder(part, tensors, config, tokenizer)
     return out
 
 
@@ -273,20 +266,6 @@ def checkpoint_at(source: Path) -> Path:
     if not source.is_file():
         raise ModelError(f"{source} is a pipe or a device; give the checkpoint file itself")
     return source
-
-
-def refuse_place(out: Path) -> None:
-    """Refuse a place where something is, so that nothing is lost."""
-    if is_remote(out):
-        raise ModelError(f"a model cannot be written to {out}; name a folder on this machine")
-    with refusals(f"{shorten(str(out))} cannot be opened", ModelError):
-        if out.is_dir() and not any(out.iterdir()):
-            return
-        if out.exists():
-            raise ModelError(f"{out} is there already; choose another folder, or remove it first")
-        above = next(folder for folder in out.absolute().parents if folder.exists())
-        if not above.is_dir():
-            raise ModelError(f"{out} cannot be written ({above} is a file); choose another folder")
 
 
 def misfit(path: Path, name: str, what: str) -> ModelError:

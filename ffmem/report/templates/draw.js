@@ -39,7 +39,7 @@ function controls(place, view, spec) {
 
 async function draw(place) {
   const width = place.clientWidth;
-  if (place.dataset.width === String(width)) return;
+  if (!width || place.dataset.width === String(width)) return; // none while it is hidden
   place.dataset.width = width;
   const spec = JSON.parse(document.getElementById("spec-" + place.dataset.chart).textContent);
   const small = place.classList.contains("small-chart");
