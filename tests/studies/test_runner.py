@@ -198,7 +198,7 @@ def test_numbers_are_written_while_the_next_analysis_runs_and_stay_after_ctrl_c(
     assert open_study(folder).names == ("values", "refinement")
 
 
-def test_a_validation_text_that_is_gone_fails_only_what_reads_it(
+def test_a_validation_text_that_is_gone_is_refused_before_the_work(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["analyse", str(folder), "--only", "refinement,values", "--no-figures"]
@@ -209,8 +209,8 @@ def test_a_validation_text_that_is_gone_fails_only_what_reads_it(
         main()
     out, err = capsys.readouterr()
     assert stop.value.code == 2
-    assert "refinement failed" in err
-    assert "values" in out
+    assert "gone.txt" in err
+    assert "values" not in out
     assert (folder / "analyses/refinement.json").read_bytes() == first
 
 
