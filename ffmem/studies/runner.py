@@ -70,11 +70,10 @@ def run_analyses(
     in a second thread while the next analysis runs. Returns how each analysis ended.
     """
     ended: list[AnalysisEvent] = []
-    left = list(names_for(subject, names))
+    chosen = list(names_for(subject, names))
     with ThreadPoolExecutor(1) as writer:
         writes = []
-        while left:
-            name = left.pop(0)
+        for number, name in enumerate(chosen, 1):
             place = folder if name in take_over else place_of_result(folder, name, subject)
             if name not in again and is_current(place, name, subject):
                 event = AnalysisEvent(name, "kept")
@@ -86,11 +85,8 @@ def run_analyses(
                     event = run_analysis(subject, name, place)
             ended.append(replace(event, beside=None if place == folder else place))
             watch(ended[-1])
-            writes += [
-                writer.submit(write_arrays, subject, file, tuple(ended), folder)
-                for file in ANALYSES[name].arrays
-                if not any(file in ANALYSES[later].arrays for later in left)
-            ]
+            for file in complete_arrays(name, chosen[number:]):
+                writes.append(writer.submit(write_arrays, subject, file, tuple(ended), folder))
         for write in writes:
             write.result()
     return ended
@@ -158,6 +154,15 @@ def make_result(subject: StudyInputs, name: str, folder: Path) -> tuple[Any, Pat
     earlier = move_to_other_settings(folder, name, key, ANALYSES[name].arrays)
     write_result(StudyFolder(folder).result(name), ResultFile(name, key, seconds, result))
     return result, earlier
+
+
+def complete_arrays(name: str, later: Sequence[str]) -> list[str]:
+    """The files of an analysis that none of the later ones adds to."""
+    return [
+        file
+        for file in ANALYSES[name].arrays
+        if not any(file in ANALYSES[other].arrays for other in later)
+    ]
 
 
 def write_arrays(
