@@ -22,7 +22,8 @@ import ffmem
 from ffmem.cli.main import run
 from ffmem.errors import CorpusError, ModelError
 from ffmem.models.fairseq.adaptive_model import AdaptiveHead
-from ffmem.models.fairseq.conversion import convert, read_pickle
+from ffmem.models.fairseq.checkpoint_file import read_pickle
+from ffmem.models.fairseq.conversion import convert
 from ffmem.models.fairseq.word_list import SPECIAL, read_words, word_tokenizer
 from tests.models.fairseq_files import (
     BANDS,
