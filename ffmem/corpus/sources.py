@@ -129,7 +129,7 @@ def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
         return _not_empty(source, _texts(source))
     if source.path == "-":
         return _not_empty(source, _standard_input(source))
-    if _is_dataset(source):
+    if is_dataset(source):
         return _not_empty(source, _dataset_rows(source, _dataset(source)))
     files = _files(source)
     if meter is not None:
@@ -151,7 +151,7 @@ def has_fixed_width(source: Source) -> bool:
     """
     if isinstance(source, TextsInMemory) or source.paragraphs or is_stream(source):
         return False
-    if _is_dataset(source) or has_columns(_files(source)[0][1]):
+    if is_dataset(source) or has_columns(_files(source)[0][1]):
         return False
     lines = [line.strip() for line in islice(documents(source), _LOOKED_AT)]
     broken = sum(
@@ -182,7 +182,7 @@ def digest(source: Source) -> str:
         for text in _texts(source):
             found.update(f"{len(text)}\0{text}".encode())
         return found.hexdigest()
-    if _is_dataset(source):
+    if is_dataset(source):
         parts = [source.path, source.split or "train", source.column, _revision(source)]
         found.update("\0".join(parts).encode())
         return found.hexdigest()
@@ -302,7 +302,7 @@ def _name_below(folder: Path, path: Path) -> str:
     return path.as_posix()[len(folder.as_posix().rstrip("/")) + 1 :]
 
 
-def _is_dataset(source: Source) -> bool:
+def is_dataset(source: Source) -> bool:
     """Whether a path can only be a dataset id: it names no file and looks like one."""
     path = source.path
     if is_url(path):

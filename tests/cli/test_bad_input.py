@@ -20,6 +20,7 @@ import torch
 import ffmem
 from ffmem.analyses.effect import read_tasks
 from ffmem.analyses.published_numbers import published_models
+from ffmem.cli import main as cli
 from ffmem.corpus.sources import STREAM, Source, digest, documents
 from ffmem.errors import FfmemError
 from ffmem.figures.memory import memory_chart
@@ -463,6 +464,18 @@ def test_ctrl_c_while_commands_are_imported_is_one_line() -> None:
     )
     assert done.returncode == 130
     assert done.stderr == "stopped\n"
+
+
+@pytest.mark.parametrize("command", ["scan", "study"])
+def test_a_text_that_is_missing_is_refused_before_a_model_is_loaded(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        f"ffmem.cli.commands.{command}.load_model", lambda *_: pytest.fail("a model was loaded")
+    )
+    with pytest.raises(FfmemError, match="no such file"):
+        cli.run([command, "tiny:opt", str(tmp_path / "wrong.txt"), "-o", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_cannot_be_filled_is_refused_before_the_work(

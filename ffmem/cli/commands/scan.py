@@ -168,6 +168,7 @@ def scan_here(
     """Scan in this process."""
     from ffmem.execution import run
 
+    refuse_missing_files(corpus)
     language_model = load_model(model, choice)
     plan = plan_of(language_model, corpus, **options)
     warn_of_wrapping(plan)
@@ -177,6 +178,16 @@ def scan_here(
     memories = sum(layer.memories for layer in chosen)
     with progress_line(f"{len(chosen)} layers, {memories:,} memories", plan) as watch:
         return run.run_scan(language_model, plan, out, watch)
+
+
+def refuse_missing_files(corpus: str) -> None:
+    """Refuse a path without files before a model is loaded; a dataset is looked for later."""
+    from ffmem import demo
+    from ffmem.corpus.sources import Source, is_dataset, refuse_missing
+
+    source = Source(demo.corpus(corpus))
+    if not is_dataset(source):
+        refuse_missing(source)
 
 
 def warn_of_wrapping(plan: ScanPlan) -> None:

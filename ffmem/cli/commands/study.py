@@ -19,6 +19,7 @@ from ffmem.cli.commands.scan import (
     layers_of,
     note_on_size,
     plan_of,
+    refuse_missing_files,
     warn_of_shortage,
     warn_of_wrapping,
 )
@@ -121,6 +122,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         raise click.UsageError(f"which text should {model} be studied on? name a CORPUS")
     folder = out or Path("out") / Path(model).name
     check_folder(folder)
+    refuse_missing_files("demo" if corpus is None else corpus)
     choice, cluster = placement(model, options, copies=2)  # here, and in a process that scans
     language_model = load_model(model, choice)
     again = _again(options.pop("again"))
