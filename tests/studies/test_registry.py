@@ -87,7 +87,8 @@ def test_one_row_is_all_that_an_analysis_needs(
     study = open_study(folder)
     assert study.names == ("key-lengths",)
     assert isinstance(study.result("key-lengths"), KeyLengths)
-    assert len(np.load(folder / "analyses/key-lengths.npz")["length"]) == relu.memories
+    with np.load(folder / "analyses/key-lengths.npz") as arrays:
+        assert len(arrays["length"]) == relu.memories
     assert "--only key-lengths --again" in remedy(folder, "analyses/key-lengths.npz")
     assert (folder / "figures/key-lengths.svg").exists()
     assert "key-lengths" in repr(study)

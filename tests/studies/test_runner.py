@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,12 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *wo
     out, err = capsys.readouterr()
     assert stop.value.code == 0, err
     return out
+
+
+def arrays_in(path: Path) -> dict[str, Any]:
+    """All arrays of an .npz file, which is closed again."""
+    with np.load(path) as file:
+        return dict(file)
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +90,9 @@ def test_every_analysis_leaves_numbers_and_figures(
     for kind in ("html", "svg", "png", "csv", "json"):
         names = {path.stem for path in (folder / "figures").glob(f"*.{kind}")}
         assert names == DRAWN
-    arrays = np.load(folder / "analyses" / "sample.npz")
+    arrays = arrays_in(folder / "analyses" / "sample.npz")
     assert arrays["output"].shape == (12, 3)
-    values = np.load(folder / "analyses" / "values.npz")
+    values = arrays_in(folder / "analyses" / "values.npz")
     assert values["ranks"].shape == (2 * 64 * 3, 4)
     assert {values[name].dtype.name for name in ("layer", "top", "ranks", "next")} == {"int32"}
 
@@ -135,13 +142,13 @@ def test_other_settings_never_take_the_place_of_a_result_unasked(
     assert files(folder).items() >= first.items()
     made = files(beside)
     assert json.loads(made["analyses/refinement.json"])["result"]["prefixes"] == 8
-    assert np.load(beside / "analyses/sample.npz")["output"].shape[0] == 8
+    assert arrays_in(beside / "analyses/sample.npz")["output"].shape[0] == 8
     assert "figures/refinement-winners.png" in made
     assert run(capsys, monkeypatch, *words, "--sample", "8").count("kept") == 2
     assert files(beside)["analyses/refinement.json"] == made["analyses/refinement.json"]
     out = run(capsys, monkeypatch, *words, "--sample", "7", "--again", "refinement,last-layer")
     assert open_study(folder).result("refinement").prefixes == 7
-    assert np.load(folder / "analyses/sample.npz")["output"].shape[0] == 7
+    assert arrays_in(folder / "analyses/sample.npz")["output"].shape[0] == 7
     (moved,) = (path for path in beside.parent.iterdir() if "sample-9" in path.name)
     assert f"(the earlier result, of other settings, is now in {moved})" in out
     for name in ("refinement.json", "last-layer.json", "sample.npz"):
@@ -186,7 +193,7 @@ def test_numbers_are_written_while_the_next_analysis_runs_and_stay_after_ctrl_c(
     with pytest.raises(Abort):
         cli.run(words)
     assert open_study(folder).names == ("values",)
-    assert np.load(written)["ranks"].shape == (2 * 64 * 3, 4)
+    assert arrays_in(written)["ranks"].shape == (2 * 64 * 3, 4)
 
     def full(path: Path, _arrays: object) -> None:
         raise StoreError(f"{path} cannot be written")
