@@ -3,7 +3,7 @@
     python -m benchmarks.synthetic_store --into FOLDER --layers 32 --memories 14336 --signed
     python -m benchmarks.host_side FOLDER [--prefixes 4000]
 
-Triggers come from the store; rankings of values and readings of prefixes are made up, in the shapes
+Triggers come from the store; rankings of values and readings of prefixes are random, in the shapes
 that a GPU would give. What is timed is all that happens to them in Python, numpy and torch on the
 CPU, in seconds of the processor. Run it on two versions in turn to compare them.
 """
@@ -68,7 +68,7 @@ def word_model(words: list[str]) -> LanguageModel:
     return wrap(tiny_model("llama", vocab_size=len(words)), fast)
 
 
-class MadeUp:
+class SyntheticResults:
     """Random numbers in the shapes of what a GPU gives, the same for every version."""
 
     def __init__(self, words: int) -> None:
@@ -147,7 +147,7 @@ def main() -> None:
     choice = parser.parse_args()
     store = ScanStore.open(choice.folder)
     words = list(token_texts(store))
-    model, made_up, layers = word_model(words), MadeUp(len(words)), list(store.memories)
+    model, synthetic, layers = word_model(words), SyntheticResults(len(words)), list(store.memories)
     generator = torch.Generator().manual_seed(0)
 
     def triggers() -> list[TriggerTokens]:
@@ -163,10 +163,10 @@ def main() -> None:
 
     timed("digests of the store", lambda: refuse_damage(store))
     pairs = zip(layers, timed("tokens of triggers", triggers), strict=True)
-    read = [made_up.rankings(store, layer, each) for layer, each in pairs]
+    read = [synthetic.rankings(store, layer, each) for layer, each in pairs]
     timed("values: statistics", lambda: summarise(model, store, read, generator))
     timed("values: compressing numbers", numbers)
-    reading = made_up.reading(choice.prefixes, len(layers), max(store.memories.values()))
+    reading = synthetic.reading(choice.prefixes, len(layers), max(store.memories.values()))
     stop_word = reading.predictions[0].feedforward % 7 == 0
     timed("composition: activity", lambda: activity(reading))
     timed("composition: effects", lambda: composition_effects(reading, stop_word))

@@ -154,7 +154,7 @@ def logits(
 
 
 def check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
-    """Refuse what the unembedding cannot read, and a kind of vector that there is not."""
+    """Refuse what the unembedding cannot read, and an unknown kind of vector."""
     check_model(model)
     if not isinstance(h, Tensor) or not h.is_floating_point() or not h.ndim:
         raise ModelError(
@@ -165,7 +165,7 @@ def check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
             f"the vectors are {h.shape[-1]} numbers wide; {model.name} reads {model.hidden_size}"
         )
     if not isinstance(kind, str) or kind not in get_args(VectorKind):
-        raise ModelError(f"there is no kind of vector {shorten(repr(kind))}; choose state or piece")
+        raise ModelError(f"{shorten(repr(kind))} is not a kind of vector; choose state or piece")
 
 
 def _fold(head: Head, h: Tensor, how: str, size: Tensor | None) -> Tensor:
@@ -345,7 +345,7 @@ def top_tokens(
     """
     check_vectors(model, h, kind)
     if not len(h):
-        raise ModelError("there are no vectors to read; give at least one")
+        raise ModelError("the tensor holds no vectors; give at least one")
     if whole_number(k, "k", ModelError) < 1:
         raise ModelError(f"k is {k}; give a whole number from 1")
     found = []
