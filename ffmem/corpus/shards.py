@@ -28,7 +28,10 @@ if TYPE_CHECKING:  # text is made ready in processes that need no torch
 
 SHARD_SENTENCES = 1 << 16  # sentences in one shard, at most
 SENTENCES = (1 << 32) - 1  # sentence numbers, at most: a store has 4 bytes for each or for none
-POSITIONS = 1 << 16  # positions in one sentence, at most; a sentence of n tokens has n + 1
+POSITION_BITS = 16
+POSITIONS = (
+    1 << POSITION_BITS
+)  # positions in one sentence, at most; a sentence of n tokens has n + 1
 EMPTY = 2**62  # the place of an unfilled slot: larger than any real one, so it comes last
 
 Whole = TypeVar("Whole", int, "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "Tensor")
@@ -41,7 +44,7 @@ _GOOD_CUTS = [re.compile(cut, re.DOTALL) for cut in (r".*\n", r".*[.!?]\s", r".*
 
 def sentence_and_position(place: Whole) -> tuple[Whole, Whole]:
     """The sentence number and the position that a place stands for."""
-    return place // POSITIONS, place % POSITIONS
+    return place >> POSITION_BITS, place & (POSITIONS - 1)  # far faster than to divide
 
 
 def sentence_number(shard: int, row: int) -> int:

@@ -15,13 +15,11 @@ UNIT = 2.0**-24  # what one step of a cell's `totals` is worth
 BINS, LOWEST = 32, -16
 ALL = 256  # the first sentences of a corpus, whose coefficients are all counted in bins
 RAREST = 64  # later it is at least one sentence in this many
-CANDIDATE_SLOTS, CANDIDATE_BYTES = (
-    2**24,
-    8,
-)  # slots of a GPU's lists of candidates, which layers share
+CANDIDATE_SLOTS = 2**24  # of a GPU's lists of candidates, which layers share
+SLOT_BYTES = 8  # in those lists
 # A mixture's buffer of candidates has room for so many times those that are worth a fold.
 ROOM_OF_EXPERTS = 1
-CANDIDATE_BYTES = 18  # in that buffer
+CANDIDATE_BYTES = 18  # of a candidate in that buffer
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -68,12 +68,19 @@ def write_slots(
     positions: NDArray[np.uint16],
 ) -> Files:
     """What the slots of all cells hold, each array [cell, slot]; unfilled ones have no sentence."""
-    with ThreadPoolExecutor() as pool:
-        parts = [
-            pool.submit(write_rows, folder, f"{kind}_coefficients", coefficients),
-            pool.submit(write_rows, folder, f"{kind}_sentences", sentences, NO_SENTENCE),
-            pool.submit(write_rows, folder, f"{kind}_positions", positions),
+    return write_together(
+        [
+            partial(write_rows, folder, f"{kind}_coefficients", coefficients),
+            partial(write_rows, folder, f"{kind}_sentences", sentences, NO_SENTENCE),
+            partial(write_rows, folder, f"{kind}_positions", positions),
         ]
+    )
+
+
+def write_together(writers: Sequence[Callable[[], Files]]) -> Files:
+    """Write some files at the same time, in threads."""
+    with ThreadPoolExecutor() as pool:
+        parts = [pool.submit(write) for write in writers]
         return {name: digest for part in parts for name, digest in part.result().items()}
 
 
@@ -114,10 +121,9 @@ def split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray
 
 def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
     """The sentences that triggers point at."""
-    files: Files = {}
-    for name in ARRAYS:
-        files |= write_array(folder, f"sentence_{name}", getattr(kept, name))
-    return files
+    return write_together(
+        [partial(write_array, folder, f"sentence_{name}", getattr(kept, name)) for name in ARRAYS]
+    )
 
 
 def write_array(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:

@@ -20,7 +20,13 @@ from ffmem.memories.projection import CHUNK_BYTES, GPU_CHUNKS, logits
 from ffmem.models.device_placement import own_parameters
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
-from ffmem.scan.settings import BINS, CANDIDATE_BYTES, CANDIDATE_SLOTS, ROOM_OF_EXPERTS
+from ffmem.scan.settings import (
+    BINS,
+    CANDIDATE_BYTES,
+    CANDIDATE_SLOTS,
+    ROOM_OF_EXPERTS,
+    SLOT_BYTES,
+)
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import read_manifest
 from ffmem.store.scan_store import ScanStore
@@ -219,9 +225,7 @@ def memory(model: LanguageModel, plan: ScanPlan, copies: int = 1) -> int:
     if model.device.type == "cuda":  # where candidates wait; those of a mixture for every layer
         experts = [layer.memories for layer in layers if layer.mixture is not None]
         room = ROOM_OF_EXPERTS * slots * CANDIDATE_BYTES
-        batch += CANDIDATE_SLOTS * CANDIDATE_BYTES + room * sum(
-            settings.cells(size) for size in experts
-        )
+        batch += CANDIDATE_SLOTS * SLOT_BYTES + room * sum(settings.cells(size) for size in experts)
     return (
         copies * weight_bytes(model)
         + 3 * state
