@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -21,6 +21,7 @@ from ffmem.store.checkpoint import ScanProgress
 from ffmem.store.folder import StudyFolder
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_writer import (
+    load_parquet,
     write_endings,
     write_histograms,
     write_sentences,
@@ -40,8 +41,13 @@ class FinishedScan:
     key: ScanKey
     settings: ScanSettings
     state: ScanState
-    kept: KeptSentences
+    keeping: Future[KeptSentences]  # may be under way
     progress: ScanProgress
+
+    @property
+    def kept_sentences(self) -> KeptSentences:
+        """The sentences that the state points at; waits for them."""
+        return self.keeping.result()
 
 
 def write_store(
@@ -61,8 +67,8 @@ def write_store(
         parts = [
             pool.submit(write_state, folder, state),
             pool.submit(write_histograms, folder, state, activations, found.settings.signed),
-            pool.submit(write_sentences, folder, found.kept),
-            pool.submit(write_endings, folder, state, found.kept),
+            pool.submit(lambda: write_sentences(folder, found.kept_sentences)),
+            pool.submit(lambda: write_endings(folder, state, found.kept_sentences)),
             pool.submit(lambda: write_vocabulary(folder, model.token_texts)),
         ]
         values = write_table(folder, "values", ranking.columns(), 8192)
@@ -85,6 +91,15 @@ def write_store(
     manifest.write(folder)
 
 
+def prepare_store(model: LanguageModel, ranking: ValueRanking) -> Iterator[None]:
+    """What writing a store needs beside the text, a part at each step."""
+    load_parquet()
+    yield
+    _ = model.token_texts  # which the model keeps
+    yield
+    yield from ranking.advance()
+
+
 def scan_counts(found: FinishedScan) -> dict[str, int]:
     """How much was read, kept, and never filled."""
     layers = list(found.state.values())
@@ -92,7 +107,7 @@ def scan_counts(found: FinishedScan) -> dict[str, int]:
         "sentences": found.progress.sentences,
         "tokens": found.progress.tokens,
         "prefixes": layers[0].tallies.prefixes,
-        "sentences_kept": len(found.kept),
+        "sentences_kept": len(found.kept_sentences),
         "sentences_cut": found.progress.cut,
         "dead": sum(int((layer.tallies.fires == 0).sum()) for layer in layers),
         "unfilled": sum(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ffmem.errors import ScanError, StoreError
 from ffmem.execution.distributed import DistributedScan, ExecutorFactory
-from ffmem.execution.finish import ValueRanking, write_store
+from ffmem.execution.finish import ValueRanking, prepare_store, write_store
 from ffmem.execution.plan import (
     ScanPlan,
     refuse_other_checkpoint,
@@ -73,7 +73,8 @@ def run_scan(
         run = ScanRun(scanner, folder, key, start or new_checkpoint(key, token_budget(model, plan)))
         ranking = ValueRanking(model, scanner.layers)
         try:
-            shards = background_shards(model, plan, run.progress, ranking.advance())
+            meanwhile = prepare_store(model, ranking)
+            shards = background_shards(model, plan, run.progress, meanwhile)
             run.read(shards, watch)
             write_store(model, run.finish(), folder, ranking)
         except KeyboardInterrupt:

@@ -56,13 +56,12 @@ class ShardReader:
             scanner.resume(state)
         self._recent: list[Sentences] = []
         self._pool = ThreadPoolExecutor(1, "ffmem-keep")
-        self._keeping: Future[KeptSentences] = Future()
-        self._keeping.set_result(kept)
+        self.keeping = at_hand(kept)  # the sentences that the latest snapshot points at
 
     @property
     def kept_sentences(self) -> KeptSentences:
         """The sentences that the latest snapshot points at."""
-        return self._keeping.result()
+        return self.keeping.result()
 
     def read(self, work: ReadyShards) -> Iterator[Batch]:
         """Read a shard; gives each batch when it has been read."""
@@ -89,9 +88,16 @@ class ShardReader:
         """
         state = self.scanner.state()
         wanted, kept = sentence_numbers(state), self.kept_sentences
-        self._keeping = self._pool.submit(keep_sentences, wanted, kept, self._recent)
+        self.keeping = self._pool.submit(keep_sentences, wanted, kept, self._recent)
         self._recent = self._recent[-1:]
         return state
+
+
+def at_hand(kept: KeptSentences) -> Future[KeptSentences]:
+    """Sentences for which nobody has to wait."""
+    found: Future[KeptSentences] = Future()
+    found.set_result(kept)
+    return found
 
 
 def keep_sentences(

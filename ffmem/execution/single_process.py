@@ -83,7 +83,7 @@ class ScanRun:
     def finish(self) -> FinishedScan:
         """The result, after all text is read."""
         state, settings = self._reader.snapshot(), self._reader.scanner.settings
-        return FinishedScan(self.key, settings, state, self._reader.kept_sentences, self.progress)
+        return FinishedScan(self.key, settings, state, self._reader.keeping, self.progress)
 
 
 def pause_after(save_seconds: float) -> float:

@@ -32,6 +32,7 @@ from ffmem.execution.shard_reader import (
     SHARDS_PER_SAVE,
     ReadyShards,
     ShardReader,
+    at_hand,
     sentence_numbers,
     shard_batches,
 )
@@ -304,7 +305,9 @@ class ScanWorker:
         found = read_checkpoint(self._brief.folder.part(job.part))
         write_store(
             self._model,
-            FinishedScan(self.key, self._plan.settings, found.state, found.kept, job.progress),
+            FinishedScan(
+                self.key, self._plan.settings, found.state, at_hand(found.kept), job.progress
+            ),
             self._brief.folder,
         )
 

@@ -141,6 +141,11 @@ def write_rows(folder: StudyFolder, name: str, array: NDArray[Any], nothing: int
     return write_array(folder, name, pack(array, nothing))
 
 
+def load_parquet() -> None:
+    """Import the library that writes tables, which takes a while, before it is needed."""
+    import pyarrow.parquet  # noqa: F401
+
+
 def write_table(folder: StudyFolder, name: str, columns: Mapping[str, Any], group: int) -> Files:
     """One Parquet table; `group` rows are read at a time, so a look at a few rows is quick.
 
