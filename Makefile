@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/installed
 # One more than there are cores, five at most: tests of browsers and workers often wait.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 5)))
 
-.PHONY: demo test tests test-machines lint browser bench clean
+.PHONY: demo test tests lint browser bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/ffmem study demo
@@ -18,11 +18,6 @@ test: $(INSTALLED) browser
 
 tests: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-
-# The same tests with other rounding, under load, in other orders and as another user; an hour or two.
-# `make test-machines ONLY="busy reverse" ARGS="tests/execution -x"` runs a part of it.
-test-machines: $(INSTALLED) browser
-	$(BIN)/python -m tools.machines $(ONLY:%=--only=%) -- $(ARGS)
 
 # Pages are tested in a real browser. Where it cannot be installed those tests are skipped.
 browser:

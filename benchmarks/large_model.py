@@ -21,8 +21,8 @@ import torch
 from transformers import AutoTokenizer
 
 from benchmarks.weights import random_model
+from ffmem.analyses.result_files import read_result
 from ffmem.store.folder import StudyFolder
-from ffmem.store.result_files import read_result
 
 ANALYSES = ("values", "composition", "refinement")
 

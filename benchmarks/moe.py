@@ -18,8 +18,7 @@ from collections.abc import Iterator
 import torch
 from transformers import OlmoeConfig, OlmoeForCausalLM
 
-from benchmarks.curve import quartiles
-from benchmarks.scan import CLOCK, bare, in_turn, seconds
+from benchmarks.scan import CLOCK, bare, in_turn, quartiles, seconds
 from benchmarks.scan_state import random_batches
 from ffmem.corpus.batches import Batch
 from ffmem.models.language_model import LanguageModel

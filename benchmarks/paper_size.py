@@ -6,9 +6,8 @@
 A random OPT (16 layers, d = 1024, 4,096 memories per layer, ReLU, pre-norm, tied, no final norm) in
 bfloat16 reads real text. Printed: how fast text is made ready alone; the ratio of the scan to a
 bare pass on the same batches, both sides in turn, from the first sentence on, for some token
-budgets; where a GPU's time goes; a whole `ffmem scan` with its phases; and how far bfloat16 finds
-the triggers of float32. Speed does not depend on what the weights say; what enters the triggers
-does, a little: a trained model's memories fire more rarely.
+budgets; where a GPU's time goes; and a whole scan, file to store. Speed does not depend on what the
+weights say; what enters the triggers does, a little: a trained model's memories fire more rarely.
 """
 
 from __future__ import annotations
@@ -24,17 +23,14 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, OPTConfig, OPTForCausalLM
 
-from benchmarks.phases import Phases
-from benchmarks.precision import overlap
 from benchmarks.scan import bare, in_turn, wait
-from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import CorpusRequest, Sentences, SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.corpus.tokeniser_processes import tokenise_in_processes
-from ffmem.execution import finish, run, single_process
+from ffmem.execution import single_process
+from ffmem.execution.ready_shards import shard_batches, shards_per_batch
 from ffmem.execution.run import ScanPlan, run_scan
-from ffmem.execution.shard_reader import ShardReader, shard_batches
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.scanner import Scanner
@@ -93,7 +89,7 @@ def all_batches(model: LanguageModel, found: list[Sentences], budget: int) -> li
     ready: list[Batch] = []
     start, first = single_process.start_progress(budget), 0
     while first < len(found):
-        group = found[first : first + single_process.shards_per_batch(first, start)]
+        group = found[first : first + shards_per_batch(first, start)]
         ready += shard_batches(model, Sentences.join(group), budget)
         first += len(group)
     return ready
@@ -144,21 +140,11 @@ def show_profile(model: LanguageModel, ready: list[Batch], warm: list[Batch]) ->
 
 
 def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path) -> float:
-    """One `ffmem scan` with a clock on its phases; returns tokens per second of the scan."""
+    """One whole scan, file to store; returns tokens per second of the scan."""
     plan = ScanPlan(source, ScanSettings(), SentenceSettings(), max_sentences=limit)
-    with Phases() as phases:
-        phases.iterator(run, "background_shards", "waiting for text")
-        phases.method(Scanner, "read", "host side of the passes")
-        phases.method(ShardReader, "snapshot", "keeping sentences")
-        phases.method(single_process.ScanRun, "save", "checkpoints, keeping included")
-        phases.function(run, "scan_key", "digests of weights and corpus")
-        phases.function(run, "write_store", "the store, all of it")
-        phases.method(finish.ValueRanking, "columns", "the store: ranking values")
-        for name in ("state", "sentences", "endings", "vocabulary", "table"):
-            phases.function(finish, f"write_{name}", f"the store: writing {name}")
-        began = time.perf_counter()
-        store = run_scan(model, plan, out)
-        took = time.perf_counter() - began
+    began = time.perf_counter()
+    store = run_scan(model, plan, out)
+    took = time.perf_counter() - began
     counts, seconds = store.manifest.counts, store.manifest.seconds
     speed = counts["tokens"] / seconds
     print(
@@ -166,7 +152,6 @@ def whole_run(model: LanguageModel, source: Source, limit: int | None, out: Path
         f"{counts['sentences_kept']:,} kept: scan {seconds:.1f} s, {speed:,.0f} tokens/s; "
         f"with the store {took:.1f} s; 103 M tokens would take {PAPER_TOKENS / speed:.0f} s"
     )
-    phases.show(took)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"store {size / 2**20:,.0f} MiB")
     return speed
@@ -182,7 +167,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--shards", type=int, default=40, help="2 MiB each, for the ratios")
     parser.add_argument("--budgets", default="16384,32768,65536")
-    parser.add_argument("--trained", action="store_true", help="overlap for --tokenizer's model")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try this script")
     options = parser.parse_args()
     if not (options.model or options.tokenizer):
@@ -218,13 +202,6 @@ def main() -> None:
         limit = int(max(left, 20) * speed / per_sentence * 0.8)
         with section("whole run"):
             whole_run(model, source, limit, Path(folder) / "second")
-    if options.device != "cuda":
-        return
-    with section("bfloat16 against float32, demo model"):
-        overlap(str(demo.MODEL), str(demo.TRAIN), 20_000, options.device)
-    if options.trained:
-        with section("bfloat16 against float32, trained model"):
-            overlap(options.tokenizer, options.text, 40_000, options.device)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
+from ffmem.analyses.analysis import Sizes
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.runner import make_result
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, documents
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.inputs import Sizes, StudyInputs
-from ffmem.studies.runner import make_result
 
 NAMES = ("values", "composition", "refinement", "last-layer")
 

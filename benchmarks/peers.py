@@ -31,8 +31,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from benchmarks.curve import quartiles
-from benchmarks.scan import all_batches, bare, first_sentences
+from benchmarks.scan import all_batches, bare, first_sentences, quartiles
 from ffmem import demo
 from ffmem.corpus.batches import Batch
 from ffmem.models.language_model import LanguageModel

@@ -22,9 +22,9 @@ from ffmem import demo
 from ffmem.corpus import shards
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
+from ffmem.execution.checkpoint import ScanProgress
 from ffmem.execution.run import Cluster, ModelChoice, ScanPlan, ScanWatch, run_scan_on_ray
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.checkpoint import ScanProgress
 
 
 def main() -> None:

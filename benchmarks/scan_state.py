@@ -188,7 +188,7 @@ def report(options: argparse.Namespace, times: Times) -> None:
 
 def time_kernel(options: argparse.Namespace) -> None:
     """The kernel alone on coefficients like the model's, for several block sizes."""
-    from ffmem.scan import triton_pass
+    from ffmem.scan.passes import triton_pass
 
     batch = next(iter(random_batches(1, options.tokens, options.vocabulary)))
     chosen = ScanSettings(top=options.top, sample=options.sample)

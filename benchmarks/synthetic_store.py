@@ -10,21 +10,24 @@ labels and a list; only what they say is random.
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.analyses.inputs.sentence_coefficients import as_arrays, pairs_within
+from ffmem.analyses.coefficients.measure import as_arrays, pairs_within
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.labels import Label
-from ffmem.corpus.kept_sentences import KeptSentences, flat_indices, starts_of
+from ffmem.files.whole_files import write_whole
 from ffmem.memories.weight_statistics import class_names
 from ffmem.scan.histograms import COLUMNS
-from ffmem.store.digests import Files, write_and_note
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.digests import Files
 from ffmem.store.folder import StudyFolder
+from ffmem.store.kept_sentences import KeptSentences, flat_indices, starts_of
 from ffmem.store.manifest import Manifest, ScanKey
+from ffmem.store.people.memory_labels import Label
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import (
     write_array,
@@ -34,7 +37,7 @@ from ffmem.store.scan_writer import (
     write_table,
     write_vocabulary,
 )
-from ffmem.store.weight_columns import NUMBERS, write_columns
+from ffmem.store.search.columns import NUMBERS, write_columns
 
 TOP, SAMPLE, ENDS = 50, 32, 20
 BAR = 0.25  # above which a coefficient counts as firing, in every layer
@@ -173,7 +176,7 @@ def write_arrays(folder: StudyFolder, name: str, arrays: dict[str, NDArray[Any]]
         with part.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
-    write_and_note(folder.numbers(name), save)
+    write_whole(folder.numbers(name), save)
 
 
 def write_values(folder: StudyFolder, layers: int, memories: int, words: int) -> Files:
@@ -199,7 +202,7 @@ def manifest(options: argparse.Namespace, kept: KeptSentences, files: Files) -> 
     key = ScanKey(
         model={**names, "name": "synthetic", "type": "none"},
         corpus={"path": "synthetic", "digest": "none"},
-        settings={"top": TOP, "sample": SAMPLE, "signed": options.signed},
+        settings=asdict(ScanSettings(top=TOP, sample=SAMPLE, signed=options.signed)),
     )
     counts = {"sentences": len(kept), "tokens": len(kept.tokens), "prefixes": len(kept.tokens)}
     layers = [(number, options.memories) for number in range(1, options.layers + 1)]

@@ -15,7 +15,7 @@ import time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ffmem.analyses.weights import layer_table, summarise_weights, weight_table
+from ffmem.analyses.weights.measure import layer_table, summarise_weights, weight_table
 from ffmem.memories.weight_statistics import unembedding
 from ffmem.models.loading import DTYPES
 from ffmem.models.wrapping import wrap

@@ -5,7 +5,6 @@ Public names load on first use, so that `import ffmem` and `ffmem --help` cost n
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -13,88 +12,68 @@ from ffmem.version import VERSION
 
 if TYPE_CHECKING:
     from ffmem.address import Address as Address
-    from ffmem.errors import AddressError as AddressError
-    from ffmem.errors import AnnotatorError as AnnotatorError
-    from ffmem.errors import ConditionError as ConditionError
-    from ffmem.errors import CorpusError as CorpusError
-    from ffmem.errors import EditError as EditError
+    from ffmem.analyses.study import Study as Study
+    from ffmem.analyses.study import open_study as open_study
     from ffmem.errors import FfmemError as FfmemError
-    from ffmem.errors import ListenError as ListenError
-    from ffmem.errors import LiveError as LiveError
-    from ffmem.errors import ModelError as ModelError
-    from ffmem.errors import ScanError as ScanError
-    from ffmem.errors import StoreError as StoreError
     from ffmem.memories.attribution import Contributions as Contributions
     from ffmem.memories.attribution import contributions as contributions
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
     from ffmem.memories.edits import read_set as read_set
-    from ffmem.memories.projection import Lens as Lens
+    from ffmem.memories.neural_memory import neural_memory as neural_memory
     from ffmem.memories.projection import TopTokens as TopTokens
     from ffmem.memories.projection import logits as logits
-    from ffmem.memories.projection import token_probabilities as token_probabilities
-    from ffmem.memories.projection import token_ranks as token_ranks
     from ffmem.memories.projection import top_tokens as top_tokens
     from ffmem.memories.prompt_explanation import PromptExplanation as PromptExplanation
     from ffmem.memories.prompt_explanation import explain_prompt as explain_prompt
     from ffmem.memories.recording import LayerRecord as LayerRecord
+    from ffmem.memories.recording import Records as Records
     from ffmem.memories.recording import record as record
     from ffmem.memories.value_vectors import value_tokens as value_tokens
     from ffmem.memories.value_vectors import value_vectors as value_vectors
+    from ffmem.memories.why.answer import why as why
+    from ffmem.memories.why.record import Why as Why
     from ffmem.models.language_model import LanguageModel as LanguageModel
     from ffmem.models.loading import load as load
     from ffmem.models.patches import apply_patch as apply_patch
     from ffmem.models.patches import remove_patch as remove_patch
     from ffmem.models.wrapping import wrap as wrap
     from ffmem.store.memory_page import MemoryPage as MemoryPage
-    from ffmem.studies.study import Study as Study
-    from ffmem.studies.study import open_study as open_study
     from ffmem.workflows import run_scan as run_scan
     from ffmem.workflows import run_study as run_study
 
 _HOME = {  # by the module of each
     "Address": "address",
-    "AddressError": "errors",
-    "AnnotatorError": "errors",
-    "ConditionError": "errors",
     "Contributions": "memories.attribution",
-    "CorpusError": "errors",
     "Edit": "memories.edits",
-    "EditError": "errors",
     "FfmemError": "errors",
     "LanguageModel": "models.language_model",
     "LayerRecord": "memories.recording",
-    "Lens": "memories.projection",
-    "ListenError": "errors",
-    "LiveError": "errors",
     "MemoryPage": "store.memory_page",
-    "ModelError": "errors",
     "PromptExplanation": "memories.prompt_explanation",
-    "ScanError": "errors",
-    "StoreError": "errors",
-    "Study": "studies.study",
+    "Records": "memories.recording",
+    "Study": "analyses.study",
     "TopTokens": "memories.projection",
+    "Why": "memories.why.record",
     "apply_patch": "models.patches",
     "contributions": "memories.attribution",
     "edited": "memories.edits",
     "explain_prompt": "memories.prompt_explanation",
     "load": "models.loading",
     "logits": "memories.projection",
-    "open_study": "studies.study",
+    "neural_memory": "memories.neural_memory",
+    "open_study": "analyses.study",
     "read_set": "memories.edits",
     "record": "memories.recording",
     "remove_patch": "models.patches",
     "run_scan": "workflows",
     "run_study": "workflows",
-    "token_probabilities": "memories.projection",
-    "token_ranks": "memories.projection",
     "top_tokens": "memories.projection",
     "value_tokens": "memories.value_vectors",
     "value_vectors": "memories.value_vectors",
+    "why": "memories.why.answer",
     "wrap": "models.wrapping",
 }
-
-_OLD_NAMES = {"look": "explain_prompt", "read": "record", "see": "wrap"}  # until the next release
 
 __version__ = VERSION
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the names are the keys above
@@ -102,10 +81,6 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - the names are the keys above
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first used."""
-    if name in _OLD_NAMES:
-        new = _OLD_NAMES[name]
-        warnings.warn(f"ffmem.{name} is now ffmem.{new}", DeprecationWarning, stacklevel=2)
-        name = new
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

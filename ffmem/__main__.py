@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ffmem.interrupts import exit_code, stop_as_by_ctrl_c
+
 READING = {"show", "search", "compare"}
 
 
@@ -17,13 +19,14 @@ def main() -> None:
     only_reads = bool(READING & set(sys.argv[1:2]))
     if only_reads:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    stop_as_by_ctrl_c()
     try:
         from ffmem.cli.main import main as run
 
         run()
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
-        sys.exit(130)
+        sys.exit(exit_code())
     except SystemExit as end:
         if only_reads and isinstance(end.code, int):
             leave(end.code)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, total_ordering
-from typing import Literal
+from typing import Any, Literal
 
 from ffmem.errors import AddressError, shorten
 
@@ -58,6 +58,11 @@ class Address:
     @property
     def _order(self) -> tuple[int, str, int, int, str]:
         return self.layer, self.part[:1], int(self.part[1:] or 0), self.index, self.sign
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: Any) -> Any:
+        """Text, to whoever describes records."""
+        return handler(str)
 
     @classmethod
     def parse(cls, text: str) -> Address:

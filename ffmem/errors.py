@@ -8,6 +8,7 @@ FfmemError
 ├── CorpusError     text that cannot be found or read
 ├── ScanError       a scan that cannot start or go on
 ├── StoreError      a folder of results that cannot be opened or written
+│   └── DatabaseError   a database of annotations that cannot be used now
 ├── AnnotatorError  a language model that cannot be used as annotator
 ├── LiveError       a request that the explorer's model cannot serve now
 └── ListenError     an address that the explorer cannot listen at
@@ -57,6 +58,10 @@ class ScanError(FfmemError):
 
 class StoreError(FfmemError):
     """A folder of results cannot be opened, trusted or written."""
+
+
+class DatabaseError(StoreError):
+    """A database of annotations cannot be opened, read or written now."""
 
 
 class AnnotatorError(FfmemError):
@@ -134,8 +139,3 @@ def shorten(text: str) -> str:
     shown = text if text.isprintable() else repr(text)[1:-1]
     half = LONGEST // 2
     return shown if len(shown) <= LONGEST else f"{shown[:half]}...{shown[-half:]}"
-
-
-def visible_token(token: str) -> str:
-    """A token with its spaces and control characters visible."""
-    return repr(token)[1:-1].replace(" ", "·") or "∅"

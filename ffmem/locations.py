@@ -7,10 +7,8 @@ are read by its own libraries; whether it replies at all is asked here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -19,11 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlparse
 
-from ffmem.errors import FfmemError, StoreError, refusals, shorten
+from ffmem.errors import FfmemError, refusals, shorten
 
 UNREACHABLE = (ConnectionError, TimeoutError, socket.gaierror)  # of what the system says
 HUB_SECONDS = 10  # in which the hub replies, or counts as not reached
-NO_END = "has text but no length, so it may have no end; copy what it holds into a file"
 _URL = re.compile(r"[A-Za-z][\w+.-]+://")
 
 
@@ -131,28 +128,10 @@ def file_text(name: str | Path, what: str, kind: type[FfmemError] = FfmemError) 
     with refusals(f"{what} cannot be read", kind):
         if not is_remote(path) and (path.is_char_device() or path.is_block_device()):
             raise kind(f"{what} is a device, which may have no end; name a file")
-        if may_have_no_end(path):
-            raise kind(f"{what} {NO_END}")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise kind(f"{what} is not UTF-8 text; save it as UTF-8") from None
-
-
-def may_have_no_end(path: Path) -> bool:
-    """Whether a file is made up by the system while it is read: it has text and yet no length.
-
-    Reading one such as /proc/kmsg would wait for ever.
-    """
-    if is_remote(path) or not path.is_file() or path.stat().st_size > 0:
-        return False
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        return os.read(file, 1) != b""
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
 
 
 def for_arrow(path: Path) -> Path:
@@ -183,58 +162,6 @@ def put(here: Path, path: Path) -> None:
     remote: Any = path
     remote.fs.makedirs(remote.parent.path, exist_ok=True)
     remote.fs.put_file(str(here), remote.path)
-
-
-@contextmanager
-def whole_folder(out: Path, kind: type[FfmemError] = FfmemError) -> Iterator[Path]:
-    """A folder to fill, which becomes `out` at the end of the `with`; `out` is new or empty.
-
-    If anything goes wrong, nothing is left.
-    """
-    refuse_place(out, kind)
-    with refusals(f"{shorten(str(out))} cannot be written", kind):
-        place = out.resolve()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix="ffmem-") as holder:
-            part = Path(holder) / "part"
-            part.mkdir()
-            yield part
-            part.replace(place)
-
-
-def refuse_place(out: Path, kind: type[FfmemError] = FfmemError) -> None:
-    """Refuse a place at a URL, below a file, or where something is, so that nothing is lost."""
-    if is_remote(out):
-        raise kind(f"{out} is a URL; choose a folder on this machine, and copy it then")
-    with refusals(f"{shorten(str(out))} cannot be opened", kind):
-        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-            raise kind(f"{out} is there already; choose another folder, or remove it first")
-        above = next(folder for folder in out.absolute().parents if folder.exists())
-        if not above.is_dir():
-            raise kind(f"{out} cannot be written ({above} is a file); choose another folder")
-
-
-def fetch_folder(folder: Path, stamp: bytes) -> Path:
-    """A local copy of a folder at a URL, copied once per `stamp`."""
-    remote: Any = folder
-    name = hashlib.sha256(str(folder).encode() + stamp).hexdigest()[:16]
-    here = cache_folder() / "stores" / name
-    if here.exists():
-        return here
-    here.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(dir=here.parent, prefix=f"{name}.part"))
-    try:
-        for file in (path for path in remote.rglob("*") if path.is_file()):
-            target = part / str(file.path)[len(str(remote.path).rstrip("/")) + 1 :]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            remote.fs.get_file(file.path, str(target))
-        part.rename(here)
-    except OSError as error:
-        if not here.exists():  # else another process was first
-            raise StoreError(f"cannot fetch {folder} to {here}: {error}; try again") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return here
 
 
 def cache_folder() -> Path:

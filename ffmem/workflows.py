@@ -12,24 +12,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ffmem.address_space import FIGURES, check_address_space
+from ffmem.analyses.analysis import PAPER_SIZES, SIZES, Sizes
+from ffmem.analyses.catalogue import ANALYSES, PREFIX_ANALYSES, parse_names
+from ffmem.analyses.inputs.study_inputs import (
+    StudyInputs,
+    prefix_control_inputs,
+    scanned_control_inputs,
+)
+from ffmem.analyses.runner import AnalysisEvent, AnalysisState, AnalysisWatch, run_analyses
+from ffmem.analyses.study import Study, open_study
 from ffmem.corpus.conversations import MESSAGES
 from ffmem.corpus.sentences import SentenceSettings
-from ffmem.corpus.sources import Source, TextsInMemory, refuse_missing, source_of
+from ffmem.corpus.sources import Source, TextsInMemory, is_stream, refuse_missing, source_of
 from ffmem.corpus.splitters import DEFAULT, PARAGRAPH
 from ffmem.errors import FfmemError, ScanError, shorten, whole_number
 from ffmem.execution import run
 from ffmem.execution.run import Cluster, ScanPlan, ScanWatch
+from ffmem.files.disk_cache import address_of
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.folder import StudyFolder
-from ffmem.studies.inputs import PAPER_SIZES, SIZES, Sizes, StudyInputs, untrained_inputs
-from ffmem.studies.registry import ANALYSES, parse_names
-from ffmem.studies.runner import AnalysisEvent, AnalysisWatch, run_analyses
-from ffmem.studies.study import Study, open_study
+from ffmem.store.folder import PREFIX_CONTROLS, SCANNED_CONTROLS, StudyFolder, writing
 
-REPORT, TWIN = "report", "untrained twin"
+REPORT, CONTROLS = "report", "controls"
+STUDY = "a study (`ffmem scan` and `ffmem analyse --no-figures` need less)"
 CorpusTexts = str | Path | Iterable[Any] | Source  # a str is a path, never the text itself
 
 
@@ -48,6 +56,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     chat: bool = False,
     seed: int = 0,
     device: str = "auto",
+    values: bool = True,
 ) -> Study:
     """Find the prefixes that activate every memory most (max-activating examples); write `out`.
 
@@ -59,9 +68,10 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
     {"role": "user", "content": "..."}, read in the tokenizer's chat template, whose own tokens are
     not triggers. `layers` count from 1 and the `experts` of every mixture layer from 0; None means
     all, and shared experts are always among them.
-    `device` is for a model given by its name. The same call opens a finished scan and
-    resumes one that was stopped; a folder with another scan is refused. A list of strings is not
-    stored, so analyses of such a scan need a validation text of their own.
+    `device` is for a model given by its name. When the text is read the scan is whole; after that
+    the tokens that every value promotes are ranked, unless `values` is false. The same call opens a
+    finished scan and resumes one that was stopped; a folder with another scan is refused. A list of
+    strings is not stored, so analyses of such a scan need a validation text of their own.
     """
     subject = _model(model, device)
     plan = ScanPlan(
@@ -71,6 +81,7 @@ def run_scan(  # noqa: PLR0913 - a keyword for each setting
         layers=_numbers(layers, "layers"),
         experts=_numbers(experts, "experts"),
         max_sentences=_most(max_sentences),
+        values=values,
     )
     return Study(run.run_scan(subject, plan, location(out)))
 
@@ -123,7 +134,7 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     size: Literal["small", "paper"] = "small",
     valid: CorpusTexts | None = None,
     only: str | Sequence[str] | None = None,
-    twin: bool = True,
+    controls: bool = True,
     **settings: Any,
 ) -> Study:
     """Scan, then run every analysis of the paper, draw the figures and write a report into `out`.
@@ -132,12 +143,13 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     `valid` is validation text, given like `texts`; the default is the scanned text (for the
     embedded model, its own validation text). `only` is a list of analyses, as in `only=["values",
     "refinement"]`; all other settings are those of `run_scan`. Results that exist for the same
-    settings are reused. An analysis that fails does not stop the others: a warning names it. `twin`
-    also studies an untrained model of the same shape on the same text, without which no claim can
-    hold; it about doubles the time.
+    settings are reused. An analysis that fails does not stop the others: a warning names it.
+    `controls` also studies the model with permuted and with random weights, without which few
+    claims can hold; it about doubles the time.
     """
     if not isinstance(size, str) or size not in SIZES:
         raise FfmemError(f"there is no size {shorten(repr(size))}; choose among {', '.join(SIZES)}")
+    check_address_space(FIGURES, STUDY)
     names = _analyses(only)
     how = {name: settings[name] for name in ("column", "splitter", "chat") if name in settings}
     source = _source(texts, **how)
@@ -146,10 +158,11 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
         text = text or source  # it cannot be read from the store
     device = settings.pop("device", "auto")
     subject = _model(model, device)
-    store = run_scan(subject, source, out, **settings).store
-    inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
-    again = source if twin and not is_read_once(source) else None
-    study, _ = analyse_and_report(inputs, names, location(out), twin=again)
+    again = source if controls and not is_stream(source) else None
+    with writing(StudyFolder(location(out))):
+        store = run_scan(subject, source, out, **settings).store
+        inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
+        study, _ = analyse_and_report(inputs, names, location(out), controls=again)
     if study.failures:
         warnings.warn(f"these analyses failed: {', '.join(study.failures)}", stacklevel=2)
     return study
@@ -165,7 +178,7 @@ class StudyPlan:
     only: tuple[str, ...] = tuple(ANALYSES)
     seed: int = 0
     cluster: Cluster | None = None  # where the scan runs; None: in this process
-    twin: bool = True  # study an untrained model of the same shape too
+    controls: bool = True  # study the model with permuted and with random weights too
 
 
 @dataclass(frozen=True)
@@ -185,14 +198,16 @@ def run_study_plan(
 ) -> tuple[Study, list[AnalysisEvent]]:
     """Scan, analyse, draw and report into the folder `out`; what is there already is kept.
 
-    Results of other settings are moved beside the study's own (`store/result_files.py`).
+    A result of other settings is refused, unless `again` names it: then it is replaced.
     Returns the study and how each analysis ended: an analysis that failed leaves the others.
     """
-    store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)
-    inputs = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
+    check_address_space(FIGURES, STUDY)
     text = plan.scan.source
-    twin = text if plan.twin and not is_read_once(text) else None
-    return analyse_and_report(inputs, plan.only, out, again, watches.analyses, twin)
+    controls = text if plan.controls and not is_stream(text) else None
+    with writing(StudyFolder(out), address_of(model.name, plan, again)):
+        store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)
+        inputs = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
+        return analyse_and_report(inputs, plan.only, out, again, watches.analyses, controls)
 
 
 def analyse_and_report(
@@ -201,17 +216,17 @@ def analyse_and_report(
     out: Path,
     again: Collection[str] = (),
     watch: AnalysisWatch = lambda _event: None,
-    twin: Source | None = None,
+    controls: Source | None = None,
 ) -> tuple[Study, list[AnalysisEvent]]:
-    """Everything after the scan; `twin` is the text that an untrained twin is to scan."""
-    events = run_analyses(inputs, names, out, again, watch, take_over=names)
-    if twin is not None:
-        events += run_twin(inputs, names, StudyFolder(out).control.root, again, watch, twin)
+    """Everything after the scan; `controls` is the text that a control is to scan."""
+    events = run_analyses(inputs, names, out, [name for name in again if name != REPORT], watch)
+    if controls is not None:
+        events += run_controls(inputs, names, StudyFolder(out), again, watch, controls)
     found = open_study(out)
     from ffmem.report.build import write_report  # Altair is slow, and a scan needs none
 
-    page = found.store.folder.report_page
-    if page.exists() and REPORT not in again and all(one.state == "kept" for one in events):
+    kept = REPORT not in again and all(one.state == "kept" for one in events)
+    if kept and has_current_report(found):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:
         began = time.monotonic()
@@ -223,46 +238,72 @@ def analyse_and_report(
     return found, events
 
 
-def is_read_once(text: Source) -> bool:
-    """Whether a text is gone once it was scanned: standard input, or a pipe."""
-    return text.path == "-" or Path(text.path).is_fifo()
+def has_current_report(study: Study) -> bool:
+    """Whether the report was written after all results; its page is what is written last."""
+    page = study.store.folder.report_page
+    folder = study.store.folder
+    every = (folder, *folder.controls.values())
+    results = [path for one in every for path in one.matching(one.result("*"))]
+    return page.exists() and all(
+        path.stat().st_mtime_ns <= page.stat().st_mtime_ns for path in results
+    )
 
 
-def twin_analyses(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the analyses that the untrained twin goes through: all that a claim rests on."""
-    from ffmem.report.paper_claims import CLAIMS
+def control_analyses(names: Collection[str]) -> tuple[str, ...]:
+    """Those of the analyses that controls go through: all that a claim compares with them."""
+    from ffmem.analyses.catalogue import CLAIMS
 
-    judged = {name for claim in CLAIMS for name in claim.analyses}
+    judged = {name for claim in CLAIMS for name in claim.analyses} - {"last-layer"}
     return tuple(name for name in names if name in judged)
 
 
-def run_twin(  # noqa: PLR0913 - what a study takes, and its text
+def run_controls(  # noqa: PLR0913 - what a study takes, and its text
     inputs: StudyInputs,
     names: Sequence[str],
-    folder: Path,
+    folder: StudyFolder,
     again: Collection[str],
     watch: AnalysisWatch,
     text: Source,
 ) -> list[AnalysisEvent]:
-    """Scan and analyse the untrained twin, as far as verdicts need it; one event, and failures."""
+    """Analyse the controls, as far as verdicts need them; one event, and failures.
+
+    One is scanned, for claims about keys and values; the others read prefixes alone.
+    """
     began = time.monotonic()
-    watch(AnalysisEvent(TWIN, "begun"))
-    try:
-        untrained = untrained_inputs(inputs, folder, text)
-    except FfmemError as error:
-        reason = f"{error} (delete {folder} if it holds an earlier twin)"
-        events = [AnalysisEvent(TWIN, "failed", time.monotonic() - began, reason)]
-    else:
-        wanted = twin_analyses(names)
-        ended = run_analyses(untrained, wanted, folder, again, take_over=wanted)
-        kept = all(one.state == "kept" for one in ended)
-        events = [
-            replace(one, analysis=f"{TWIN}: {one.analysis}")
-            for one in ended
+    watch(AnalysisEvent(CONTROLS, "begun"))
+    ended: list[AnalysisEvent] = []
+    events: list[AnalysisEvent] = []
+    wanted, once_more = control_analyses(names), control_analyses(again)
+    of_prefixes = tuple(name for name in wanted if name in PREFIX_ANALYSES)
+    every = {SCANNED_CONTROLS[0]: wanted} if wanted else {}
+    every |= dict.fromkeys(PREFIX_CONTROLS, of_prefixes) if of_prefixes else {}
+    for place, (name, mine) in enumerate(every.items()):
+        root = folder.control(name).root
+        watch(AnalysisEvent(CONTROLS, "running", reason=name, share=place / len(every)))
+        try:
+            if name in PREFIX_CONTROLS:
+                few = [one for one in once_more if one in mine]
+                subject = prefix_control_inputs(inputs, name)
+                found = run_analyses(subject, mine, root, few, arrays=False)
+            else:
+                subject = scanned_control_inputs(inputs, name, root, text)
+                found = run_analyses(subject, mine, root, once_more)
+        except FfmemError as error:
+            reason = f"{error} (delete {root} if it holds an earlier control)"
+            found = [AnalysisEvent(name, "failed", reason=reason)]
+        ended += found
+        events += [
+            replace(one, analysis=f"{name}: {one.analysis}" if one.analysis != name else name)
+            for one in found
             if one.state == "failed"
         ]
-        seconds = time.monotonic() - began
-        events.append(AnalysisEvent(TWIN, "kept" if kept else "made", seconds))
+    state: AnalysisState = "made"
+    if events:
+        state = "failed"
+    elif all(one.state == "kept" for one in ended):
+        state = "kept"
+    reason = f"of {len(ended)} results {len(events)}" if events else ""
+    events.append(AnalysisEvent(CONTROLS, state, time.monotonic() - began, reason))
     for event in events:
         watch(event)
     return events

@@ -6,19 +6,25 @@ import gc
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
 import socketserver
+import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.shared_folders import folder_once, shared_root
+from tests.waiting import LONGEST
 
 if TYPE_CHECKING:  # the process that only hands out tests need not wait for torch
     import torch
@@ -39,11 +45,13 @@ KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "granite", "olmo2", "phi3
 
 # Files that take long, the longest first, so that the processes end together.
 LONG = (
+    "store/test_study_files.py",
     "explorer/test_in_a_browser.py",
     "execution/test_distributed.py",
     "report/test_in_a_browser.py",
+    "test_crash_points.py",
     "test_documentation.py",
-    "studies/test_study.py",
+    "analyses/test_study.py",
     "models/test_discovery.py",
     "annotations/test_llm.py",
     "explorer/test_api.py",
@@ -57,12 +65,11 @@ LONG = (
     "cli/test_read_only.py",
     "store/test_token_search.py",
     "test_workflows.py",
-    "tools/test_machines.py",
 )
 
 
 # Files that run in one process with another one, whose Ray cluster they share.
-TOGETHER = {"tests/scaleout/test_executors.py": "tests/execution/test_distributed.py"}
+TOGETHER = {"tests/execution/test_executors.py": "tests/execution/test_distributed.py"}
 
 
 class FilesTogether(LoadFileScheduling):
@@ -140,7 +147,7 @@ def ray_cluster() -> Iterator[str]:
     """A real Ray on this machine, with two CPUs and little memory; gives its address."""
     reason = "ray is not installed; `pip install ffmem[ray]`"
     pytest.importorskip("ray", reason=reason)
-    from ffmem.scaleout.ray_executor import ray  # with its settings
+    from ffmem.execution.ray_executor import ray  # with its settings
 
     # on a machine with much other work a new process needs more than Ray's minute to report
     os.environ["RAY_worker_register_timeout_seconds"] = "600"  # noqa: SIM112 - Ray's spelling
@@ -197,16 +204,12 @@ def few_calibration_keys() -> Iterator[None]:
 @pytest.fixture
 def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that study a toy and look at one of its figures: the others are not drawn."""
-    from ffmem.figures import refinement, values
+    from ffmem.analyses.refinement import charts as refinement
+    from ffmem.analyses.values import charts as values
 
-    few = {
-        values: ("values-agreement", values.agreement_chart),
-        refinement: ("refinement-winners", refinement.winners_chart),
-    }
-    for module, (name, chart) in few.items():
-        monkeypatch.setattr(
-            module, "charts", lambda result, name=name, chart=chart: {name: chart(result)}
-        )
+    for module, name in ((values, "values-agreement"), (refinement, "refinement-winners")):
+        one = tuple(figure for figure in module.FIGURES if figure.name == name)
+        monkeypatch.setattr(module, "FIGURES", one)
 
 
 CHROMIUM = [
@@ -230,6 +233,36 @@ def browser() -> Iterator[Any]:
         found = playwright.chromium.launch(executable_path=path, args=CHROMIUM)
         yield found
         found.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a real server, started for these tests, reached through a socket file."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # where Debian puts them
+    path = os.pathsep.join([os.environ["PATH"], *map(str, programs)])
+    initdb, pg_ctl = (shutil.which(name, path=path) for name in ("initdb", "pg_ctl"))
+    if initdb is None or pg_ctl is None:
+        pytest.skip("no PostgreSQL server is installed here")
+    if os.getuid() == 0 and shutil.which("runuser") is None:
+        pytest.skip("PostgreSQL does not run as root and there is no runuser")
+    home = Path(tempfile.mkdtemp(prefix="ffmem-pg-"))  # a path that another user can reach
+    user: list[str] = []
+    if os.getuid() == 0:
+        shutil.chown(home, "nobody")
+        user = ["runuser", "-u", "nobody", "--"]
+
+    def call(*words: str) -> None:
+        subprocess.run([*user, *words], check=True, capture_output=True, cwd=home, timeout=LONGEST)
+
+    data = str(home / "data")
+    options = f"-k {shlex.quote(str(home))} -c listen_addresses='' -c fsync=off"
+    try:
+        call(initdb, "-D", data, "-U", "ffmem", "-A", "trust", "-E", "UTF8", "--locale=C")
+        call(pg_ctl, "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
+        yield f"postgresql://ffmem@/postgres?host={quote(str(home))}"
+        call(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture
@@ -271,8 +304,21 @@ def gated_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return shared_study(tmp_path_factory, "llama")
 
 
+@pytest.fixture(scope="module")
+def mixture_study(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A dense layer, then two mixtures of experts, through every analysis; without a report."""
+    from ffmem.analyses.study import open_study
+    from ffmem.models.loading import load
+    from tests.small_study import small_results
+
+    def make(root: Path) -> object:
+        return small_results(load("tiny:deepseek_v3"), root / "mixture")
+
+    return open_study(folder_once(tmp_path_factory, "study-mixture", make) / "mixture")
+
+
 def shared_study(files: pytest.TempPathFactory, kind: str) -> Any:
-    from ffmem.studies.study import open_study
+    from ffmem.analyses.study import open_study
     from tests.small_study import small_study
 
     folder = folder_once(files, f"study-{kind}", lambda root: small_study(kind, root / kind))

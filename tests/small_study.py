@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from ffmem.analyses.analysis import Sizes
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.study import Study, open_study
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.scan.settings import ScanSettings
-from ffmem.studies.inputs import Sizes, StudyInputs
-from ffmem.studies.runner import run_analyses
-from ffmem.studies.study import Study, open_study
 from ffmem.workflows import StudyPlan, run_study_plan
 from tests.analyses.conftest import lines
 
@@ -35,7 +36,7 @@ def calibration_on_few_keys() -> Iterator[None]:
     """The rule annotator is set on few control keys: no test of a small study asks how well."""
     with pytest.MonkeyPatch.context() as patch:
         for name, number in (("CALIBRATION", 21), ("FEATURE_PREFIXES", 1500), ("POOL", 400)):
-            patch.setattr(f"ffmem.patterns.analysis.{name}", number)
+            patch.setattr(f"ffmem.analyses.patterns.measure.{name}", number)
         yield
 
 
@@ -53,7 +54,7 @@ def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
 
 def small_study(kind: str, out: Path) -> Study:
     """Study a toy: scan, every analysis and report; the files of figures, which take as long as
-    all else, are made by `tests/studies/test_runner.py`.
+    all else, are made by `tests/analyses/test_runner.py`.
     """
     model = load(f"tiny:{kind}")
     with calibration_on_few_keys(), pytest.MonkeyPatch.context() as patch:

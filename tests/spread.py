@@ -11,16 +11,19 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
+from ffmem.analyses import estimate
+from ffmem.analyses.causal.one_memory import effect_view
 from ffmem.analyses.controls import untrained_model
-from ffmem.analyses.last_layer import nearness
-from ffmem.analyses.lenses import lenses_of
-from ffmem.execution.shard_reader import shard_batches
-from ffmem.explorer.queries.live_memory import effect_view, nearest
-from ffmem.explorer.queries.prompt import PromptQuestion, prompt_answer
+from ffmem.analyses.last_layer.measure import nearness
+from ffmem.analyses.lenses.measure import lenses_of
+from ffmem.analyses.study import Study
+from ffmem.analyses.weights.nearest import nearest
+from ffmem.execution.ready_shards import shard_batches
 from ffmem.memories.attribution import contributions
-from ffmem.memories.edits import edited
+from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import Lens, logits, token_ranks
-from ffmem.memories.prompt_explanation import continue_text, explain_prompt
+from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
+from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_ends, value_tokens, value_vectors
 from ffmem.models.device_placement import own_parameters
@@ -31,8 +34,6 @@ from ffmem.models.wrapping import wrap
 from ffmem.scan.scanner import Scanner, ScanState
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.tallies import UNIT, Tallies
-from ffmem.studies import estimates
-from ffmem.studies.study import Study
 from tests.analyses.conftest import lines, sentences_of
 from tests.small_study import small_results
 
@@ -120,14 +121,14 @@ def assert_same_memories(expected: LanguageModel, found: LanguageModel) -> None:
     same(before.distribution, after.distribution)
     token = before.likeliest(1)[0]
     terms, same_terms = (
-        contributions(model, view.readings, token)
+        contributions(model, view.records, token)
         for model, view in ((expected, before), (found, after))
     )
     assert same_terms.logit == pytest.approx(terms.logit, abs=1e-4)
     assert same_terms.total == pytest.approx(terms.logit, abs=1e-3)
     for one, other in zip(terms.layers, same_terms.layers, strict=True):
         same(one.terms, other.terms)
-    assert continue_text(found, TEXT, 3, 4) == continue_text(expected, TEXT, 3, 4)
+    assert found.generate(TEXT, 4, 3) == expected.generate(TEXT, 4, 3)
     edits = ["L1.3=2", "L3.5*-4"]
     with edited(expected, edits), edited(found, edits):
         assert explain_prompt(expected, TEXT).divergence_from(before) > 1e-6
@@ -202,8 +203,8 @@ def assert_same_controls(expected: LanguageModel, found: LanguageModel) -> None:
     assert weights_digest(fresh.model) == weights_digest(other.model)
     same(explain_prompt(fresh, TEXT).distribution, explain_prompt(other, TEXT).distribution)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimates, "LONG_ENOUGH", 0.0)  # any rate will do
-        assert estimates.probe(found).projections > 0
+        patch.setattr(estimate, "LONG_ENOUGH", 0.0)  # any rate will do
+        assert estimate.probe(found).projections > 0
 
 
 CHECKS: tuple[Callable[[LanguageModel, LanguageModel], None], ...] = (
@@ -234,8 +235,12 @@ def assert_same_study(kind: str, one: Study, found: LanguageModel, folder: Path)
     mine, theirs = nearest(expected, one.store, cell), nearest(found, other.store, cell)
     for near, nearby in ((mine.by_key, theirs.by_key), (mine.by_value, theirs.by_value)):
         assert [n.cosine for n in nearby] == pytest.approx([n.cosine for n in near], abs=1e-3)
-    question = PromptQuestion(text=TEXT, edits=("L1.3=2",))
-    before, after = prompt_answer(expected, question), prompt_answer(found, question)
+    question = PromptQuestion(
+        text=TEXT,
+    )
+    before, after = (
+        prompt_answer(model, question, [Edit.parse("L1.3=2")]) for model in (expected, found)
+    )
     assert [c.plain for c in after.chances] == pytest.approx(
         [c.plain for c in before.chances], abs=1e-4
     )

@@ -12,25 +12,18 @@ from typing import Any
 import pytest
 
 from ffmem import demo
+from ffmem.analyses.catalogue import judge
+from ffmem.analyses.study import Study
 from ffmem.cli.main import ffmem
 from ffmem.corpus.sources import Source, documents
-from ffmem.report.paper_claims import CLAIMS
-from ffmem.report.verdicts import tally
-from tools import (
-    cli_page,
-    moe_study_page,
-    notebook,
-    paper_study_page,
-    python_page,
-    spread_page,
-)
+from tools import cli_page, notebook, python_page, results_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))]
-STUDIED = ("wiki", "smollm2")  # whose tallies the README has
-RUN_ELSEWHERE = {"add-a-family.md", "memories.md"}  # by tests/models
+STUDIES = results_page.read_studies()
+RUN_ELSEWHERE = {"add-a-family.md", "memories.md", "add-an-analysis.md"}  # by tests of their own
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,7 +35,7 @@ def short_shards() -> Iterator[None]:
 
 
 def test_there_is_code_to_run() -> None:
-    assert {"README.md", "projection.md", "store.md"} <= {page.name for page, _ in CODE}
+    assert {"README.md", "debug-a-prompt.md", "store.md"} <= {page.name for page, _ in CODE}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +141,8 @@ def test_the_quick_start_runs_and_so_does_the_store_page(
         arguments = [a or b for a, b in re.findall(r'"([^"]*)"|(\S+)', few)]
         assert ffmem.main([name, *arguments], standalone_mode=False) is None
     page = ROOT / "docs" / "concepts" / "store.md"
-    exec(compile(BLOCK.findall(page.read_text(encoding="utf-8"))[0], str(page), "exec"), {})
+    for code in BLOCK.findall(page.read_text(encoding="utf-8")):
+        exec(compile(code, str(page), "exec"), {})
     assert "->" in capsys.readouterr().out
 
 
@@ -164,87 +158,82 @@ def test_the_page_of_python_names_is_what_the_docstrings_say() -> None:
 
     text = python_page.PAGE.read_text(encoding="utf-8")
     assert text == python_page.page(), "run `python -m tools.python_page`"
-    assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == ffmem.__all__
+    listed = " ".join(python_page.GROUPS.values()).split()
+    assert sorted(listed) == sorted(ffmem.__all__)
+    assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(listed)
 
 
-@pytest.mark.parametrize("page", paper_study_page.PAGES, ids=lambda page: page.name)
-def test_the_tables_of_a_study_are_what_its_numbers_say(page: paper_study_page.Page) -> None:
-    text = page.path.read_text(encoding="utf-8")
-    again = paper_study_page.fill(text, paper_study_page.read_numbers(page.name), page.tables)
-    assert text == again, "run `python -m tools.paper_study_page`"
-    tally = re.search(r"\*\*(\d+) of (\d+) claims of the paper hold, (\d+) also", text)
-    assert tally, "the table has no headline"
-    said = (
-        f"Of the paper's {tally[2]} claims {tally[1]} hold, {tally[3]} hold also without training"
-    )
-    assert said in text, "the words of the page say another number than its table"
+def test_the_tables_of_results_are_what_their_numbers_say() -> None:
+    text = results_page.PAGE.read_text(encoding="utf-8")
+    assert text == results_page.page(text, STUDIES), "run `python -m tools.results_page`"
 
 
-@pytest.mark.parametrize("name", paper_study_page.CHAPTERS)
-def test_the_page_of_an_analysis_has_the_verdicts_of_every_study(name: str) -> None:
-    text = paper_study_page.chapter_path(name).read_text(encoding="utf-8")
-    assert text == paper_study_page.fill_chapter(text, name), (
-        "run `python -m tools.paper_study_page`"
-    )
+def test_the_verdicts_of_a_study_enter_the_tables(toy_study: Study) -> None:
+    """Under a model's name, and under another one, where only the last column counts them."""
+    verdicts = judge(toy_study)
+    whole, short = (results_page.row_of(name, "0", verdicts) for name in ("demo", "wiki-7"))
+    assert {frozenset(one) for one in short["verdicts"]} == {frozenset({"claim", "word"})}
+    studies = STUDIES | {"demo": whole, "wiki-7": short}
+    said = results_page.claims_table(studies, ("causal",))
+    (one,) = (one for one in whole["verdicts"] if one["analysis"] == "causal")
+    assert f"**{results_page.short(one['word'])}**" in said.splitlines()[-1].split("|")[3]
+    before, after = (results_page.words_elsewhere(s, one["claim"]) for s in (STUDIES, studies))
+    assert before != after
 
 
-def test_every_claim_is_on_the_page_of_its_analysis() -> None:
-    chapters = {analysis for names in paper_study_page.CHAPTERS.values() for analysis in names}
-    assert chapters == {claim.analysis for claim in CLAIMS}
+def numbers_in(name: str, claim: str) -> list[float]:
+    """Estimate and interval of a claim's number in a study."""
+    (found,) = (one for one in STUDIES[name]["verdicts"] if one["claim"] == claim)
+    return found["number"]
 
 
 def test_the_readme_says_what_the_studies_say() -> None:
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    wiki, smollm2 = (tally(paper_study_page.verdicts_of(f"{name}-study")) for name in STUDIED)
-    assert (
-        f"({wiki.outcomes['holds']} of {wiki.claims} claims hold, "
-        f"{wiki.outcomes['also without training']} also without training)"
-    ) in text
-    assert f"({smollm2.outcomes['holds']} and {smollm2.outcomes['also without training']})" in text
-    of_hundred = paper_study_page.read_numbers("smollm2-study")["results"]["values"]["predictive"]
-    upper, agreeing, chance = (
-        of_hundred["largest"]["upper"],
-        of_hundred["largest"]["agreeing"],
-        of_hundred["random_same_layers"]["agreeing"],
+    wiki, smollm2 = (
+        results_page.tally_text(STUDIES[name]["verdicts"]).split(", ")
+        for name in ("wiki", "smollm2")
     )
-    assert f"where {upper} of the 100 values with the highest" in text
-    assert f"and {agreeing} have an agreeing trigger (46 there, {chance} for random values" in text
-    values = paper_study_page.read_numbers("paper-study")["results"]["values"]
-    share = 100 * values["effects"]["agreement_upper"]["estimate"]
+    assert f"({wiki[0]} of 30 hold; {wiki[1]} more are met by the untrained twin as well)" in text
+    assert f"({smollm2[0]} and {smollm2[1]} more)" in text
+    upper, agreeing = (
+        numbers_in("smollm2", f"predictive-values-{name}")[0] for name in ("are-high-up", "predict")
+    )
+    assert f"where {100 * upper:.0f} of the 100 values with the highest" in text
+    assert f"and {100 * agreeing:.0f} have an agreeing trigger (46 there)" in text
+    share = 100 * numbers_in("paper", "upper-values-agree")[0]
     assert f"predict the next token in {share:.1f} % of the keys (3.5 % in the paper)" in text
-    spread = spread_page.PAGE.read_text(encoding="utf-8")
-    same = re.search(r"^The same verdict in every study, (\d+ of \d+):", spread, re.MULTILINE)
-    assert same
-    studies = len(paper_study_page.read_numbers(spread_page.NAME)["studies"])
-    assert f"{same[1]} verdicts stay the same in {studies} studies" in text
+    same, claims, studies = results_page.stable_claims(STUDIES)
+    assert f"{same} of {claims} verdicts stay the same in {studies} studies" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_tally_of_claims_is_that_of_a_study(page: Path) -> None:
     """No page speaks of claims that hold by rules of another day."""
-    known = [tally(paper_study_page.verdicts_of(name)) for name in paper_study_page.STUDIES]
-    told = re.findall(r"(\d+) of (\d+)\s+claims", page.read_text(encoding="utf-8"))
-    of_studies = {(str(one.outcomes["holds"]), str(one.claims)) for one in known}
-    assert set(told) <= of_studies
+    known = {
+        results_page.tally_text(STUDIES[name]["verdicts"]).split(", ")[0]
+        for name in results_page.COLUMNS
+    }
+    told = re.findall(r"(\d+) of 30\s+(?:claims|hold)", page.read_text(encoding="utf-8"))
+    assert set(told) <= known
 
 
-def test_the_tables_of_the_spread_are_what_its_numbers_say() -> None:
-    text = spread_page.PAGE.read_text(encoding="utf-8")
-    again = spread_page.page(text, paper_study_page.read_numbers(spread_page.NAME))
-    assert text == again, "run `python -m tools.spread_page`"
-
-
-def test_the_tables_of_experts_against_dense_memories_are_what_their_numbers_say() -> None:
-    text = moe_study_page.PAGE.read_text(encoding="utf-8")
-    again = moe_study_page.page(text, moe_study_page.read_numbers())
-    assert text == again, "run `python -m tools.moe_study_page`"
+def anchors(page: Path) -> set[str]:
+    """What a link may point to in a page: its headings, as a site makes names of them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target, anchor in re.findall(
+        r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8")
+    ):
+        if target.startswith("http"):
+            continue
+        there = page.parent / target if target else page
+        assert there.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name}: {target}#{anchor}"
 
 
 def test_every_page_is_in_the_index() -> None:

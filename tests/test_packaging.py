@@ -4,8 +4,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
+
+import yaml
 
 from tools.check_versions import (
     LOWEST,
@@ -41,7 +44,7 @@ def test_every_dependency_has_a_lower_bound_not_above_the_pinned_version() -> No
 
 def test_every_pin_of_a_dependency_is_by_the_name_it_has_in_the_project() -> None:
     """A pin by another name would hold nothing."""
-    unpinned = {"setuptools", "sentence-transformers", "transformer_lens", "nnsight"}
+    unpinned = {"setuptools", "transformer_lens", "nnsight"}
     assert set(requirements()) - set(pins()) == unpinned
 
 
@@ -50,6 +53,27 @@ def test_the_lowest_versions_keep_the_pinned_torch() -> None:
     lowest = constraints(LOWEST)
     assert lowest["torch"] == pins()["torch"]
     assert lowest["transformers"] == requirements()["transformers"]
+
+
+def test_the_tested_range_of_transformers_is_what_the_bound_and_the_pin_say() -> None:
+    tested = f"{requirements()['transformers']} to {pins()['transformers']}"
+    for name, start in (("README.md", "transformers "), ("pyproject.toml", "# tested with ")):
+        text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        assert start + tested in text, name
+
+
+def test_the_workflow_and_the_hook_run_what_a_developer_runs() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))["jobs"]
+    runs = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
+    assert runs == {
+        "test": ["make test PYTHON=python"],
+        "newest": ["python -m tools.check_versions newest"],
+    }
+    lowest = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    versions = jobs["test"]["strategy"]["matrix"]["python"]
+    assert f">={versions[0]}" == lowest["requires-python"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert [hook["entry"] for repo in hooks for hook in repo["hooks"]] == ["make lint"]
 
 
 def test_a_bound_is_read_with_extras_and_markers(tmp_path: Path) -> None:
@@ -99,5 +123,9 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(tmp_path: Pa
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"ffmem/assets/demo/model.safetensors", "ffmem/explorer/static/style.css"} <= files
+    assert {
+        "ffmem/assets/demo/model.safetensors",
+        "ffmem/assets/readings/sheets.jsonl.xz",
+        "ffmem/explorer/static/style.css",
+    } <= files
     assert names == files

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import ffmem
+from ffmem.errors import CorpusError
+from ffmem.memories.projection import token_probabilities, token_ranks
 from ffmem.models.language_model import LanguageModel
 
 WRONG: list[Any] = [
@@ -35,7 +37,7 @@ def refuses(call: Callable[[Any], object], values: list[Any]) -> None:
 
 
 def test_what_is_not_a_loaded_model_is_refused(relu: LanguageModel, tmp_path: Path) -> None:
-    readings = ffmem.explain_prompt(relu, TEXT).readings
+    readings = ffmem.explain_prompt(relu, TEXT).records
     for call in (
         lambda wrong: ffmem.explain_prompt(wrong, TEXT),
         lambda wrong: ffmem.record(wrong, TEXT),
@@ -51,7 +53,7 @@ def test_what_is_not_a_loaded_model_is_refused(relu: LanguageModel, tmp_path: Pa
 
 
 def test_other_arguments_of_a_wrong_type_are_refused(relu: LanguageModel, tmp_path: Path) -> None:
-    readings = ffmem.explain_prompt(relu, TEXT).readings
+    readings = ffmem.explain_prompt(relu, TEXT).records
     for call in (
         ffmem.open_study,
         ffmem.Address.parse,
@@ -70,7 +72,7 @@ def test_other_arguments_of_a_wrong_type_are_refused(relu: LanguageModel, tmp_pa
     refuses(lambda wrong: ffmem.explain_prompt(relu, TEXT, wrong), numbers)
     refuses(lambda wrong: ffmem.value_tokens(relu, "L1.1", k=wrong), [*numbers, 0, -1])
     refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [*numbers, ""])
-    with pytest.raises(ffmem.CorpusError, match="nothing"):
+    with pytest.raises(CorpusError, match="nothing"):
         ffmem.run_study(relu, [TEXT], tmp_path / "scan", valid="nothing.txt")
     assert not (tmp_path / "scan").exists()
 
@@ -82,11 +84,11 @@ def test_what_a_lens_cannot_read_is_refused(relu: LanguageModel) -> None:
     refuses(lambda wrong: ffmem.logits(relu, wrong, "piece"), [*WRONG, None, narrow])
     refuses(lambda wrong: ffmem.top_tokens(relu, wrong, "piece"), [*WRONG, narrow, vectors[:0]])
     refuses(lambda wrong: ffmem.top_tokens(relu, vectors, wrong), [*WRONG, None, "staet"])
-    for read in (ffmem.token_ranks, ffmem.token_probabilities):
+    for read in (token_ranks, token_probabilities):
         refuses(lambda wrong, read=read: read(relu, wrong, tokens, "piece"), [*WRONG, narrow])
         refuses(lambda wrong, read=read: read(relu, vectors, wrong, "piece"), [*WRONG, None])
     refuses(lambda wrong: ffmem.contributions(relu, wrong, 5), [*WRONG, None, "", (), [], {}])
-    readings = ffmem.explain_prompt(relu, TEXT).readings
+    readings = ffmem.explain_prompt(relu, TEXT).records
     refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [10**30, -1, "\ud800"])
     kinds = [w for w in WRONG if type(w) is not dict]  # {"a": 1} names the scores
     refuses(lambda wrong: ffmem.record(relu, TEXT, wrong), [*kinds, None])
@@ -133,7 +135,7 @@ def test_several_memories_have_a_row_each(gated: LanguageModel) -> None:
 
 
 def test_a_token_may_be_named_by_its_text(relu: LanguageModel) -> None:
-    readings = ffmem.explain_prompt(relu, TEXT).readings
+    readings = ffmem.explain_prompt(relu, TEXT).records
     (token,) = relu.tokenizer.encode("e", add_special_tokens=False)
     by_text, by_id = (ffmem.contributions(relu, readings, one) for one in ("e", token))
     assert by_text.start == by_id.start
@@ -144,3 +146,24 @@ def test_a_model_may_be_a_path(tmp_path: Path, relu: LanguageModel) -> None:
     relu.model.save_pretrained(tmp_path)
     relu.tokenizer.save_pretrained(tmp_path)
     assert ffmem.load(tmp_path).name == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "ids", [[[264]], [[-1]], [[2**40]], [[0.5]], [[[0]]], [[]]], ids=lambda ids: str(ids)
+)
+def test_token_ids_that_are_not_the_models_are_refused(relu: LanguageModel, ids: Any) -> None:
+    with pytest.raises(ffmem.FfmemError, match=r"token"):
+        ffmem.record(relu, torch.tensor(ids))
+
+
+def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> None:
+    h = torch.zeros(1, relu.hidden_size)
+    readings = ffmem.explain_prompt(relu, "the river").records
+    for wrong in (-1, relu.vocab_size, 2**40):
+        for call in (
+            lambda wrong=wrong: token_ranks(relu, h, torch.tensor([wrong]), "state"),
+            lambda wrong=wrong: token_probabilities(relu, h, torch.tensor([wrong]), "state"),
+            lambda wrong=wrong: ffmem.contributions(relu, readings, wrong),
+        ):
+            with pytest.raises(ffmem.FfmemError, match="not a token"):
+                call()

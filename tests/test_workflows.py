@@ -118,13 +118,6 @@ def test_wrong_arguments_get_one_sentence() -> None:
             call()
 
 
-def test_old_names_lead_to_the_new_ones() -> None:
-    for old, new in (("see", "wrap"), ("look", "explain_prompt"), ("read", "record")):
-        with pytest.warns(DeprecationWarning, match=f"ffmem.{old} is now ffmem.{new}"):
-            assert getattr(ffmem, old) is getattr(ffmem, new)
-        assert old not in ffmem.__all__
-
-
 def test_a_scan_needs_no_figures_no_server_and_no_database() -> None:
     """And nothing waits for transformers before there is a model, the explorer neither."""
     code = (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
@@ -26,3 +28,19 @@ def in_a_loop(asking: Coroutine[Any, Any, Answer]) -> Answer:
     """In a thread of its own, because a browser of other tests may keep a loop in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, asking).result()
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Fail instead of waiting for what never comes, such as a pipe that nobody writes."""
+
+    def late(_number: int, _frame: object) -> None:
+        raise AssertionError("something waits for ever")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -18,18 +18,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import get_args
 
 import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ffmem.errors import ModelError
+from ffmem.memories.why.answer import Method, why
 from ffmem.models.fairseq import KIND
-from ffmem.models.tiny import tiny_model
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 
 PAGE = Path("docs/reference/families.md")
-SECONDS = 60
+SECONDS = 180
 BYTES = 6 << 30
 
 BY_ROW, BY_STRUCTURE = "passes by row", "passes by structure"
@@ -61,6 +64,7 @@ class Result:
     verdict: str
     note: str  # form, activation and gate where it passes; else the reason
     error: float | None = None  # worst relative error of the identities
+    why: str = ""  # the methods with which `ffmem why` explains a token
 
 
 def measure(kind: str) -> Result:
@@ -70,7 +74,7 @@ def measure(kind: str) -> Result:
     except Exception as error:  # a config may fail in any way on sizes it does not expect
         return Result(kind, NOT_BUILT, plain(error))
     try:
-        seen = wrap(model)
+        seen = wrap(model, tiny_tokenizer())
     except ModelError as error:
         return Result(kind, REFUSED, reason(str(error)))
     except Exception as error:
@@ -78,7 +82,19 @@ def measure(kind: str) -> Result:
     layer = seen.layers[0]
     note = f"{layer.form}, {layer.activation}{', gated' if layer.gated else ''}"
     verdict = BY_ROW if seen.known_by == "row" else BY_STRUCTURE
-    return Result(kind, verdict, note, max(asdict(seen.identity).values()))
+    return Result(kind, verdict, note, max(asdict(seen.identity).values()), methods(seen))
+
+
+def methods(model: LanguageModel) -> str:
+    """The methods with which `ffmem why` explains what the toy predicts after a few tokens."""
+    found: list[str] = []
+    for method in get_args(Method):
+        try:
+            why(model, "the river", top=4, method=method)
+        except ModelError:
+            continue
+        found.append(method)
+    return ", ".join(found)
 
 
 def reason(message: str) -> str:
@@ -128,6 +144,8 @@ def page(results: Sequence[Result]) -> str:
         passed=passed,
         summary=summary,
         refused=bullets(results),
+        gradient=sum("gradient" in result.why for result in results),
+        linear=sum("linear" in result.why for result in results),
         rows=rows,
     )
 
@@ -135,7 +153,7 @@ def page(results: Sequence[Result]) -> str:
 def row(result: Result) -> str:
     """One line of the table."""
     error = "" if result.error is None else f"{result.error:.0e}" if result.error else "0"
-    return f"| `{result.kind}` | {result.verdict} | {result.note} | {error} |"
+    return f"| `{result.kind}` | {result.verdict} | {result.note} | {error} | {result.why} |"
 
 
 def bullets(results: Sequence[Result]) -> str:
@@ -161,7 +179,9 @@ type passes if five equations hold, each with a relative error of at most 1e-4 i
 4. the last o through the head = the logits
 5. a later token changes nothing before it
 
-The last column of the table below is the largest of the five errors.
+The column *error* of the table below is the largest of the five errors. The column *why* has the
+methods with which [`ffmem why`](../how-to/why.md) explains a token: the gradient in {gradient}
+types, the linear reading in {linear}.
 
 | verdict | types |
 |---|---|
@@ -182,8 +202,8 @@ form in which weights are stored, see [adapters and quantised weights](../how-to
 
 ## Every type
 
-| type | verdict | form, activation; or why not | error |
-|---|---|---|---|
+| type | verdict | form, activation; or why not | error | why |
+|---|---|---|---|---|
 {rows}
 """
 

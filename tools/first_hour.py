@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,14 +21,14 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
 from tools.check_versions import NEWEST, build_wheel, constraints, make_environment, python_of
-from tools.explorer import serve
 
 TEXT = """It was later discovered that the river had changed its course.
 The report goes on to mention that the bridge was closed in winter.
@@ -48,6 +49,7 @@ PATHS = {  # of the explorer, with a word that each page must have
     "static/style.css": "color",
     "api/overview": "analyses",
 }
+ADDRESS = re.compile(r" at (http://\S+)")
 
 
 @dataclass(frozen=True)
@@ -167,13 +169,38 @@ def install(python: str, wheel: Path, installed: bool) -> None:
     held = folder / "constraints.txt"  # only torch's build, which may bring gigabytes otherwise
     lines = [f"{name}=={version}\n" for name, version in constraints(NEWEST).items()]
     held.write_text("".join(lines), encoding="utf-8")
-    say([*pip, "--prefer-binary", "--constraint", str(held), f"{wheel}[notebook]"], folder)
+    say([*pip, "--prefer-binary", "--constraint", str(held), f"{wheel}[pandas]"], folder)
 
 
 def check_origin(python: str, folder: Path) -> None:
     """See that ffmem is the installed one."""
     where = say([python, "-c", "import ffmem; print(ffmem.__file__)"], folder)
     expect(where, str(Path(python).parents[1]))
+
+
+@contextmanager
+def serve(python: str, study: Path | str, folder: Path | None = None) -> Iterator[str]:
+    """Start the explorer of a Python in a folder; gives its address, and stops it at the end."""
+    words = ["-m", "ffmem", "explore", str(study), "--port", "0", "--no-browser"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [python, *words], cwd=folder, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            yield address(process)
+        finally:
+            process.terminate()
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """The address that the explorer prints when it listens."""
+    lines = []
+    for line in process.stdout or ():
+        lines.append(line)
+        found = ADDRESS.search(line)
+        if found:
+            return found[1]
+    raise RuntimeError(f"the explorer did not start: {''.join(lines)}")
 
 
 def browse(python: str, folder: Path) -> None:

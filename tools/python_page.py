@@ -23,33 +23,42 @@ Made by `python -m tools.python_page` from the docstrings of `import ffmem`.
 import ffmem
 
 model = ffmem.load("demo")
-first = ffmem.record(model, "The river runs", kinds=("coefficients", "residual"))[0]
+records = ffmem.record(model, "The river runs", kinds=("coefficients", "residual"))
+records["L7"].residual, records["L7.1034"]
+with ffmem.edited(model, "L7.1034=0"):
+    ffmem.explain_prompt(model, "The river runs")
 study = ffmem.run_scan(model, "demo", "out/scan", max_sentences=2000)
 study.memory("L1.0")
 ```
 """
 
 
+GROUPS = {  # every public name once, in the order of use
+    "Models": "load wrap LanguageModel Address",
+    "Reading": "record Records LayerRecord explain_prompt PromptExplanation why Why",
+    "Projection": "contributions Contributions value_tokens value_vectors logits top_tokens "
+    "TopTokens neural_memory",
+    "Edits": "edited Edit read_set apply_patch remove_patch",
+    "Scans and studies": "run_scan run_study open_study Study MemoryPage FfmemError",
+}
+
+
 def page() -> str:
-    """The whole page: functions, then classes, then errors."""
-    names = sorted(ffmem.__all__, key=lambda name: (group(getattr(ffmem, name)), name))
-    return "\n".join([INTRODUCTION, *(section(name, getattr(ffmem, name)) for name in names)])
-
-
-def group(value: Any) -> int:
-    """Functions first, errors last."""
-    if not inspect.isclass(value):
-        return 0
-    return 2 if issubclass(value, Exception) else 1
+    """The whole page, group by group."""
+    parts = [INTRODUCTION]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}\n")
+        parts += [section(name, getattr(ffmem, name)) for name in names.split()]
+    return "\n".join(parts)
 
 
 def section(name: str, value: Any) -> str:
     """One public name: how it is called, and what its docstring says."""
     text = inspect.getdoc(value) or ""
-    if group(value) == 2:
-        return f"## {name}\n\n{text}\n"
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return f"### {name}\n\n{text}\n"
     parts = "".join(members(value)) if inspect.isclass(value) else ""
-    return f"## {name}\n\n```\n{call(name, value)}\n```\n\n{text}\n{parts and chr(10)}{parts}"
+    return f"### {name}\n\n```\n{call(name, value)}\n```\n\n{text}\n{parts and chr(10)}{parts}"
 
 
 def members(value: type) -> Iterator[str]:

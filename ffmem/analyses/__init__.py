@@ -1,1 +1,1 @@
-"""One question of the paper per file: pure functions over a model and a store, with controls."""
+"""The paper's questions, one folder each; the opened study, and what runs and decides them."""

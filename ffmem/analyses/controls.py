@@ -1,4 +1,4 @@
-"""Controls for every number: shuffles, random memories, word frequency, an untrained model."""
+"""Controls for every number: shuffles, random memories, word frequency, untrained models."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ffmem.address import Address
 from ffmem.analyses.statistics import Interval
-from ffmem.models.device_placement import place_like
+from ffmem.models.blocks.trace import torch_seed
+from ffmem.models.device_placement import own_parameters, place_like, tensor_of
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.trace import torch_seed
 from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
 
@@ -71,10 +71,35 @@ def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
     The architecture's own initialisation, drawn with `seed`; tokenizer, devices and precision are
     those of `model`.
     """
-    with torch_seed(seed):
-        fresh = type(model.model)(model.model.config)
-    fresh = place_like(fresh.to(model.dtype), model.model)
+    fresh = place_like(_fresh(model, seed), model.model)
     return wrap(fresh, model.tokenizer, f"{model.name} with random weights")
+
+
+def _fresh(model: LanguageModel, seed: int) -> torch.nn.Module:
+    with torch_seed(seed):
+        fresh: torch.nn.Module = type(model.model)(model.model.config)
+    return fresh.to(model.dtype)
+
+
+@torch.no_grad()
+def permuted_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
+    """The model itself with the entries of each weight matrix and vector in random order.
+
+    Its weights have the trained sizes and no structure. The tensors are permuted in the order of
+    their names, all from one generator.
+    """
+    permuted, generator = _fresh(model, seed), torch.Generator().manual_seed(seed)
+    there = dict(permuted.named_buffers())
+    for name, buffer in model.model.named_buffers():
+        there[name].copy_(buffer)
+    target = dict(permuted.named_parameters())
+    for name in sorted(name for name, _ in own_parameters(model.model)):
+        weights = tensor_of(model.model, name)
+        assert weights is not None  # noqa: S101 - the model names it
+        order = torch.randperm(weights.numel(), generator=generator)
+        target[name].copy_(weights.cpu().flatten()[order].view_as(weights))
+    placed = place_like(permuted, model.model)
+    return wrap(placed, model.tokenizer, f"{model.name} with permuted weights")
 
 
 def random_keys(

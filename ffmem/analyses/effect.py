@@ -17,9 +17,9 @@ from ffmem.errors import CorpusError, EditError, ModelError, shorten
 from ffmem.locations import file_text
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record_forward
+from ffmem.models.blocks.trace import evaluation_mode
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.language_model import LanguageModel, continuation
-from ffmem.models.trace import evaluation_mode
+from ffmem.models.language_model import LanguageModel
 
 LOGIT_BYTES = 128 << 20  # logits of a batch in float32; about four such tensors live at once
 NEIGHBOURS = 20  # memories of nearly the same rate among which a control is drawn
@@ -333,9 +333,6 @@ def continuations(
             f"{most:,} tokens cannot be written after {shorten(text)!r}, as {model.name} has room "
             f"for {room:,}; ask for fewer, or shorten the text"
         )
-    lead, found = 0 if model.bos is None else 1, []
-    for variant in ([], list(edits)):
-        with edited(model, variant) if variant else nullcontext():
-            written = continuation(model.model, tokens, most, model.bos)
-        found.append(model.text_behind(tokens[0, lead:], written))
-    return found[0], found[1]
+    plain = model.generate(text, most)
+    with edited(model, edits):
+        return plain, model.generate(text, most)

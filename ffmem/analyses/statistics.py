@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+T = TypeVar("T")
+PAPER_LAYERS = 16
+UPPER = 6 / PAPER_LAYERS  # the paper's layers 11 to 16, as a share of the depth
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _RESAMPLE_SIZE = 1 << 22  # numbers held while resampling
 _BOOTSTRAP_SIZE = 1 << 16  # draws of a bootstrap held, which a core's cache has room for
@@ -124,7 +128,7 @@ SHARE = (0.0, 1.0)  # what no share lies outside of
 def resample(  # noqa: PLR0913 - a keyword for each setting
     tallies: Tensor,
     statistic: Callable[[Tensor], Tensor],
-    largest: float = 1.0,
+    largest: float | None = 1.0,
     rounds: int = RESAMPLES,
     level: float = 0.95,
     bounds: tuple[float, float] = (-math.inf, math.inf),
@@ -134,7 +138,8 @@ def resample(  # noqa: PLR0913 - a keyword for each setting
     `tallies` [unit, number] has one row of counts per independent unit, a prefix or a key, so
     comparisons within a unit stay paired. `statistic` turns sums [..., number] into one number.
     An interval is at least as wide as three more units, each `largest` away, would make it: a
-    sample without exceptions does not prove that there are none. None leaves the `bounds` of what
+    sample without exceptions does not prove that there are none. `largest` None stands for the
+    largest deviation of a unit that was seen. None leaves the `bounds` of what
     is estimated. Rows of zeros are units without counts, and are left out. The draws depend only on
     the number of units, so equal tallies give equal intervals.
     """
@@ -165,7 +170,7 @@ class Resamples:
     def interval(
         self,
         statistic: Callable[[Tensor], Tensor],
-        largest: float = 1.0,
+        largest: float | None = 1.0,
         level: float = 0.95,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> Interval:
@@ -178,9 +183,16 @@ class Resamples:
             return Interval(estimate, estimate, estimate, count)
         found = statistic(self.sums).numpy()
         low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
-        reach = RULE_OF_THREE * largest / count
+        reach = RULE_OF_THREE * (self._influence(statistic) if largest is None else largest / count)
         low, high = np.clip([min(low, estimate - reach), max(high, estimate + reach)], *bounds)
         return Interval(estimate, float(low), float(high), count)
+
+    def _influence(self, statistic: Callable[[Tensor], Tensor]) -> float:
+        """By how much the statistic changes at most when one unit is left out."""
+        every = self.tallies.sum(dim=0)
+        changes = np.abs(statistic(every - self.tallies).numpy() - float(statistic(every)))
+        known = changes[~np.isnan(changes)]  # none where too few units are left for the statistic
+        return float(known.max()) if len(known) else 0.0
 
 
 def distinct_rows(table: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -216,6 +228,49 @@ def chance_at_most(found: Interval, bar: float, level: float = 0.95) -> float:
     return 1 - normal.cdf((found.estimate - bar) / spread)
 
 
+def chance_at_least(found: Interval, bar: float) -> float:
+    """The one-sided p-value that the true number is not below `bar`, from the upper end."""
+    turned = Interval(-found.estimate, -found.high, -found.low, found.n)
+    return chance_at_most(turned, -bar)
+
+
+T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5 %, by freedom
+ONE_SEED = 0.25  # deviation between seeds, of the number itself, where there is one seed only
+
+
+def beyond_seeds(kinds: Sequence[Sequence[Interval]]) -> list[Interval]:
+    """For every kind the mean of its seeds, and the interval in which another seed would lie.
+
+    The deviation between seeds is that of all kinds together, since there are few of each; where
+    no kind has two seeds it is taken as a quarter of the number.
+    """
+    means = [fmean(one.estimate for one in found) for found in kinds]
+    freedom = sum(len(found) - 1 for found in kinds)
+    squares = sum(
+        (one.estimate - mean) ** 2
+        for found, mean in zip(kinds, means, strict=True)
+        for one in found
+    )
+    spans = []
+    for found, mean in zip(kinds, means, strict=True):
+        count = len(found)
+        down, up = (
+            sum(half**2 for half in halves) ** 0.5 / count
+            for halves in (
+                [one.estimate - one.low for one in found],
+                [one.high - one.estimate for one in found],
+            )
+        )
+        if freedom:
+            quantile = T_QUANTILES[min(freedom, len(T_QUANTILES)) - 1]
+            reach = quantile * (squares / freedom * (1 + 1 / count)) ** 0.5
+        else:
+            reach = NormalDist().inv_cdf(0.975) * ONE_SEED * abs(mean)
+        down, up = ((half**2 + reach**2) ** 0.5 for half in (down, up))
+        spans.append(Interval(mean, mean - down, mean + up, min(one.n for one in found)))
+    return spans
+
+
 def holm(chances: list[float]) -> list[float]:
     """P-values corrected for multiple tests (Holm), in the order given."""
     order = sorted(range(len(chances)), key=lambda place: chances[place])
@@ -224,3 +279,33 @@ def holm(chances: list[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(chances) - rank) * chances[place]))
         corrected[place] = largest
     return corrected
+
+
+def lower_and_upper(layers: Sequence[T]) -> tuple[list[T], list[T]]:
+    """The paper's layers 1 to 10 and 11 to 16, by their share of the depth."""
+    first = len(layers) - max(1, round(UPPER * len(layers)))
+    return list(layers[:first]) or list(layers[:1]), list(layers[first:])
+
+
+def place_of(layer: int, layers: int) -> int:
+    """The layer, from 0, of a model with `layers` layers at the depth of one of the paper's 16."""
+    return min(layers - 1, max(0, round(layer * layers / PAPER_LAYERS) - 1))
+
+
+def mean_of_layers(intervals: list[Interval]) -> Interval:
+    """The mean of layers that were measured apart, with the error that independence gives."""
+    known = [one for one in intervals if one.n]
+    if not known:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    middle = fmean(one.estimate for one in known)
+    half = sum(((one.high - one.low) / 2) ** 2 for one in known) ** 0.5 / len(known)
+    return Interval(middle, middle - half, middle + half, sum(one.n for one in known))
+
+
+def cohen_kappa(one: Sequence[str], other: Sequence[str]) -> float:
+    """Agreement of two annotators beyond what their own label shares give; nan if undefined."""
+    count = len(one)
+    same = sum(a == b for a, b in zip(one, other, strict=True)) / count
+    first, second = Counter(one), Counter(other)
+    chance = sum(first[label] * second[label] for label in first) / count**2
+    return (same - chance) / (1 - chance) if chance < 1 else float("nan")

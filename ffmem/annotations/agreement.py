@@ -7,11 +7,28 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ffmem.analyses.statistics import Interval, wilson
+from ffmem.analyses.patterns.held_out import Trial, held_out_scores
+from ffmem.analyses.patterns.measure import (
+    control_rate,
+    key_trial,
+    reference_prefixes,
+    rule_annotator,
+    summarise_patterns,
+)
+from ffmem.analyses.patterns.prefixes import PseudoKeys
+from ffmem.analyses.patterns.record import (
+    ControlRate,
+    HeldOutScore,
+    PairAgreement,
+    Pattern,
+    Summary,
+)
+from ffmem.analyses.patterns.rule_annotator import rules_from_examples
+from ffmem.analyses.statistics import Interval, cohen_kappa, wilson
 from ffmem.annotations.sheets import (
     CaseAnswer,
     CaseLine,
@@ -24,26 +41,7 @@ from ffmem.annotations.sheets import (
     to_answers,
 )
 from ffmem.errors import StoreError
-from ffmem.patterns.analysis import ControlRate, key_trial, reference_prefixes, rule_annotator
-from ffmem.patterns.embeddings import Embedding
-from ffmem.patterns.held_out import HeldOutScore, Trial, held_out_scores
-from ffmem.patterns.prefixes import PseudoKeys
-from ffmem.patterns.record import Pattern, Summary, summarise_patterns
-from ffmem.patterns.rule_annotator import rules_from_examples
-from ffmem.patterns.surface_patterns import Background
 from ffmem.store.scan_store import ScanStore
-
-
-@dataclass(frozen=True)
-class PairAgreement:
-    """Two annotators on the keys that both did."""
-
-    one: str
-    other: str
-    keys: int
-    prefixes: int
-    same: float  # share of prefixes with the same label
-    kappa: float  # Cohen's: 1 is full agreement, 0 what chance gives
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ class Disagreement:
     sheet: str
     key: str
     rank: int
+    text: str  # of the prefix
     labels: dict[str, str]  # by annotator
 
 
@@ -76,6 +75,7 @@ def agreement(answers: Sequence[SheetAnswer]) -> Agreement:
             for rank, label in enumerate(answer.labels, 1):
                 place = (answer.sheet.name, answer.sheet.key, rank)
                 labels.setdefault(place, {})[answer.annotator] = label
+    sheets = {answer.sheet.name: answer.sheet for answer in answers}
     people = sorted({answer.annotator for answer in answers})
     compared = [found for found in labels.values() if len(found) > 1]
     return Agreement(
@@ -88,11 +88,16 @@ def agreement(answers: Sequence[SheetAnswer]) -> Agreement:
         prefixes=len(compared),
         false_patterns={person: _false_patterns(person, answers) for person in people},
         disagreements=tuple(
-            Disagreement(sheet, key, rank, found)
+            Disagreement(sheet, key, rank, _prefix_text(sheets[sheet], rank), found)
             for (sheet, key, rank), found in sorted(labels.items())
             if len(set(found.values())) > 1
         ),
     )
+
+
+def _prefix_text(sheet: Sheet, rank: int) -> str:
+    shown = sheet.prefixes[rank - 1]
+    return shown.before + shown.last
 
 
 def _pair(
@@ -102,28 +107,12 @@ def _pair(
     if not both:
         return None
     first, second = ([found[who] for found in both.values()] for who in (one, other))
-    return PairAgreement(
-        one=one,
-        other=other,
-        keys=len({sheet for sheet, _, _ in both}),
-        prefixes=len(both),
-        same=sum(a == b for a, b in zip(first, second, strict=True)) / len(both),
-        kappa=cohen_kappa(first, second),
-    )
+    return PairAgreement.of(one, other, len({sheet for sheet, _, _ in both}), first, second)
 
 
 def _false_patterns(person: str, answers: Iterable[SheetAnswer]) -> Interval:
     controls = [s for s in answers if s.annotator == person and s.sheet.control is not None]
     return wilson(sum(bool(answer.answers) for answer in controls), len(controls))
-
-
-def cohen_kappa(one: Sequence[str], other: Sequence[str]) -> float:
-    """Agreement of two annotators beyond what their own label shares give; nan if undefined."""
-    count = len(one)
-    same = sum(a == b for a, b in zip(one, other, strict=True)) / count
-    first, second = Counter(one), Counter(other)
-    chance = sum(first[label] * second[label] for label in first) / count**2
-    return (same - chance) / (1 - chance) if chance < 1 else float("nan")
 
 
 def krippendorff_alpha(units: Sequence[Sequence[str]]) -> float:
@@ -234,7 +223,6 @@ class AnnotatorScores:
 def score_annotators(
     store: ScanStore,
     answers: Sequence[SheetAnswer],
-    embed: Callable[[Background], Embedding],
     seed: int = 0,
 ) -> AnnotatorScores:
     """Score everybody's patterns, by class, with one yardstick: what the ticked prefixes share.
@@ -242,7 +230,7 @@ def score_annotators(
     The prefixes that a sheet's patterns must not match are drawn once per sheet, so that
     annotators of the same sheets are compared on the same ones.
     """
-    annotator, pseudo = rule_annotator(store, embed, seed)
+    annotator, pseudo = rule_annotator(store, seed)
     shown = sheet_prefixes(store, [answer.sheet for answer in answers], seed)
     others = reference_prefixes(store, seed)
     trials: dict[str, dict[str, list[Trial]]] = {}
@@ -288,13 +276,9 @@ def patterns_by_annotator(
     store: ScanStore,
     answers: Sequence[SheetAnswer],
     annotator: str,
-    embed: Callable[[], Callable[[Background], Embedding]],
     seed: int = 0,
 ) -> AnnotatorPatterns:
-    """Fig 2 from the newest answers of one annotator; keys that somebody picked are left out.
-
-    `embed` is called once there are any answers.
-    """
+    """Fig 2 from the newest answers of one annotator; keys that somebody picked are left out."""
     drawn = [answer for answer in answers if not answer.sheet.by_choice]
     mine = [answer for answer in drawn if answer.annotator == annotator]
     keys = [answer.key_patterns() for answer in mine if answer.sheet.key is not None]
@@ -312,16 +296,14 @@ def patterns_by_annotator(
     controls = []
     for kind in ("random", "matched"):
         those = [answer for answer in mine if answer.sheet.control == kind]
-        labels = [label for answer in those for label in answer.labels]
         if those:
-            false = wilson(sum(bool(answer.answers) for answer in those), len(those))
-            covered = sum(label != "not covered" for label in labels) / len(labels)
-            controls.append(ControlRate(kind, false, covered))
+            shown = [(answer.patterns(), len(answer.sheet.prefixes)) for answer in those]
+            controls.append(control_rate(kind, shown))
     records = tuple(pattern for key in keys for pattern in key.patterns)
     return AnnotatorPatterns(
         summary=summarise_patterns(annotator, keys, seed),
         controls=tuple(controls),
-        held_out=score_annotators(store, mine, embed(), seed).annotators.get(annotator, ()),
+        held_out=score_annotators(store, mine, seed).annotators.get(annotator, ()),
         records=records,
     )
 
@@ -329,11 +311,10 @@ def patterns_by_annotator(
 def answers_by_rule(
     store: ScanStore,
     sheets: Sequence[Sheet],
-    embed: Callable[[Background], Embedding],
     seed: int = 0,
 ) -> Iterator[tuple[Sheet, tuple[PatternAnswer, ...]]]:
     """Answer every sheet drawn from this scan; control sheets by the prefixes they show."""
-    annotator, _ = rule_annotator(store, embed, seed)
+    annotator, _ = rule_annotator(store, seed)
     shown = sheet_prefixes(store, sheets, seed)
     for sheet in sheets:
         if sheet.name in shown:

@@ -8,18 +8,15 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ffmem.analyses.patterns.record import MIN_TRIGGERS, PATTERN_KINDS
 from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.errors import FfmemError, shorten
-from ffmem.patterns.record import MIN_TRIGGERS, PATTERN_KINDS
+from ffmem.text import UNSEEN
 
 Field = Literal["description", "class", "prefixes"]
 LONGEST_DESCRIPTION = 500  # characters
 LONGEST_NAME = 80
 BY_PROGRAM = "rules"
-# Characters that cannot be seen: controls, and those that only turn, join or part others.
-UNSEEN = (
-    r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-)
 NAME_PATTERN = rf"^(?!\s*{BY_PROGRAM}\s*$)[^{UNSEEN}]*[^\s{UNSEEN}][^{UNSEEN}]*$"
 DESCRIPTION_PATTERN = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
 
@@ -104,7 +101,10 @@ def check_name(annotator: str) -> str:
     if name == BY_PROGRAM:
         raise FfmemError(f"the name {name!r} is for answers by program; give another")
     if len(name) > LONGEST_NAME or not re.fullmatch(NAME_PATTERN, annotator):
-        raise FfmemError(f"a name has 1 to {LONGEST_NAME} letters; give yours")
+        raise FfmemError(
+            f"an annotator's name has 1 to {LONGEST_NAME} visible letters and "
+            f"{shorten(repr(annotator))} does not; give another"
+        )
     if not _can_be_saved(name):
         raise FfmemError(f"{ascii(name)} is not a name that can be saved; type it again")
     return name

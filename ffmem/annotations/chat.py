@@ -1,6 +1,6 @@
 """A language model that answers questions: one on this machine, or behind a server.
 
-Any server that speaks OpenAI's chat protocol will do; it is asked patiently and not too fast.
+Any server that speaks OpenAI's chat protocol will do; it is asked patiently.
 Replies are kept on disk, so that the same question is never paid for twice.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,12 +17,13 @@ from urllib.parse import urlsplit
 
 import torch
 
+from ffmem.corpus.conversations import template_text
 from ffmem.errors import AnnotatorError, ModelError, shorten
+from ffmem.files.whole_files import write_whole
 from ffmem.locations import cache_folder
 from ffmem.models.device_placement import device_of
 from ffmem.models.language_model import continuation
 from ffmem.models.loading import checkpoint
-from ffmem.store.folder import write_whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -88,29 +88,10 @@ class LocalChat:
     def _ids(self, messages: Sequence[Message]) -> list[int]:
         """By the model's own template; a model without one reads the turns as plain text."""
         if self.tokenizer.chat_template is not None:
-            found = self.tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, return_dict=True
-            )
-            return list(found["input_ids"])
+            (text,) = template_text([messages], self.tokenizer, answer=True)
+            return list(self.tokenizer.encode(text, add_special_tokens=False))
         text = "\n\n".join(message["content"] for message in messages) + "\n\n"
         return list(self.tokenizer.encode(text))
-
-
-class Pace:
-    """Lets a number of callers per minute through, evenly, from any number of threads."""
-
-    def __init__(self, a_minute: float | None) -> None:
-        self._gap = 60 / a_minute if a_minute else 0.0
-        self._next = 0.0
-        self._lock = threading.Lock()
-
-    def wait(self) -> None:
-        """Return when it is this caller's turn."""
-        with self._lock:
-            now = time.monotonic()
-            mine = max(now, self._next)
-            self._next = mine + self._gap
-        time.sleep(mine - now)
 
 
 class Endpoint:
@@ -120,9 +101,7 @@ class Endpoint:
     with growing pauses or those that the server asks for. The key is held in memory only.
     """
 
-    def __init__(
-        self, url: str, model: str, most: int, key: str | None = None, a_minute: float | None = None
-    ) -> None:
+    def __init__(self, url: str, model: str, most: int, key: str | None = None) -> None:
         try:
             import openai  # here: the extra is needed for endpoints only
         except ImportError:
@@ -140,14 +119,12 @@ class Endpoint:
         self._client = openai.OpenAI(
             base_url=url, api_key=key or "none", max_retries=RETRIES, timeout=REPLY_SECONDS
         )
-        self._pace = Pace(a_minute)
         self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": most}
 
     def __call__(self, messages: Sequence[Message]) -> Reply:
         """Ask, and wait for the reply."""
         settings = dict(self._settings)
         while True:
-            self._pace.wait()
             try:
                 done = self._client.chat.completions.create(
                     model=self.model, messages=list(messages), **settings
@@ -218,15 +195,15 @@ class Usage:
 
 
 def open_chat(
-    name: str, endpoint: str | None, key: str | None, most: int, rate: float | None, **options: Any
+    name: str, endpoint: str | None, key: str | None, most: int, **options: Any
 ) -> CachedChat:
     """A model behind an endpoint, or one on this machine, loaded with `options`; replies are kept.
 
-    `most` is the limit of tokens per reply and `rate` that of requests per minute.
+    `most` is the limit of tokens per reply.
     """
     chat: Chat
     if endpoint:
-        chat = Endpoint(endpoint, name, most, key, rate)
+        chat = Endpoint(endpoint, name, most, key)
     else:
         chat = LocalChat.load(name, most, **options)
     who = f"{name} at {endpoint or 'this machine'}"

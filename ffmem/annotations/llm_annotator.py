@@ -14,11 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ffmem.analyses.patterns.record import MIN_TRIGGERS, PatternKind
 from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.chat import CachedChat, Chat, Message, Reply, Usage
 from ffmem.annotations.sheets import PatternAnswer, Sheet
-from ffmem.patterns.record import MIN_TRIGGERS, PatternKind
 
+MOST_PATTERNS = 6  # that are asked for; the paper's people saw 3.6
 REPAIRS = 2  # times a reply that breaks the rules is sent back
 CHARACTERS = 4  # of English per token, about
 LOOK_EVERY = 0.5  # seconds between two looks whether a reply is still wanted
@@ -44,6 +45,9 @@ def parse_reply(text: str, sheet: Sheet) -> ParsedReply:
     patterns = found.get("patterns")
     if not isinstance(patterns, list):
         return ParsedReply((), ('the object has no list "patterns"',), readable=False)
+    if len(patterns) > MOST_PATTERNS:
+        many = f"there are {len(patterns)} patterns; give the {MOST_PATTERNS} clearest"
+        return ParsedReply((), (many,), readable=False)
     read = {number: _pattern(each) for number, each in enumerate(patterns, 1)}
     answers = {number: each for number, each in read.items() if not isinstance(each, str)}
     faults = {number: [each] for number, each in read.items() if isinstance(each, str)}
@@ -109,18 +113,6 @@ class Explainer:
     def annotator(self) -> str:
         """The name under which its answers stand."""
         return f"llm:{self.name}"
-
-
-@dataclass(frozen=True)
-class Price:
-    """The price of a million tokens, in any one currency."""
-
-    reading: float
-    writing: float
-
-    def of(self, usage: Usage) -> float:
-        """The price of what was read and written."""
-        return (self.reading * usage.read + self.writing * usage.written) / 1e6
 
 
 class WatchedChat:
@@ -204,15 +196,27 @@ def expected_usage(chat: CachedChat, sheets: Sequence[Sheet], most: int) -> Usag
 
 
 INSTRUCTIONS = f"""\
-You are given numbered beginnings of sentences. Find the patterns that repeat among them.
+You are given numbered beginnings of sentences. Read all of them, above all how each one ends, \
+then name the patterns that repeat among them.
 
-A pattern is something that at least {MIN_TRIGGERS} of the beginnings have in common. Its class is
-- "shallow" if it can be seen on the surface: the same last word, a recurring phrase;
-- "semantic" if it is a shared meaning or topic.
+A pattern is something that at least {MIN_TRIGGERS} of the beginnings have in common and that \
+beginnings drawn at random would not. Its class is
+- "shallow" if it can be seen on the surface: the same last word or piece of a word, a recurring \
+phrase;
+- "semantic" if it is a shared meaning or topic, in different words or in the same.
+Where one thing is seen in both ways, give two patterns, one of each class.
+
+Know what is common anyway. Of 25 beginnings drawn at random, two or three end in the same \
+frequent word ("the", "of", a comma), one in two names a person or place, one in three has a \
+number, and a few share a wide topic such as history, sport or politics. That is a pattern only \
+where clearly more of them have it. A rare word, a rare piece or a narrow topic that three share is.
+
+The same beginning given several times counts once: copies alone are no pattern. A pattern that \
+they have names all of them.
 
 For each pattern give a description in a few words, its class, and the numbers of all beginnings \
-that have it. A beginning can have several patterns, or none. Some lists were put together at \
-random: if nothing repeats, give an empty list of patterns.
+that have it. A beginning can have several patterns, or none. Give at most {MOST_PATTERNS}, the \
+clearest. Some lists were put together at random: if nothing repeats, give an empty list.
 
 Answer with one JSON object and nothing else, in this form:
 {{"patterns": [{{"description": "...", "class": "shallow", "prefixes": [2, 5, 11]}}]}}"""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from ffmem.analyses.patterns.record import MIN_TRIGGERS, PatternKind
 from ffmem.annotations.answer_rules import check, normalise
 from ffmem.annotations.sheets import (
     CaseLine,
@@ -17,7 +18,6 @@ from ffmem.annotations.sheets import (
     SheetPrefix,
 )
 from ffmem.errors import StoreError, shorten
-from ffmem.patterns.record import MIN_TRIGGERS, PatternKind
 
 BLANKS = 6  # empty patterns on a sheet; more can be added by hand
 INSTRUCTIONS = f"""\
@@ -55,8 +55,13 @@ def _line(prefix: SheetPrefix) -> str:
 
 @dataclass
 class _Field:
-    text: str
+    parts: list[str]
     line: int
+
+    @property
+    def text(self) -> str:
+        """Its lines as one."""
+        return " ".join(filter(None, self.parts))
 
 
 def parse_sheet(
@@ -106,13 +111,13 @@ def _which(place: SheetFile, sheets: Mapping[str, Sheet]) -> Sheet:
 def _check_prefixes(place: SheetFile, start: int, end: int, sheet: Sheet) -> None:
     """Refuse a sheet whose prefixes were altered; wrapped lines and spaces do not matter."""
     expected = [letters(f"{n}.{_line(p)}") for n, p in enumerate(sheet.prefixes, 1)]
-    rest, line = "".join(expected), start + 1
+    every, seen, line = "".join(expected), 0, start + 1
     for line in range(start + 1, end):
         found = letters(place.lines[line - 1])
-        if not rest.startswith(found):
+        if not every.startswith(found, seen):
             raise place.wrong(line, "this prefix is not the one that was given out; put it back")
-        rest = rest[len(found) :]
-    if rest:
+        seen += len(found)
+    if seen < len(every):
         raise place.wrong(line, "some prefixes after this line are gone; put them back")
 
 
@@ -129,11 +134,11 @@ def _blocks(place: SheetFile, start: int) -> tuple[tuple[bool, int], list[dict[s
             name = field[1].capitalize()
             if not blocks or name in blocks[-1]:
                 raise place.wrong(number, f"a second {name} in one pattern; begin a new ‘###’")
-            open_field = blocks[-1][name] = _Field(field[2].strip(), number)
+            open_field = blocks[-1][name] = _Field([field[2].strip()], number)
         elif line.strip():
             if open_field is None:
                 raise place.wrong(number, "this belongs to no field; put it into a Description")
-            open_field.text = f"{open_field.text} {line.strip()}".strip()
+            open_field.parts.append(line.strip())
     return none, blocks
 
 
@@ -153,7 +158,7 @@ def _pattern(block: dict[str, _Field], prefixes: int, place: SheetFile) -> Patte
 
 def _ranks(field: _Field, prefixes: int, place: SheetFile) -> tuple[int, ...]:
     """The numbers in a field, ranges written out as far as one beyond the last prefix."""
-    text = re.sub(r"\s*[-–]\s*", "-", field.text).strip(" .,;")
+    text = re.sub(r" ?[-–] ?", "-", " ".join(field.text.split())).strip(" .,;")
     found: list[int] = []
     for part in re.split(r"[,;\s]+", text) if text else ():
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
@@ -207,7 +212,7 @@ the token under Before; after it, with the token under After.
 """
 _HEADING = re.compile(r"#\s*Cases\s+(\w+)")
 _NUMBER = re.compile(r"\s*###\s*(\d+)\s*$")
-_JUDGEMENT = re.compile(r"\s*[-*+]?\s*Judgement\s*:(.*)$", re.IGNORECASE)
+_JUDGEMENT = re.compile(r"\s*(?:[-*+]\s*)?Judgement\s*:(.*)$", re.IGNORECASE)
 
 
 def case_sheet_text(sheet: CaseSheet) -> str:
@@ -308,10 +313,10 @@ def _check_case_text(
     place: SheetFile, start: int, shown: list[tuple[int, str]], case: CaseLine
 ) -> None:
     """Refuse a case that was altered; wrapped lines and spaces do not matter."""
-    rest = "".join(letters(line) for line in _case_heading(case))
+    every, seen = "".join(letters(line) for line in _case_heading(case)), 0
     for number, found in shown:
-        if not rest.startswith(found):
+        if not every.startswith(found, seen):
             raise place.wrong(number, "this is not what was given out; put it back")
-        rest = rest[len(found) :]
-    if rest:
+        seen += len(found)
+    if seen < len(every):
         raise place.wrong(start, "a part of this case is gone; put it back")

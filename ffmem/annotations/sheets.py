@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, Literal
 
 from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
-from ffmem.errors import StoreError
-from ffmem.patterns.analysis import POOL, PURPOSE
-from ffmem.patterns.prefixes import Prefix, PseudoKeys, prefix_at, random_prefixes, trigger_prefixes
-from ffmem.patterns.record import (
+from ffmem.analyses.patterns.measure import POOL, PURPOSE
+from ffmem.analyses.patterns.prefixes import (
+    Prefix,
+    PseudoKeys,
+    prefixes_of_texts,
+    random_prefixes,
+    trigger_prefixes,
+)
+from ffmem.analyses.patterns.record import (
     MIN_TRIGGERS,
     KeyPatterns,
     Label,
@@ -24,11 +29,12 @@ from ffmem.patterns.record import (
     PatternKind,
     trigger_labels,
 )
+from ffmem.errors import StoreError
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 if TYPE_CHECKING:
-    from ffmem.analyses.last_layer import Case, LastLayer
+    from ffmem.analyses.last_layer.record import Case, LastLayer
 
 CHOICE_PREFIX = "chosen-"  # begins the name of a sheet that somebody picked by looking at the key
 Judgement = Literal["related", "distant"]
@@ -120,7 +126,12 @@ def sheet_prefixes(
     controls = {sheet.name: _texts(sheet) for sheet in mine if sheet.key is None}
     wanted = {text for texts in controls.values() for text in texts}
     known = {prefix.text: prefix for prefix in random_prefixes(store, POOL, seed)}
-    known |= _find_prefixes(store, wanted - known.keys())
+    known |= prefixes_of_texts(store, wanted - known.keys())
+    if lost := wanted - known.keys():
+        raise StoreError(
+            f"the control prefix {min(lost)!r} is not in the scan that its sheet was drawn from; "
+            "give the database that belongs to this scan"
+        )
     return {
         sheet.name: _triggers(store, sheet.key)
         if sheet.key is not None
@@ -135,24 +146,6 @@ def _texts(sheet: Sheet) -> list[str]:
 
 def _triggers(store: ScanStore, key: str) -> list[Prefix]:
     return [prefix for prefix, _ in trigger_prefixes(store, Address.parse(key))[:TRIGGERS_SHOWN]]
-
-
-def _find_prefixes(store: ScanStore, wanted: set[str]) -> dict[str, Prefix]:
-    """Prefixes by their text, among all that were kept."""
-    found: dict[str, Prefix] = {}
-    for row in range(len(store.sentences) if wanted else 0):
-        text, start = store.sentences.sentence(row), int(store.sentences.starts[row])
-        ends = store.sentences.token_ends[start : int(store.sentences.starts[row + 1])]
-        for position, end in enumerate(ends, 1):
-            if (prefix := text[: int(end)]) in wanted and prefix not in found:
-                found[prefix] = prefix_at(store, row, position)
-    lost = wanted - found.keys()
-    if lost:
-        raise StoreError(
-            f"the control prefix {min(lost)!r} is not in the scan that its sheet was drawn from; "
-            "give the database that belongs to this scan"
-        )
-    return found
 
 
 def draw_sheets(store: ScanStore, keys: int = 10, controls: int = 1, seed: int = 0) -> list[Sheet]:

@@ -10,79 +10,88 @@ from inspect import cleandoc
 import click
 
 from ffmem.cli.commands.annotate import annotate
-from ffmem.cli.commands.cache import cache
 from ffmem.cli.commands.compare import compare
-from ffmem.cli.commands.contrast import contrast
-from ffmem.cli.commands.effect import effect, patch
-from ffmem.cli.commands.explore import explore
-from ffmem.cli.commands.models import check, inspect, models
-from ffmem.cli.commands.patterns import patterns, removal
+from ffmem.cli.commands.model import inspect, models, weights
+from ffmem.cli.commands.patterns import patterns
 from ffmem.cli.commands.prompt import prompt
 from ffmem.cli.commands.scan import scan
 from ffmem.cli.commands.search import search
+from ffmem.cli.commands.sets import contrast, effect, patch
 from ffmem.cli.commands.show import show
-from ffmem.cli.commands.study import analyse, report, study
-from ffmem.cli.commands.verify import verify
-from ffmem.cli.commands.weights import weights
+from ffmem.cli.commands.study import analyse, explore, report, study
+from ffmem.cli.commands.upkeep import cache, verify
+from ffmem.cli.commands.why import why
+from ffmem.cli.options import names_damage
 from ffmem.cli.output import say
 from ffmem.errors import FfmemError, is_text, sentence, shorten
+from ffmem.interrupts import exit_code
 from ffmem.version import VERSION
 
-INTERRUPT_CODE = 130  # the exit code that shells know: ended by Ctrl-C
 RESUMABLE = (["scan"], ["study"], ["analyse"])  # commands that keep what they have done
 NOBODY_READS = 1  # as click has it: the reader of a pipe has left, as `head` does
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+SECTIONS: dict[str, tuple[click.Command, ...]] = {  # in the order of use
+    "Start": (study, explore, report),
+    "One model": (inspect, prompt, why, weights),
+    "Scan a text": (scan, show, search),
+    "The paper's questions": (analyse, patterns, compare),
+    "Sets of memories": (contrast, effect, patch),
+    "People": (annotate,),
+    "Files": (models, verify, cache),
+}
+
+
+class Sections(click.Group):
+    """A group whose help lists its commands section by section."""
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections below each other, their columns aligned."""
+        width = max(len(name) for name in self.commands)
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                rows = [(str(one.name).ljust(width), one.short_help or "") for one in commands]
+                formatter.write_dl(rows)
+
+
+@click.group(
+    cls=Sections,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(VERSION, prog_name="ffmem")
 def ffmem() -> None:
     """See what a language model's feed-forward layers remember.
+
+    Begin with `ffmem study demo`, which ends with a report to open, or with
+    `ffmem study MODEL CORPUS`.
 
     MODEL is a hub id, a folder, a .gguf file, or a name from `ffmem models`. A memory's address is
     layer and number, as in L7.1034: layers count from 1, memories from 0.
     """
 
 
-for command in (
-    analyse,
-    annotate,
-    cache,
-    check,
-    compare,
-    contrast,
-    effect,
-    explore,
-    inspect,
-    models,
-    patch,
-    patterns,
-    prompt,
-    removal,
-    report,
-    scan,
-    search,
-    show,
-    study,
-    verify,
-    weights,
-):
-    ffmem.add_command(command)
+for commands in SECTIONS.values():
+    for command in commands:
+        ffmem.add_command(command)
 
 
-def prepare_help(command: click.Command) -> None:
-    """Mark the examples in a help text for click, which else joins their lines.
+def prepare(command: click.Command) -> None:
+    """Mark the examples in a help text for click, and let a failing command name damaged studies.
 
-    The mark is the character backspace; in a raw docstring it is still written out. In the list of
-    commands the first sentence stands whole; click would cut it to one line.
+    Without the mark click joins the lines. It is the character backspace; in a raw docstring it is
+    still written out. In the list of commands the first sentence stands whole; click would cut it
+    to one line.
     """
     command.help = (command.help or "").replace(r"\b", "\b")
     command.short_help = " ".join(cleandoc(command.help).partition("\n\n")[0].split())
     if isinstance(command, click.Group):
         for inner in command.commands.values():
-            prepare_help(inner)
+            prepare(inner)
+    elif command.callback is not None:
+        command.callback = names_damage(command.callback)
 
 
-prepare_help(ffmem)
+prepare(ffmem)
 
 
 def main() -> None:
@@ -107,7 +116,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         goes_on = "; the same command goes on from here" if sys.argv[1:2] in RESUMABLE else ""
         click.echo(f"stopped{goes_on}", err=True)
-        sys.exit(INTERRUPT_CODE)
+        sys.exit(exit_code())
 
 
 def run(words: list[str]) -> int:

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from ffmem.address_space import MODEL, address_space, check_address_space
 from ffmem.cli.output import say
 from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.locations import location
 
 if TYPE_CHECKING:
     from ffmem.annotations.database import Annotations
+    from ffmem.execution.executor import Cluster
     from ffmem.memories.edits import Means
     from ffmem.models.language_model import LanguageModel
-    from ffmem.patterns.embeddings import Embedding
-    from ffmem.patterns.surface_patterns import Background
-    from ffmem.scaleout.executor import Cluster
     from ffmem.store.scan_store import ScanStore
 
 
@@ -37,7 +36,21 @@ class Location(click.ParamType[Path]):
         return location(value)
 
 
-LOCATION = Location()
+class Output(Location):
+    """A folder to write, in which what is written stays."""
+
+    def convert(
+        self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        """Read the path."""
+        if str(value).startswith("memory:"):
+            raise click.UsageError(
+                f"{value} is gone when this command ends; choose a folder, or storage that stays"
+            )
+        return super().convert(value, param, ctx)
+
+
+LOCATION, OUTPUT = Location(), Output()
 
 
 class ModelOptions(TypedDict):
@@ -112,16 +125,6 @@ def key_sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def text_form_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --no-wikitext-form, which leaves text for a converted model unchanged, to a command."""
-    return click.option(
-        "--no-wikitext-form",
-        is_flag=True,
-        help="Split text at white space alone, where a model converted from fairseq would bring it "
-        "into WikiText's form.",
-    )(command)
-
-
 def edits_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set, a required edit of memories, to a command."""
     return click.option(
@@ -181,8 +184,8 @@ def placement(
         return choice, cluster
     if cluster is not None or choice["device"] != "auto":
         raise click.UsageError("--devices says where to scan; leave --ray and --device out")
+    from ffmem.execution.executor import Cluster
     from ffmem.models.device_placement import list_devices  # here: torch is slow to import
-    from ffmem.scaleout.executor import Cluster
 
     devices = list_devices(text)
     if len(devices) == 1:
@@ -211,7 +214,7 @@ def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
 
 def cluster_of(options: dict[str, Any]) -> Cluster | None:
     """Remove and return the Ray cluster from a command's options, if one is named."""
-    from ffmem.scaleout.executor import Cluster
+    from ffmem.execution.executor import Cluster
 
     address = options.pop("address")
     wanted = {n: options.pop(n) for n in ("workers", "gpus_per_worker", "cpus_per_worker")}
@@ -223,14 +226,23 @@ def cluster_of(options: dict[str, Any]) -> Cluster | None:
 def load_model(name: str, options: ModelOptions) -> LanguageModel:
     """Load the model that a command names."""
     with while_loading(name):
-        from ffmem.models.loading import load  # here, not above: --help must not wait for torch
+        from ffmem.models.loading import load, weight_bytes  # here: --help must not wait for torch
 
+        if address_space() is not None:  # a file of weights is mapped, then copied
+            weights = weight_bytes(
+                name,
+                revision=options["revision"],
+                dtype=options["dtype"],
+                trust_remote_code=options["trust_remote_code"],
+            )
+            check_address_space(MODEL + 2 * weights, f"the model {name}")
         return load(name, **options)
 
 
 @contextmanager
 def while_loading(name: str) -> Iterator[None]:
-    """Show a line on the terminal while something loads."""
+    """Show a line on the terminal while a model loads."""
+    check_address_space(MODEL, "a model")
     from rich.console import Console
     from rich.text import Text
 
@@ -239,23 +251,45 @@ def while_loading(name: str) -> Iterator[None]:
 
 
 def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a failing command name the damaged file of its `folder`, if there is one."""
+    """Make a failing command say which of the studies that it was given are to blame, if any."""
 
     @wraps(command)
-    def careful(folder: Path, **options: Any) -> Any:
+    def careful(**given: Any) -> Any:
         try:
-            return command(folder=folder, **options)
-        except (FfmemError, click.ClickException, BrokenPipeError):
+            return command(**given)
+        except (FfmemError, click.ClickException, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            from ffmem.studies.study import first_damage  # slow, and rarely needed
+            from ffmem.store.verification import damage_behind  # rarely needed
 
-            found = first_damage(folder)
+            values = [one for value in given.values() for one in as_several(value)]
+            found = damage_behind(error, [one for one in values if isinstance(one, Path)])
             if found is None:
                 raise
             raise StoreError(found) from error
 
     return careful
+
+
+def as_several(value: object) -> tuple[object, ...]:
+    """The values of a parameter, which can be one or several."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def writes_study(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command be the only one that writes into the scan in its `folder`."""
+
+    @wraps(command)
+    def alone(folder: Path, **options: Any) -> Any:
+        from ffmem.store.folder import StudyFolder, writing
+
+        study = StudyFolder(folder)
+        if not study.manifest.exists():  # the command says what is there instead
+            return command(folder=folder, **options)
+        with writing(study):
+            return command(folder=folder, **options)
+
+    return alone
 
 
 def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -332,61 +366,18 @@ POSITIVE = Positive()
 SHARE_TYPE = Positive(1)
 
 
-class EmbeddingOptions(ModelOptions):
-    """Options that decide how a command compares the meaning of prefixes."""
-
-    embedding: str
-    model: str | None
-
-
-def embedding_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --embedding, --model and how to load it to a command."""
-    command = model_options(command)
-    command = click.option(
-        "--model", help="The scanned model, if it cannot be found under its own name."
-    )(command)
-    return click.option(
-        "--embedding",
-        default="text",
-        show_default=True,
-        help="How to compare meanings: text (words by their contexts in the scanned text), states "
-        "(of the scanned model), or the name or folder of a sentence-transformers model.",
-    )(command)
-
-
-def model_for(store: ScanStore, options: EmbeddingOptions) -> LanguageModel:
-    """The scanned model, loaded with a command's options."""
-    from ffmem.studies.inputs import scanned_model  # here: torch is slow to import
-
-    how = ModelOptions(
-        revision=options["revision"],
-        dtype=options["dtype"],
-        device=options["device"],
-        trust_remote_code=options["trust_remote_code"],
-    )
-    with while_loading(options["model"] or store.manifest.key.model["name"]):
-        return scanned_model(store, name=options["model"], **how)
-
-
 def scan_means(folder: Path, model: LanguageModel, dtype: str) -> Means:
     """Mean coefficients of a model's memories from a scan of the same model."""
+    return scan_of(folder, model, dtype).mean_coefficients
+
+
+def scan_of(folder: Path, model: LanguageModel, dtype: str) -> ScanStore:
+    """A scan of this very model."""
+    from ffmem.analyses.inputs.study_inputs import (
+        refuse_other_weights,  # here: torch is slow to import
+    )
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.inputs import refuse_other_weights  # here: torch is slow to import
 
     store = ScanStore.open(folder)
     refuse_other_weights(store, model, dtype)
-    return store.mean_coefficients
-
-
-def embedder(store: ScanStore, options: EmbeddingOptions) -> Callable[[Background], Embedding]:
-    """A function from the corpus's word counts to the embedding that a command names."""
-    from ffmem.patterns.embeddings import WordContexts, WordStates, sentence_embedding
-
-    name = options["embedding"]
-    if name == "text":
-        return lambda counted: WordContexts.of_scan(store, counted)
-    if name != "states":
-        meaning = sentence_embedding(name)
-        return lambda _: meaning
-    model = model_for(store, options)
-    return lambda counted: WordStates(model, counted)
+    return store

@@ -17,31 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.errors import IN_NUMBERS, visible_token
-from ffmem.store.folder import StudyFolder, write_whole
-from ffmem.store.result_files import ResultFile, place_for, write_result
+from ffmem.analyses.result_files import ResultFile, write_result
+from ffmem.errors import IN_NUMBERS
+from ffmem.files.whole_files import write_whole
+from ffmem.records import json_text
+from ffmem.store.folder import StudyFolder
+from ffmem.text import visible_token
 
 if TYPE_CHECKING:
     import altair
     from rich.console import Console
     from rich.text import Text
 
-    from ffmem.analyses.predictive_values import PaperValue
     from ffmem.analyses.statistics import Interval
-    from ffmem.report.verdicts import Outcome, Verdict
+    from ffmem.analyses.values.record import PaperValue
 
-MARKS: dict[Outcome, tuple[str, str]] = {  # of a verdict: its sign and colour
-    "holds": ("✓", "green"),
-    "also without training": ("≈", "yellow"),
-    "does not hold": ("✗", "red"),
-    "undecided": ("?", "dim"),
-}
 GLUE = re.compile(rf"{IN_NUMBERS}|(?<=\S\[) (?=\S)")  # or begin a next token in brackets
 CONTROL_CHARACTERS = dict.fromkeys(
     {*range(32), *range(127, 160)} - {9, 10}, "�"
 )  # not for a terminal
+CONTROL_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON has the others
 SPACE, NO_BREAK = "\ufdd0", "\ufdd1"  # stand for spaces where no line may end; no text has them
-NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by unit of the number
 
 
 def save_numbers(
@@ -67,32 +63,38 @@ def save_figure(folder: Path, name: str, chart: altair.TopLevelMixin) -> Path:
     return StudyFolder(folder).figure(name, "png")
 
 
-def save_result(
-    folder: Path, name: str, result: Any, made_from: dict[str, Any], chart: altair.TopLevelMixin
-) -> str:
-    """Write numbers and figure into a scan's folder; returns a message about the files.
-
-    If the folder has the result for other settings, they go to a folder of their own.
-    """
-    place = place_for(folder, name, made_from)
-    numbers = save_numbers(place, name, result, made_from)
-    return f"{numbers}, {save_figure(place, name, chart)}{other_place_note(place, folder)}"
-
-
-def other_place_note(place: Path, folder: Path) -> str:
-    """The reason why a result is not among the study's own."""
-    return "" if place == folder else " (the study's own result has other settings and stays)"
+def print_json(record: Any) -> None:
+    """Print a record, or a dict of them, for machines."""
+    click.echo(json_text(record).translate(CONTROL_ESCAPES), nl=False)
 
 
 def terminal() -> Console:
-    """Standard output as a rich console without automatic markup or highlighting."""
-    from rich.console import Console
+    """Standard output as a rich console without automatic markup or highlighting.
 
-    return Console(highlight=False, markup=False, emoji=False)
+    Whatever is printed, no control character of it reaches the terminal: names and tokens of a
+    study can be anybody's.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    class SafeConsole(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*map(printable, objects), **options)
+
+    def printable(one: Any) -> Any:
+        if isinstance(one, str):
+            return one.translate(CONTROL_CHARACTERS)
+        if isinstance(one, Text):
+            one = one.copy()
+            one.plain = one.plain.translate(CONTROL_CHARACTERS)
+        return one
+
+    return SafeConsole(highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, err: bool = False) -> None:
     """Print sentences, wrapped at whole words on a terminal, else one per line."""
+    text = text.translate(CONTROL_CHARACTERS)
     stream = sys.stderr if err else sys.stdout
     if stream is not None and stream.isatty():  # None where a shell has closed it
         fill = partial(
@@ -117,8 +119,7 @@ def print_hanging(console: Console, head: str | Text, body: str | Text, style: s
     line = Text.assemble(head)
     indent = line.cell_len
     text = Text(body, style=style) if isinstance(body, str) else body.copy()
-    plain = text.plain.translate(CONTROL_CHARACTERS)
-    text.plain = GLUE.sub(SPACE, plain).replace("\u00a0", NO_BREAK)
+    text.plain = GLUE.sub(SPACE, text.plain).replace("\u00a0", NO_BREAK)
     parts = text.wrap(console, max(console.width - indent, 20))
     for number, part in enumerate(parts or [Text()]):
         part.rstrip()
@@ -143,7 +144,7 @@ def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     for row in (headings, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        click.echo("  ".join(cells).rstrip().translate(CONTROL_CHARACTERS))
 
 
 def percent_text(found: Interval, scale: float = 1.0) -> str:
@@ -166,41 +167,6 @@ def token_words(tokens: Sequence[str], width: int) -> str:
             break
         line = longer
     return line
-
-
-def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
-    """Each claim in about two lines: its words, then number, control and paper; a tally last."""
-    from ffmem.report.verdicts import tally
-
-    for verdict in verdicts:
-        mark, colour = MARKS[verdict.word]
-        print_hanging(console, f"{mark} ", verdict.says)
-        print_hanging(console, "  ", numbers_text(verdict, colour))
-    console.print()
-    print_hanging(console, "", tally(verdicts).text)
-
-
-def numbers_text(verdict: Verdict, colour: str) -> Text:
-    """A verdict with its reason, the deciding number and its name, the control, the paper's."""
-    from rich.text import Text
-
-    from ffmem.report.verdicts import interval_text
-
-    word = f"{verdict.word} ({verdict.reason})" if verdict.reason else verdict.word
-    parts = [f"paper: {paper_text(verdict)}"]
-    if verdict.finding is not None:
-        number = interval_text(verdict.finding.number, verdict.unit)
-        parts.insert(0, f"{number} {NOUNS.get(verdict.unit, '')}".rstrip())
-        if verdict.finding.control:
-            control = interval_text(verdict.finding.control, verdict.unit, interval=False)
-            parts.insert(1, f"control: {control} {verdict.finding.against}")
-    return Text(word, style=colour).append("  " + "; ".join(parts), style="default")
-
-
-def paper_text(verdict: Verdict) -> str:
-    """The paper's finding, or the origin of a claim that is not the paper's."""
-    names_source = verdict.source == "paper" or verdict.source in verdict.paper
-    return verdict.paper if names_source else f"{verdict.paper} ({verdict.source})"
 
 
 def print_paper_values(console: Console, values: Sequence[PaperValue]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,10 +14,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Lines
     from rich.progress import TaskID
 
-    from ffmem.store.checkpoint import ScanProgress
-    from ffmem.studies.estimates import Estimate
-    from ffmem.studies.runner import AnalysisEvent
+    from ffmem.analyses.estimate import Estimate
+    from ffmem.analyses.runner import AnalysisEvent
+    from ffmem.execution.checkpoint import ScanProgress
     from ffmem.workflows import Watches
+
+
+QUIET = 3.0  # seconds without a countdown
+
+
+def size_text(count: int) -> str:
+    """A number of bytes as a person says it."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def duration_text(seconds: float) -> str:
@@ -28,6 +35,16 @@ def duration_text(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def step_line() -> Iterator[None]:
+    """A line on the terminal while a command runs: what it does, and how much of it is done."""
+    from rich.console import Console
+
+    line = Console(stderr=True).status("")
+    with line, listen(lambda what, share: line.update(f"{what} {100 * share:.0f} %")):
+        yield
 
 
 @contextmanager
@@ -43,7 +60,9 @@ def progress_lines(console: Console, estimate: Estimate) -> Iterator[Watches]:
         def render(self, task: Task) -> Text:
             if task.finished:
                 return Text(task.fields["note"])
-            left = task.fields["estimate"] - (task.elapsed or 0.0)
+            elapsed, fields = task.elapsed or 0.0, task.fields
+            since, planned = elapsed - fields["began"], fields["estimate"] - elapsed
+            left = remaining_seconds(since, fields["share"], planned)
             rest = f"about {duration_text(left)} left" if left > 0 else ""
             return Text(f"{task.fields['note']} {rest}".strip(), style="dim")
 
@@ -51,8 +70,18 @@ def progress_lines(console: Console, estimate: Estimate) -> Iterator[Watches]:
     columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description:<14}"))
     with Lines(*columns, TimeElapsedColumn(), TimeLeft(), console=console, disable=plain) as lines:
         events = _EventLines(lines, estimate, plain)
-        with listen(events.end_of_scan):
+        with listen(events.ranking):
             yield Watches(events.batch, events.analysis)
+
+
+def remaining_seconds(elapsed: float, share: float, planned: float) -> float:
+    """Seconds that are left of a step, by the share of it that is done, or else as planned.
+
+    Nothing in the first seconds, when nobody knows.
+    """
+    if elapsed < QUIET:
+        return 0.0
+    return elapsed / share - elapsed if share else planned
 
 
 class _EventLines:
@@ -61,14 +90,24 @@ class _EventLines:
     def __init__(self, lines: Lines, estimate: Estimate, plain: bool) -> None:
         self.lines, self.estimate, self.plain = lines, estimate, plain
         self.tasks: dict[str, TaskID] = {}
-        self.began = time.monotonic()
+        self.now, self.since = ("", ""), 0.0  # the line and its step, and when that began
 
     def begin(self, name: str) -> TaskID:
         """The line of an analysis, new or old."""
         if name not in self.tasks:
             seconds = self.estimate.seconds.get(name, 0.0)
-            self.tasks[name] = self.lines.add_task(name, total=1.0, estimate=seconds, note="")
+            self.tasks[name] = self.lines.add_task(
+                name, total=1.0, estimate=seconds, note="", began=0.0, share=0.0
+            )
         return self.tasks[name]
+
+    def step(self, name: str, what: str, share: float) -> None:
+        """What a line does now, and how much of that is done, which the countdown follows."""
+        task = self.begin(name)
+        if self.now != (name, what):
+            self.now, self.since = (name, what), self.lines.tasks[task].elapsed or 0.0
+        note = f"{what} {100 * share:.0f} %"
+        self.lines.update(task, note=note, began=self.since, share=share)
 
     def batch(self, progress: ScanProgress, _share: float | None) -> None:
         """The scan's own speed replaces the estimate."""
@@ -78,42 +117,49 @@ class _EventLines:
         note = f"{progress.tokens:,} tokens, {speed:,.0f} tokens/s"
         self.lines.update(task, estimate=ends, note=note)
 
-    def end_of_scan(self, what: str, share: float) -> None:
-        """What the scan does once all text is read; later scans are the untrained twin's."""
-        if not self.tasks or self.is_at_scan:
-            self.lines.update(self.begin("scan"), estimate=0.0, note=f"{what} {100 * share:.0f} %")
+    def ranking(self, what: str, share: float) -> None:
+        """Values are ranked once all text is read; later rankings are of controls."""
+        if not self.tasks or self.is_at("scan") or self.is_at("ranking"):
+            self.end("scan")
+            self.step("ranking", what, share)
 
-    @property
-    def is_at_scan(self) -> bool:
-        """Whether the scan has begun and not ended."""
-        return "scan" in self.tasks and not self.lines.tasks[self.tasks["scan"]].finished
+    def is_at(self, name: str) -> bool:
+        """Whether a stage has begun and not ended."""
+        return name in self.tasks and not self.lines.tasks[self.tasks[name]].finished
+
+    def end(self, name: str) -> None:
+        """End a stage of the scan if it has begun."""
+        if self.is_at(name):
+            self.lines.update(self.tasks[name], completed=1.0, note="")
+            if self.plain:
+                print_end(name, self.lines.tasks[self.tasks[name]].elapsed or 0.0)
 
     def analysis(self, event: AnalysisEvent) -> None:
         """An analysis begins or ends; by then the scan has ended."""
-        if self.is_at_scan:
-            self.lines.update(self.tasks["scan"], completed=1.0, note="")
-            if self.plain:
-                print_end("scan", time.monotonic() - self.began)
+        for stage in ("scan", "ranking"):
+            self.end(stage)
         task = self.begin(event.analysis)
         if event.state == "begun":
             return
         if event.state == "running":
-            self.lines.update(task, note=f"{event.reason} {100 * event.share:.0f} %")
+            self.step(event.analysis, event.reason, event.share)
             return
-        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "") + place_note(event)
+        note = {"kept": "kept", "failed": "FAILED"}.get(event.state, "")
         self.lines.update(task, completed=1.0, note=note)
         if self.plain or event.state == "failed":
             print_event(event)
 
 
 def print_plan(console: Console, what: str, estimate: Estimate) -> None:
-    """Print the plan: analyses, estimated time and memory."""
+    """Print the plan: analyses, estimated time, memory and disk."""
     tokens = estimate.text.tokens
     text = "text of unknown length" if tokens is None else f"about {tokens:,} tokens of text"
     parts = ", ".join(f"{name} {duration_text(took)}" for name, took in estimate.seconds.items())
     print_hanging(console, "", f"{what}, {text}")
-    head = f"needs about {estimate.memory / 2**30:.1f} GiB of memory and "
-    head += f"{'more than ' if tokens is None else ''}{duration_text(estimate.total)}"
+    head = (
+        f"needs about {size_text(estimate.memory)} of memory, {size_text(estimate.disk)} of disk "
+    )
+    head += f"and {'more than ' if tokens is None else ''}{duration_text(estimate.total)}"
     print_hanging(console, "", f"{head}: {parts}" if parts else head)
     if estimate.there:
         print_hanging(console, "already there: ", ", ".join(estimate.there))
@@ -133,25 +179,16 @@ def print_failures(events: list[AnalysisEvent], folder: object) -> None:
 def print_event(event: AnalysisEvent) -> None:
     """One line when an analysis ends; a failure goes to standard error with what to do."""
     if event.state == "made":
-        print_end(event.analysis, event.seconds, place_note(event))
+        print_end(event.analysis, event.seconds)
     elif event.state == "kept":
-        say(f"{event.analysis:<14}    kept{place_note(event)}")
+        say(f"{event.analysis:<14}    kept")
     elif event.state == "failed":
         say(f"ffmem: {event.analysis} failed: {event.reason}", err=True)
 
 
-def print_end(name: str, seconds: float, note: str = "") -> None:
+def print_end(name: str, seconds: float) -> None:
     """One line for what has ended, with the time that it took."""
-    say(f"{name:<14} {seconds:7.1f} s{note}")
-
-
-def place_note(event: AnalysisEvent) -> str:
-    """Where a result of other settings is: this one, or the one whose place it took."""
-    if event.beside is not None:
-        return f"  -> {event.beside}, because the study's own result has other settings"
-    if event.earlier is not None:
-        return f"  (the earlier result, of other settings, is now in {event.earlier})"
-    return ""
+    say(f"{name:<14} {seconds:7.1f} s")
 
 
 def exit_code(events: Sequence[AnalysisEvent]) -> int:

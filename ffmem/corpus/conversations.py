@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ffmem.corpus.chat_templates import fill_template
 from ffmem.errors import CorpusError, shorten
 
 MESSAGES, CONVERSATIONS = "messages", "conversations"  # columns that hold them, by custom
@@ -93,7 +94,7 @@ def chat_text(messages: list[Message], tokenizer: Any, answer: bool = False) -> 
     With `answer` it ends where the model's answer begins.
     """
     marks = [one | {"content": f"\ue000{number}\ue001"} for number, one in enumerate(messages)]
-    text, frame = (_fill_template(some, tokenizer, answer) for some in (messages, marks))
+    text, frame = template_text([messages, marks], tokenizer, answer)
     pieces = _MARK.split(frame)  # the template's own, and between them the messages' numbers
     contents = [messages[int(number)]["content"] for number in pieces[1::2]]
     spans = content_spans(text, pieces[::2], contents)
@@ -114,16 +115,18 @@ def question_text(text: str, tokenizer: Any, name: str) -> str:
     return chat_text([{"role": "user", "content": text}], tokenizer, answer=True).text
 
 
-def _fill_template(messages: list[Message], tokenizer: Any, answer: bool) -> str:
+def template_text(
+    conversations: Sequence[Sequence[Mapping[str, object]]], tokenizer: Any, answer: bool = False
+) -> list[str]:
+    """What a tokenizer's chat template makes of conversations, or one sentence why it does not."""
     try:
-        return str(
-            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer)
-        )
-    except Exception as error:  # a template raises what its author and its language raise
+        return fill_template(conversations, tokenizer, answer)
+    except Exception as error:  # a tokenizer without a template raises what its author does
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        begin = shorten(str(conversations[0][0]["content"]))
         raise CorpusError(
-            f"the chat template refuses the conversation that begins "
-            f"{shorten(messages[0]['content'])!r} ({reason}); leave it out"
+            f"the chat template refuses the conversation that begins {begin!r} "
+            f"({shorten(reason)}); leave it out"
         ) from error
 
 

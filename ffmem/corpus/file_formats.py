@@ -12,14 +12,17 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
 from ffmem.corpus.conversations import column_of, conversation_line
+from ffmem.corpus.shards import pieces_of
 from ffmem.errors import CorpusError, refusals, shorten
 from ffmem.locations import for_arrow, is_remote
 
@@ -27,6 +30,8 @@ COMPRESSION_ENDINGS = (".gz", ".xz", ".zst")
 ARCHIVE_ENDINGS = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".lz4")  # that are not read
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+PART = 1 << 20  # bytes of a line that are read at a time
+LONGEST = 64 << 20  # bytes of a row of a table or of JSON lines, which is held whole
 
 
 @dataclass
@@ -192,29 +197,23 @@ def file_documents(
         elif has_columns(path):
             yield from json_rows(text_lines(file, str(path), errors), str(path), rows)
         elif paragraphs:
-            yield from paragraph_texts(text_lines(file, str(path), errors))
+            yield from paragraph_pieces(text_lines(file, str(path), errors))
         else:
-            yield from (line for _, line in text_lines(file, str(path), errors))
+            yield from text_pieces(file, str(path), errors)
 
 
-def paragraph_texts(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Lines that follow each other without an empty one between them, as one text."""
-    part: list[str] = []
-    last = 0
-    for number, line in lines:
-        if part and number > last + 1:
-            yield " ".join(part)
-            part = []
-        part.append(line.strip())
-        last = number
-    if part:
-        yield " ".join(part)
+def paragraph_pieces(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Lines that follow each other without an empty one between them, joined, in pieces."""
+    paragraphs = groupby(enumerate(lines), key=lambda pair: pair[1][0] - pair[0])
+    for _, paragraph in paragraphs:
+        texts = (line.strip() for _, (_, line) in paragraph)
+        yield from pieces_of(chain([next(texts)], (f" {text}" for text in texts)))
 
 
 def table_rows(file: IO[bytes], path: Path, rows: RowFormat) -> Iterator[str]:
     """One column of a CSV or TSV file, whose first row names the columns; blanks are left out."""
     lines = decode_lines(file, str(path), rows.errors)
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(LONGEST)
     table = csv.DictReader(lines, delimiter=DELIMITERS[format_of(path)], strict=True)
     try:
         names = list(table.fieldnames or [])
@@ -229,6 +228,33 @@ def table_rows(file: IO[bytes], path: Path, rows: RowFormat) -> Iterator[str]:
         ) from None
 
 
+def text_pieces(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
+    """The lines that are not blank, without the line break; pieces of those too long for a shard.
+
+    However long a line is, no more than a shard of it is held.
+    """
+    parts = line_parts(file, name, errors)
+    for _, text, is_end in parts:
+        if is_end:
+            yield from not_blank([text.rstrip("\r\n")])
+        else:
+            yield from not_blank(pieces_of(rest_of_line(text, parts)))
+
+
+def not_blank(texts: Iterable[str]) -> Iterator[str]:
+    """The texts that hold more than white space."""
+    return (text for text in texts if text and not text.isspace())
+
+
+def rest_of_line(first: str, parts: Iterator[tuple[int, str, bool]]) -> Iterator[str]:
+    """The parts of one line, whose first has been read already, without the line break."""
+    yield first
+    for _, text, is_end in parts:
+        yield text.rstrip("\r\n") if is_end else text
+        if is_end:
+            return
+
+
 def text_lines(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, each with its number from 1, without the line break."""
     for number, line in enumerate(decode_lines(file, name, errors), 1):
@@ -238,21 +264,41 @@ def text_lines(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, s
 
 
 def decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
-    """All lines as text, with their line breaks."""
-    for number, line in enumerate(file, 1):
-        if b"\0" in line:
+    """All lines as text, with their line breaks; refuses one that should not be held whole."""
+    held: list[str] = []
+    for number, text, is_end in line_parts(file, name, errors):
+        held.append(text)
+        if len(held) > LONGEST // PART:
+            raise CorpusError(
+                f"{name} line {number} is longer than {LONGEST >> 20} MiB, too much to be held "
+                "whole; cut it into shorter ones"
+            )
+        if is_end:
+            yield "".join(held)
+            held.clear()
+
+
+def line_parts(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str, bool]]:
+    """Lines in parts of bounded size: the line's number from 1, text, and whether it ends there."""
+    number, before = 1, 0  # of the line, and its bytes before this part
+    decoder = getincrementaldecoder("utf-8")(errors)
+    while (part := file.readline(PART)) or before:
+        if b"\0" in part:
             raise CorpusError(
                 f"{name} is not UTF-8 text: line {number} holds a NUL byte; "
                 "leave out binary files or convert the file to UTF-8"
             )
+        is_end = not part or part.endswith(b"\n")
         try:
-            text = line.decode("utf-8", errors)
+            text = decoder.decode(part, final=is_end)
         except UnicodeDecodeError as error:
+            byte = before - len(decoder.getstate()[0]) + error.start + 1
             raise CorpusError(
-                f"{name} line {number} is not valid UTF-8 (byte {error.start + 1} of the line); "
+                f"{name} line {number} is not valid UTF-8 (byte {byte} of the line); "
                 "convert the file, or pass `--errors replace` to put U+FFFD there"
             ) from error
-        yield text.removeprefix("\ufeff") if number == 1 else text
+        yield number, text.removeprefix("\ufeff") if number == 1 and not before else text, is_end
+        number, before = (number + 1, 0) if is_end else (number, before + len(part))
 
 
 def json_rows(lines: Iterator[tuple[int, str]], name: str, rows: RowFormat) -> Iterator[str]:

@@ -92,13 +92,28 @@ def weight(text: str) -> tuple[int, int]:
 
 def pieces(document: str) -> Iterator[str]:
     """The document, or consecutive parts of it that each fit in a shard and join to it."""
-    start = 0
-    while start < len(document):
-        head = document[start : start + SHARD_BYTES]  # a character is a byte at least
-        if start + len(head) < len(document) or not _fits(head):
-            head = head[: _good_cut(head[: _longest_fit(head)])]
-        yield head
-        start += len(head)
+    starts = range(0, len(document), SHARD_BYTES)
+    return pieces_of(document[start : start + SHARD_BYTES] for start in starts)
+
+
+def pieces_of(parts: Iterable[str]) -> Iterator[str]:
+    """The same pieces of a document that arrives in parts of any length; holds one of each."""
+    held = ""
+    for part in parts:
+        held += part
+        while len(held) > SHARD_BYTES:  # a character is a byte at least
+            yield (head := _cut(held))
+            held = held[len(head) :]
+    while held:
+        yield (head := held if _fits(held) else _cut(held))
+        held = held[len(head) :]
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text that is too long for a shard, up to the last good place to cut."""
+    head = text[:SHARD_BYTES]
+    head = head if _fits(head) else head[: _longest_fit(head)]
+    return head[: _good_cut(head)]
 
 
 def _fits(text: str) -> bool:

@@ -1,8 +1,8 @@
 """Corpus sources, and the stream of their documents.
 
 A corpus is a file, a folder or a glob, local or at a URL, standard input (`-`) or a Hugging Face
-dataset; from Python, it can also be texts in memory. At most one document and the reader's buffer
-are held at a time.
+dataset; from Python, it can also be texts in memory. At most one document, a shard
+of plain text, and the reader's buffer are held at a time.
 """
 
 import glob
@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,23 +26,17 @@ from ffmem.corpus.file_formats import (
     has_columns,
     json_rows,
     text_lines,
+    text_pieces,
 )
 from ffmem.errors import CorpusError, is_text, refusals, shorten
-from ffmem.locations import (
-    NO_END,
-    first_line,
-    hub_silence,
-    is_remote,
-    is_url,
-    location,
-    may_have_no_end,
-)
+from ffmem.locations import first_line, hub_silence, is_remote, is_url, location
 
 IN_MEMORY = "texts in memory"  # the path of text that lies nowhere
 NEW_SETTINGS = ("paragraphs", "chat")  # what older scans do not say
 STREAM = "stdin"  # the digest of text that can be read only once
 _EDGE = 1 << 20  # bytes of a file's beginning and end that its digest reads
 _LOOKED_AT, _FEWEST, _WIDEST = 300, 20, 140  # lines, lines, characters of a line
+_LONG = 100_000  # characters of a line, behind which no more are looked at
 _STOPS = frozenset(".!?…:;\"'”’)]}。！？")
 _DATASET_ID = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 _FILE_SUFFIXES = (
@@ -122,6 +116,7 @@ def source_of(texts: Any, column: str = "text") -> Source:
 def documents(source: Source, meter: Meter | None = None) -> Iterator[str]:
     """The documents of a corpus in their fixed order; none is blank.
 
+    A line or paragraph of plain text that is too long for a shard comes in pieces that are not.
     A wrong path is refused at once, bad content when it is reached. `meter` counts the
     bytes of files that were read; other sources do not change it.
     """
@@ -153,7 +148,8 @@ def has_fixed_width(source: Source) -> bool:
         return False
     if is_dataset(source) or has_columns(_files(source)[0][1]):
         return False
-    lines = [line.strip() for line in islice(documents(source), _LOOKED_AT)]
+    beginning = islice(documents(source), _LOOKED_AT)
+    lines = [line.strip() for line in takewhile(lambda line: len(line) <= _LONG, beginning)]
     broken = sum(
         len(line) < _WIDEST and line[-1] not in _STOPS and following[0].islower()
         for line, following in pairwise(lines)
@@ -234,11 +230,11 @@ def _standard_input(source: Source) -> Iterator[str]:
     if sys.stdin is None:
         raise CorpusError("standard input is closed; send text into it, or name a file")
     with refusals("standard input cannot be read", CorpusError):
-        lines = text_lines(sys.stdin.buffer, "standard input", source.errors)
+        file, name = sys.stdin.buffer, "standard input"
         if source.chat:
-            yield from json_rows(lines, "standard input", source.rows)
+            yield from json_rows(text_lines(file, name, source.errors), name, source.rows)
         else:
-            yield from (line for _, line in lines)
+            yield from text_pieces(file, name, source.errors)
 
 
 def _files(source: Source) -> list[tuple[str, Path]]:
@@ -259,7 +255,7 @@ def _files(source: Source) -> list[tuple[str, Path]]:
     visible = [(name, path) for name, path in files if "/." not in f"/{name}"]
     if not visible:
         raise CorpusError(f"no such file, or no files there: {source.path!r}; check the path")
-    return sorted((name, _with_end(path)) for name, path in visible)
+    return sorted(visible)
 
 
 def _open_folder(path: Path) -> Path:
@@ -272,17 +268,8 @@ def _open_folder(path: Path) -> Path:
 def _readable(path: Path, source: Source) -> Path:
     """A file or a pipe; refuses devices, which have no end, and sockets."""
     if is_remote(path) or path.is_file() or path.is_fifo():
-        return _with_end(path)
+        return path
     raise CorpusError(f"{source.path!r} is a device or a socket; name a file, a folder or a pipe")
-
-
-def _with_end(path: Path) -> Path:
-    """The file itself, if it has an end."""
-    name = shorten(str(path))
-    with refusals(f"{name} cannot be read", CorpusError):
-        if may_have_no_end(path):
-            raise CorpusError(f"{name} {NO_END}")
-    return path
 
 
 def _matches(pattern: Path) -> tuple[Path, list[Path]]:

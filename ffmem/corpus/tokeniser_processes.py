@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import IO, Any
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
+from ffmem.corpus.child_process import ChildProcess, answers, write
 from ffmem.corpus.sentences import (
     CorpusRequest,
     Sentences,
@@ -29,67 +29,9 @@ from ffmem.corpus.sentences import (
 )
 from ffmem.corpus.shards import Shard
 from ffmem.corpus.sources import is_stream
-from ffmem.errors import CorpusError
 
 MOST_PROCESSES = 4  # processes; all of them read the whole text, so more soon gain nothing
 CORES = 4  # for each of them: the tokenizer has threads of its own
-BUFFER = 1 << 20
-
-
-class ChildProcess:
-    """A process that runs one function of this module and exchanges pickled values with it.
-
-    Not multiprocessing, which would run the user's script again in the new process. It ends when
-    this one does, because nobody writes to it or reads from it any more.
-    """
-
-    def __init__(self, serve: Callable[[], None]) -> None:
-        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        self._process = subprocess.Popen(
-            command(serve),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=BUFFER,
-            env={**os.environ, "PYTHONPATH": paths},
-            start_new_session=True,  # Ctrl-C is for the scan, which then ends this process
-        )
-
-    def send(self, value: object) -> None:
-        """Write one value to the process; one that is dead is noticed when it should answer."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            _write(value, self._process.stdin)
-
-    def receive(self) -> Any:
-        """The next value that the process writes; trouble over there is raised here."""
-        try:
-            found = pickle.load(self._process.stdout)  # type: ignore[arg-type]
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise CorpusError(
-                f"a process that prepares text ended early (exit code {self._process.wait()}), "
-                "perhaps because memory ran out; run the same command again to resume"
-            ) from error
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def close(self) -> None:
-        """End the process; one that is dead already cannot take what is left in its pipe."""
-        self._process.kill()
-        with suppress(BrokenPipeError), self._process:
-            pass
-
-    def __enter__(self) -> ChildProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def command(serve: Callable[[], None]) -> list[str]:
-    """The command that runs a function of this module."""
-    name = serve.__name__
-    return [sys.executable, "-P", "-c", f"from {__name__} import {name}; {name}()"]
 
 
 def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
@@ -101,6 +43,15 @@ def can_tokenise_elsewhere(request: CorpusRequest, tokenizer: Any) -> bool:
     except Exception:  # the library raises a bare Exception for parts it cannot write down
         return False
     return True
+
+
+def tokenised_shards(
+    request: CorpusRequest, tokenizer: Any, elsewhere: bool
+) -> Iterator[TokenisedShard]:
+    """The tokenised shards, from processes of their own where that is wanted and possible."""
+    if elsewhere and can_tokenise_elsewhere(request, tokenizer):
+        return tokenise_in_processes(request, tokenizer)
+    return tokenise_corpus(request, tokenizer)
 
 
 def tokenise_in_processes(
@@ -148,23 +99,23 @@ class TokeniserProcess:
 
 def serve_shards() -> None:
     """Main loop of a process that reads the corpus: write one shard after the other."""
-    with _answers() as out:
+    with answers() as out:
         from tokenizers import Tokenizer  # slow to import, and only needed here
 
         request, text, turn, count = pickle.load(sys.stdin.buffer)
         try:
             for found in tokenise_corpus(request, Tokenizer.from_str(text), turn, count):
-                _write(found, out)
-            _write(None, out)
+                write(found, out)
+            write(None, out)
         except BrokenPipeError:
             os._exit(0)  # nobody reads any more
         except BaseException as error:
-            _write(error, out)
+            write(error, out)
 
 
 def serve_requests() -> None:
     """Main loop of a process that receives its shards, until its input is closed."""
-    with _answers() as out:
+    with answers() as out:
         from tokenizers import Tokenizer  # slow to import, and only needed here
 
         text, settings = pickle.load(sys.stdin.buffer)
@@ -178,17 +129,4 @@ def serve_requests() -> None:
                 found: object = tokenise(shard, tokenizer, settings)
             except Exception as error:
                 found = error
-            _write(found, out)
-
-
-@contextmanager
-def _answers() -> Iterator[IO[bytes]]:
-    """The pipe to the asking process; whatever prints goes to standard error instead."""
-    with os.fdopen(os.dup(1), "wb", BUFFER) as out:
-        os.dup2(2, 1)
-        yield out
-
-
-def _write(value: object, pipe: IO[bytes]) -> None:
-    pickle.dump(value, pipe, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.flush()
+            write(found, out)

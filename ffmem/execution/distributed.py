@@ -19,24 +19,25 @@ from ffmem.corpus.sentences import tokenise
 from ffmem.corpus.shards import Shard, shards
 from ffmem.corpus.sources import digest, documents, is_stream
 from ffmem.errors import ScanError, StoreError
+from ffmem.execution.checkpoint import ScanProgress, ShardCounts, read_notes
+from ffmem.execution.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
 from ffmem.execution.plan import ScanPlan, refuse_other_checkpoint
-from ffmem.execution.shard_reader import prefetch
-from ffmem.execution.single_process import ScanWatch, refuse_too_many, shards_per_batch
+from ffmem.execution.ready_shards import prefetch, refuse_too_many, shards_per_batch
+from ffmem.execution.single_process import ScanWatch
 from ffmem.execution.worker import (
     Describe,
     Finish,
     Merge,
     ModelChoice,
     ModelFacts,
+    RankValues,
     Read,
     ScanWorker,
     WorkerConfig,
     WorkerReport,
 )
-from ffmem.scaleout.executor import Executor, Job, JobAnswer, WorkerFactories, WorkerFactory
-from ffmem.store.checkpoint import ScanProgress, ShardCounts, read_notes
 from ffmem.store.folder import StudyFolder, remove_folder
-from ffmem.store.manifest import ScanKey
+from ffmem.store.manifest import ScanKey, read_manifest
 
 ExecutorFactory = Callable[[WorkerFactories], AbstractContextManager[Executor]]
 STOP_SECONDS = 30.0  # seconds that workers get after Ctrl-C to end their shards and save
@@ -114,15 +115,19 @@ class DistributedScan:
         """Scan and write the store, if the model is `wanted`."""
         with staff(self._hire) as executor:
             facts: ModelFacts = only_answer(executor, Describe())
-            if not wanted(facts):
-                return
-            if self._ledger.digest is not None:
-                digest, key = self._ledger.digest, self._ledger.key
-                refuse_other_checkpoint(self.folder.root, digest, key, facts.key)
-            self._read(executor, facts)
-            part = self._merge(executor)
-            only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))
+            if wanted(facts):
+                self._scan(executor, facts)
+            if self.plan.values and not read_manifest(self.folder).has_rankings:
+                only_answer(executor, RankValues())
         remove_folder(self.folder.parts)
+
+    def _scan(self, executor: Executor, facts: ModelFacts) -> None:
+        if self._ledger.digest is not None:
+            digest, key = self._ledger.digest, self._ledger.key
+            refuse_other_checkpoint(self.folder.root, digest, key, facts.key)
+        self._read(executor, facts)
+        part = self._merge(executor)
+        only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))
 
     @property
     def _seconds(self) -> float:

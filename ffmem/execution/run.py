@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from ffmem.errors import ScanError, StoreError
+from ffmem.execution.checkpoint import load_checkpoint
 from ffmem.execution.distributed import DistributedScan, ExecutorFactory
-from ffmem.execution.finish import ValueRanking, prepare_store, write_store
+from ffmem.execution.executor import Cluster
+from ffmem.execution.finish import prepare_store, write_store
 from ffmem.execution.plan import (
     ScanPlan,
     refuse_other_checkpoint,
@@ -16,15 +18,15 @@ from ffmem.execution.plan import (
     sentence_settings,
     token_budget,
 )
-from ffmem.execution.single_process import ScanRun, ScanWatch, background_shards, new_checkpoint
+from ffmem.execution.ranked_values import rank_values
+from ffmem.execution.ready_shards import background_shards
+from ffmem.execution.single_process import ScanRun, ScanWatch, new_checkpoint
 from ffmem.execution.worker import ModelChoice, ModelFacts
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.scaleout.executor import Cluster
 from ffmem.scan.scanner import Scanner
-from ffmem.store.checkpoint import load_checkpoint
-from ffmem.store.folder import StudyFolder, check_folder
-from ffmem.store.manifest import ScanKey, read_manifest
+from ffmem.store.folder import StudyFolder, writing
+from ffmem.store.manifest import ScanKey, read_manifest, refuse_other_scan
 from ffmem.store.scan_store import ScanStore
 
 __all__ = [
@@ -49,7 +51,8 @@ def run_scan(
 
     A folder with the same scan, finished, is opened as it is; unfinished, the scan goes on where
     it was; a folder with another scan is refused. `watch` is called after every batch, with the
-    share of the work that is done if that is known. Stopping with Ctrl-C saves what was found. On a
+    share of the work that is done if that is known. Stopping with Ctrl-C saves what was found. The
+    scan is whole when all text is read; if the plan says so its values are ranked after that. On a
     `cluster` the workers load the model again by its name; to have it nowhere else, see
     `run_scan_on_ray`.
     """
@@ -57,31 +60,48 @@ def run_scan(
         return run_scan_on_ray(cluster, ModelChoice.of(model), plan, out, watch)
     model = model.with_experts(plan.experts)
     folder, key = StudyFolder(location(out)), scan_key(model, plan)
+    if not is_complete(folder, plan):
+        with writing(folder, key.digest):
+            _scan(model, plan, folder, key, watch)
+            if plan.values:
+                rank_values(model, folder)
+    refuse_other_scan(folder, read_manifest(folder).key, key)
+    return ScanStore.open(out)
+
+
+def is_complete(folder: StudyFolder, plan: ScanPlan) -> bool:
+    """Whether a folder holds all that a plan writes, of whatever scan."""
+    if folder.checkpoint.exists() or not folder.manifest.exists():
+        return False
+    return read_manifest(folder).has_rankings or not plan.values
+
+
+def _scan(
+    model: LanguageModel, plan: ScanPlan, folder: StudyFolder, key: ScanKey, watch: ScanWatch
+) -> None:
+    """Begin the scan, or go on with it, unless it is finished."""
     if folder.manifest.exists():
         refuse_other_scan(folder, read_manifest(folder).key, key)
-        return ScanStore.open(out)
+        folder.checkpoint.unlink(missing_ok=True)
+        return
     if folder.parts.exists():
         raise StoreError(
-            f"{out} holds a scan that several processes began; let it finish there (with --ray or "
-            "--devices), or choose another folder"
+            f"{folder.root} holds a scan that several processes began; let it finish there (with "
+            "--ray or --devices), or choose another folder"
         )
     start = load_checkpoint(folder)
     if start is not None:
-        refuse_other_checkpoint(out, start.digest, start.key, key)
-    check_folder(folder.root)
+        refuse_other_checkpoint(folder.root, start.digest, start.key, key)
     with Scanner(model, plan.settings, plan.layers) as scanner:
         run = ScanRun(scanner, folder, key, start or new_checkpoint(key, token_budget(model, plan)))
-        ranking = ValueRanking(model, scanner.layers)
         try:
-            meanwhile = prepare_store(model, ranking)
-            shards = background_shards(model, plan, run.progress, meanwhile)
+            shards = background_shards(model, plan, run.progress, prepare_store(model))
             run.read(shards, watch)
-            write_store(model, run.finish(), folder, ranking)
+            write_store(model, run.finish(), folder)
         except KeyboardInterrupt:
             run.save()
             raise
     folder.checkpoint.unlink(missing_ok=True)
-    return ScanStore.open(out)
 
 
 def run_scan_on_ray(
@@ -98,7 +118,7 @@ def run_scan_on_ray(
     memory has two signs, whatever the plan's settings say.
     """
     try:
-        from ffmem.scaleout.ray_executor import RayExecutor  # slow, and an optional package
+        from ffmem.execution.ray_executor import RayExecutor  # slow, and an optional package
     except ImportError as error:
         raise ScanError(
             "a scan by several processes needs Ray: run `pip install 'ffmem[ray]'`"
@@ -116,13 +136,11 @@ def run_scan_by(
 ) -> ScanStore:
     """The scan by workers of any kind."""
     folder = StudyFolder(location(out))
-    if folder.checkpoint.exists():
+    if folder.checkpoint.exists() and not folder.manifest.exists():
         raise StoreError(
             f"{out} holds a scan that one process began; let it finish there (without --ray and "
             "--devices), or choose another folder"
         )
-
-    check_folder(folder.root)
 
     def is_missing(facts: ModelFacts) -> bool:
         if not folder.manifest.exists():
@@ -130,14 +148,6 @@ def run_scan_by(
         refuse_other_scan(folder, read_manifest(folder).key, facts.key)
         return False
 
-    DistributedScan(model, plan, folder, watch).run(staff, is_missing)
+    with writing(folder):
+        DistributedScan(model, plan, folder, watch).run(staff, is_missing)
     return ScanStore.open(out)
-
-
-def refuse_other_scan(folder: StudyFolder, found: ScanKey, wanted: ScanKey) -> None:
-    """Never write one scan over another."""
-    if found.digest != wanted.digest:
-        where = ", ".join(found.differences(wanted)) or "something"
-        raise StoreError(
-            f"{folder.root} holds another scan (it differs in {where}); choose another folder"
-        )

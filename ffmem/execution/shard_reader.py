@@ -1,50 +1,23 @@
-"""Shards made ready and read, with the sentences that the state points at kept beside it.
-
-`prefetch` makes them ready ahead of time, in one background thread.
-"""
+"""Shards that are ready are read; the sentences that the state points at are kept beside it."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from queue import Full, Queue
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.batches import Batch, batches
-from ffmem.corpus.kept_sentences import KeptSentences
+from ffmem.corpus.batches import Batch
 from ffmem.corpus.sentences import Sentences
 from ffmem.corpus.shards import sentence_and_position
-from ffmem.models.language_model import LanguageModel
+from ffmem.execution.ready_shards import ReadyShards
 from ffmem.scan.hashing import EMPTY
 from ffmem.scan.scanner import Scanner, ScanState
+from ffmem.store.kept_sentences import KeptSentences
 
 SHARDS_PER_SAVE = 32  # shards that a worker reads between two saves, at most
 WHOLE_TEXT_PIECES = 4  # pieces of work whose whole text is held before any of it is dropped
-Item = TypeVar("Item")
-
-_POLL = 0.05  # seconds between looks at whether the reader has stopped
-_PATIENCE = 1.0  # seconds that a reader who stops early waits for the thread
-
-
-@dataclass(frozen=True)
-class ReadyShards:
-    """One shard, or some in a row, ready to be read."""
-
-    sentences: Sentences
-    batches: list[Batch]
-    share: float | None = None  # of the corpus, up to the end of this
-    shards: int = 1
-
-
-def shard_batches(model: LanguageModel, sentences: Sentences, budget: int) -> list[Batch]:
-    """All batches of some sentences: the same for the same budget, on any machine."""
-    model.check_tokenizer(int(sentences.tokens.max(initial=0)))
-    return list(batches(sentences, model.bos, model.bos or 0, budget))
 
 
 class ShardReader:
@@ -124,58 +97,3 @@ def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Each number once, in order; many times faster than numpy's `unique`, which hashes."""
     ordered = np.sort(numbers)
     return ordered[np.diff(ordered, prepend=-1) > 0]
-
-
-def prefetch(
-    iterator: Iterator[Item], depth: int = 2, meanwhile: Iterable[object] = ()
-) -> Iterator[Item]:
-    """The same items in the same order, up to `depth` of them made ahead of the reader.
-
-    Until the first is there, steps of `meanwhile` are taken. An exception reaches the reader at the
-    item where it happened. When the reader stops early the thread ends after the item it is making.
-    """
-    queue: Queue[tuple[str, Any]] = Queue(depth)
-    stopped = threading.Event()
-    thread = threading.Thread(
-        target=_fill, args=(iterator, queue, stopped), name="ffmem-prefetch", daemon=True
-    )
-    thread.start()
-    try:
-        for _ in meanwhile:
-            if not queue.empty():
-                break
-        while True:
-            kind, item = queue.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join(_PATIENCE)
-
-
-def _fill(iterator: Iterator[Any], queue: Queue[tuple[str, Any]], stopped: threading.Event) -> None:
-    try:
-        for item in iterator:
-            if not _put(queue, ("item", item), stopped):
-                return
-        _put(queue, ("end", None), stopped)
-    except BaseException as error:  # the reader's thread raises it
-        _put(queue, ("error", error), stopped)
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
-
-
-def _put(queue: Queue[tuple[str, Any]], item: tuple[str, Any], stopped: threading.Event) -> bool:
-    """Wait for room; False when the reader has stopped."""
-    while not stopped.is_set():
-        try:
-            queue.put(item, timeout=_POLL)
-        except Full:
-            continue
-        return True
-    return False

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 
 from ffmem.corpus.batches import Batch
-from ffmem.corpus.kept_sentences import KeptSentences
-from ffmem.corpus.sentences import CorpusRequest, Sentences, TokenisedShard, tokenise_corpus
-from ffmem.corpus.tokeniser_processes import can_tokenise_elsewhere, tokenise_in_processes
-from ffmem.errors import ScanError
+from ffmem.execution.checkpoint import Checkpoint, ScanProgress, save_checkpoint
 from ffmem.execution.finish import FinishedScan
-from ffmem.execution.plan import ScanPlan, sentence_settings
-from ffmem.execution.shard_reader import ReadyShards, ShardReader, prefetch, shard_batches
-from ffmem.models.language_model import LanguageModel
+from ffmem.execution.ready_shards import ReadyShards
+from ffmem.execution.shard_reader import ShardReader
+from ffmem.interrupts import delay_interrupts
 from ffmem.scan.scanner import Scanner
-from ffmem.store.checkpoint import Checkpoint, ScanProgress, save_checkpoint
 from ffmem.store.folder import StudyFolder
+from ffmem.store.kept_sentences import KeptSentences
 from ffmem.store.manifest import ScanKey
 
-MOST_SHARDS = 1 << 16  # sentence numbers are stored in 32 bits
 SAVE_EVERY = 60.0  # seconds between checkpoints, at least
 SAVE_SHARE = 50  # a checkpoint's own seconds count so many times towards the next one
 SHARD_SHARE = 8_192  # of a batch's tokens, so many for each shard that batches are made of
@@ -99,86 +91,3 @@ def new_checkpoint(key: ScanKey, budget: int) -> Checkpoint:
 def start_progress(budget: int) -> ScanProgress:
     """Nothing read, and how batches will be made."""
     return ScanProgress(budget=budget, together=max(1, budget // SHARD_SHARE))
-
-
-def background_shards(
-    model: LanguageModel, plan: ScanPlan, done: ScanProgress, meanwhile: Iterable[object] = ()
-) -> Iterator[ReadyShards]:
-    """What is not done yet of the corpus, in order, made ready in the background.
-
-    Until the first is ready, steps of `meanwhile` are taken.
-    """
-    return prefetch(ready_shards(model, plan, done), meanwhile=meanwhile)
-
-
-def tokenised_shards(
-    model: LanguageModel, plan: ScanPlan, first: int = 0
-) -> Iterator[TokenisedShard]:
-    """The tokenised shards from the given one on; for a GPU, from processes of their own."""
-    reading = CorpusRequest(plan.source, sentence_settings(model, plan), first)
-    if model.device.type == "cuda" and can_tokenise_elsewhere(reading, model.tokenizer):
-        return tokenise_in_processes(reading, model.tokenizer)
-    return tokenise_corpus(reading, model.tokenizer)
-
-
-def ready_shards(model: LanguageModel, plan: ScanPlan, done: ScanProgress) -> Iterator[ReadyShards]:
-    """Split, tokenise and batch what is left of the corpus, some shards at a time."""
-    left = None if plan.max_sentences is None else plan.max_sentences - done.settled
-    if left is not None and left <= 0:
-        return
-    shards, first = tokenised_shards(model, plan, done.shards), done.shards
-    while group := list(islice(shards, shards_per_batch(first, done))):
-        refuse_too_many(first + len(group) - 1)
-        sentences, share = Sentences.join([s.sentences for s in group]), group[-1].share
-        if plan.max_sentences is not None and left is not None:
-            sentences = sentences.first(left)
-            left -= len(sentences)
-            share = max(share or 0.0, 1 - left / plan.max_sentences)
-        ready = shard_batches(model, sentences, done.budget)
-        read = done.batches if first == done.shards else 0
-        yield ReadyShards(sentences, ready[read:], share, len(group))
-        first += len(group)
-        if left is not None and left <= 0:
-            return
-
-
-def shards_per_batch(first: int, done: ScanProgress) -> int:
-    """How many shards, from this one on, batches are made of.
-
-    Large batches need many sentences, to fill the last of each width and to find others of the
-    same length; but the first are wanted soon, so the number starts at 1 and doubles.
-    """
-    return min(first + 1, done.together)
-
-
-def refuse_too_many(shard: int) -> None:
-    """Stop at a corpus whose sentences cannot be numbered."""
-    if shard >= MOST_SHARDS:
-        raise ScanError("the corpus is larger than one scan can number; scan it in parts")
-
-
-@contextmanager
-def delay_interrupts() -> Iterator[None]:
-    """Ctrl-C while this lasts is raised at its end.
-
-    A batch that some layers have seen and others have not, or that was read but not counted, would
-    be read again by those that have when the scan goes on.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    here = threading.current_thread() is threading.main_thread()
-    if not here or handler is not signal.default_int_handler:
-        yield  # Ctrl-C goes elsewhere, or is somebody else's affair
-        return
-    interrupt = False
-
-    def note(_number: int, _frame: object) -> None:
-        nonlocal interrupt
-        interrupt = True
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if interrupt:
-        raise KeyboardInterrupt

@@ -15,11 +15,18 @@ from typing import Any
 
 import torch
 
-from ffmem.corpus.kept_sentences import KeptSentences
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import Shard
 from ffmem.corpus.tokeniser_processes import TokeniserProcess
 from ffmem.errors import StoreError
+from ffmem.execution.checkpoint import (
+    Checkpoint,
+    ScanProgress,
+    ShardCounts,
+    read_checkpoint,
+    save_checkpoint,
+)
+from ffmem.execution.executor import JobAnswer, Resources
 from ffmem.execution.finish import FinishedScan, write_store
 from ffmem.execution.plan import (
     ScanPlan,
@@ -28,27 +35,20 @@ from ffmem.execution.plan import (
     sentence_settings,
     token_budget,
 )
+from ffmem.execution.ranked_values import rank_values
+from ffmem.execution.ready_shards import ReadyShards, shard_batches
 from ffmem.execution.shard_reader import (
     SHARDS_PER_SAVE,
-    ReadyShards,
     ShardReader,
     at_hand,
     sentence_numbers,
-    shard_batches,
 )
 from ffmem.execution.single_process import pause_after, start_progress
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scaleout.executor import JobAnswer, Resources
 from ffmem.scan.scanner import Scanner
-from ffmem.store.checkpoint import (
-    Checkpoint,
-    ScanProgress,
-    ShardCounts,
-    read_checkpoint,
-    save_checkpoint,
-)
 from ffmem.store.folder import StudyFolder
+from ffmem.store.kept_sentences import KeptSentences
 from ffmem.store.manifest import ScanKey
 
 
@@ -179,6 +179,14 @@ class Finish:
     label: str = "the writing of the store"
 
 
+@dataclass(frozen=True)
+class RankValues:
+    """Rank the values of the store that was written."""
+
+    number: int = 0
+    label: str = "the ranking of the values"
+
+
 class ScanWorker:
     """Reads shards into one running state, which it saves now and then as a part.
 
@@ -231,6 +239,9 @@ class ScanWorker:
                 return JobAnswer((job.number,), self._merge(job))
             case Finish():
                 self._finish(job)
+                return JobAnswer((job.number,))
+            case RankValues():
+                rank_values(self._model, self._brief.folder)
                 return JobAnswer((job.number,))
             case Describe():
                 return JobAnswer((job.number,), self._describe())

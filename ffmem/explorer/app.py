@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
 from ffmem.errors import ListenError, shorten
+from ffmem.explorer.answers import Api
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.error_pages import ERROR_RESPONSES, HeadAsGet, install_error_pages
 from ffmem.explorer.page_queue import PageQueue, can_fork
@@ -108,7 +109,7 @@ def navigation(context: StudyContext) -> list[Link]:
 
 def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
     """The whole explorer for one study. With a `token`, whoever does not bring it sees nothing."""
-    app = FastAPI(
+    app = Api(
         title="ffmem explorer",
         version=VERSION,
         summary="What a language model's feed-forward layers remember, over HTTP.",
@@ -133,11 +134,18 @@ def create_app(context: StudyContext, token: str | None = None) -> FastAPI:
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """The explorer's address; a `token` is required except on loopback."""
+    """The explorer's address; a `token` is required except on loopback, and never blank."""
 
     host: str = "127.0.0.1"
     port: int = 8600
     token: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a token that everybody has."""
+        if self.token is not None and not self.token.strip():
+            raise ListenError(
+                "the token is empty; write one that is hard to guess, or leave --token out"
+            )
 
     @classmethod
     def with_token(cls, host: str, port: int, token: str | None) -> ListenAddress:

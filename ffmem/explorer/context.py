@@ -8,22 +8,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import Depends, Request
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from ffmem.analyses.inputs.related_words import RelatedWords, open_related_words
+from ffmem.analyses.search import NO_WORDS, MemorySearch
+from ffmem.analyses.study import Study, open_study
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.llm_annotator import Explainer
 from ffmem.explorer.live_model import LiveModel, PatternJobs
-from ffmem.patterns.related_words import RelatedWords, open_related_words
-from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.weight_columns import agreement_table, weight_row
-from ffmem.studies.study import Study, open_study
+from ffmem.store.search.columns import agreement_table, weight_row
+from ffmem.store.search.lookup import Matches, MemoryIndex
 
-NO_WORDS = RelatedWords((), np.zeros((0, 1), np.float32))
+LONGEST_TEXT = 20_000  # characters, so that a request fits into an address
+LARGEST_NUMBER = 1e6  # in an edit
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,11 @@ class StudyContext:
     def folder(self) -> Path:
         """The study's folder; nothing outside it is ever read."""
         return self.study.folder
+
+    @cached_property
+    def search(self) -> MemorySearch:
+        """What a search looks at."""
+        return MemorySearch(self.lookup, self.related)
 
     @cached_property
     def name(self) -> str:
@@ -82,6 +88,8 @@ def open_context(
     `model` is loaded when first needed; None means the model that the scan names. `database` is the
     annotation database; `others` are studies to compare with.
     """
+    if database is not None:  # trouble is told now, not by a page
+        Annotations.open(database).close()
     study, beside = open_study(folder), tuple(map(open_study, others))
     lookup = MemoryIndex.open(study.store, watch)
     lookup.warm()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -14,11 +15,25 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ffmem.errors import AddressError, ConditionError, FfmemError, LiveError, ModelError
+from ffmem.errors import (
+    AddressError,
+    ConditionError,
+    DatabaseError,
+    FfmemError,
+    LiveError,
+    ModelError,
+)
+from ffmem.explorer.security import HEADERS
 from ffmem.explorer.templating import page
-from ffmem.studies.study import first_damage
+from ffmem.store.verification import UNFIT, damage_behind
 
-TITLES = {400: "That cannot be done", 404: "Not found", 422: "That cannot be read", 503: "Not now"}
+TITLES = {
+    400: "That cannot be done",
+    404: "Not found",
+    422: "That cannot be read",
+    500: "ffmem failed",
+    503: "Not now",
+}
 
 LONGEST_QUOTE = 80  # characters of what was asked for
 REFUSALS = {  # by the guard, before a route is reached
@@ -43,21 +58,23 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def install_error_pages(app: FastAPI) -> None:
-    """Turn errors that a user can fix into answers; anything else stays a bug (500)."""
+    """Turn errors that a user can fix into answers; anything else is a bug (500), and logged."""
 
     @app.exception_handler(FfmemError)
     async def fixable(request: Request, error: FfmemError) -> Response:
         match error:
             case AddressError() | ConditionError():
                 status = 404
-            case LiveError() | ModelError():
+            case LiveError() | ModelError() | DatabaseError():
                 status = 503
             case _:
                 status = 400
         return error_response(request, status, str(error))
 
-    for kind in (ValueError, LookupError, ArithmeticError):  # what code raises at broken numbers
+    for kind in UNFIT:
         app.add_exception_handler(kind, perhaps_damage)
+
+    app.add_exception_handler(Exception, bug)
 
     @app.exception_handler(HTTPException)
     async def refusal(request: Request, error: HTTPException) -> Response:
@@ -91,11 +108,20 @@ def brief(text: str) -> str:
 
 
 async def perhaps_damage(request: Request, error: Exception) -> Response:
-    """Name the damaged file behind an error; without one it is a bug."""
-    found = await run_in_threadpool(first_damage, request.app.state.context.folder)
+    """Name the damage behind an error."""
+    context = request.app.state.context
+    folders = [study.folder for study in (context.study, *context.others)]
+    found = await run_in_threadpool(damage_behind, error, folders)
     if found is None:
         raise error
-    return error_response(request, 400, found)
+    return error_response(request, 500, found)
+
+
+async def bug(request: Request, _error: Exception) -> Response:
+    """Say where to look; the error itself is logged."""
+    message = "this is a bug of ffmem; what went wrong stands in the terminal where it runs"
+    headers = {name.decode(): value.decode() for name, value in HEADERS}  # no guard adds them
+    return error_response(request, 500, message, headers)
 
 
 def error_response(
@@ -105,9 +131,21 @@ def error_response(
     if request.scope["path"].startswith("/api"):
         return JSONResponse({"detail": message}, status, headers)
     title = TITLES.get(status, "That did not work")
-    answer = page(request, "failure.html.j2", status, title=title, message=message)
+    values = {"title": title, "message": message, "before": page_before(request)}
+    answer = page(request, "failure.html.j2", status, **values)
     answer.headers.update(headers or {})
     return answer
+
+
+def page_before(request: Request) -> str | None:
+    """The page of the explorer whose link or form led here, if the browser says so."""
+    try:
+        before = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return None
+    if before.netloc != request.headers.get("host") or before.path == request.scope["path"]:
+        return None
+    return urlunsplit(("", "", "/" + before.path.lstrip("/"), before.query, ""))
 
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -22,8 +22,8 @@ from ffmem.steps import listen, steps
 from ffmem.store.scan_store import ScanStore
 
 if TYPE_CHECKING:
+    from ffmem.analyses.patterns.findings import KeyFinding, PatternFinder
     from ffmem.models.language_model import LanguageModel
-    from ffmem.patterns.findings import KeyFinding, PatternFinder
 
 Answer = TypeVar("Answer")
 QUESTION_SECONDS = 60.0  # seconds until a question is given up, its wait for its turn included
@@ -87,7 +87,7 @@ class LiveModel:
             return question(self._model)
 
     def _load(self) -> LanguageModel:
-        from ffmem.studies.inputs import scanned_model  # here: torch imports slowly
+        from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
 
         try:
             return scanned_model(self._store, name=self._given)
@@ -196,7 +196,7 @@ class PatternJobs:
                 continue
 
     def _run(self, number: int, keys: tuple[Address, ...], work: Work) -> None:
-        from ffmem.patterns.findings import PatternFinder  # here: torch imports slowly
+        from ffmem.analyses.patterns.findings import PatternFinder  # here: torch imports slowly
 
         self._set(number, state="running", doing="learning what is common in the text")
         try:
@@ -215,7 +215,7 @@ class PatternJobs:
     def _find(
         self, number: int, keys: tuple[Address, ...], work: Work, finder: PatternFinder
     ) -> None:
-        from ffmem.patterns.findings import add_findings
+        from ffmem.analyses.patterns.findings import add_findings
 
         folder, scan = self._store.folder, self._store.manifest.key.digest
         new, patterns = list["KeyFinding"](), 0

@@ -12,7 +12,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import struct
 import sys
@@ -26,6 +25,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, Response
 
 from ffmem.explorer.context import StudyContext
+from ffmem.interrupts import end_at_once
 
 SIZE = struct.Struct("<I")  # comes before every page: how many bytes it has
 Making = Callable[..., str]  # a page's text from the app, its path, and what it is about
@@ -167,7 +167,7 @@ def _help(app: FastAPI, end: socket.socket, *others: socket.socket) -> None:
     """Main loop of a helper process, until the main process ends."""
     for other in others:
         other.close()  # else none would see the end of its own, or this one would hold the port
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process
+    end_at_once()
     with end.makefile("rb") as asked, suppress(EOFError, OSError):
         while True:
             making, path, about = pickle.load(asked)

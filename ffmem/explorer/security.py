@@ -6,6 +6,7 @@
 | another site's page that writes or asks  | Sec-Fetch-Site and Origin                          |
 | a name that is rebound to 127.0.0.1      | the Host must be a loopback name, or bring a token |
 | corpus text that is HTML                 | escaped templates; no inline script may run        |
+| a script in a study's page or picture    | a sandbox without an origin; only ffmem's script   |
 | a request without end                    | the body is cut at a limit; long headers refused   |
 """
 
@@ -40,6 +41,24 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+SANDBOX = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def sandbox_headers(script: str | None = None) -> dict[str, str]:
+    """The headers of a file of the study, which anybody may have written.
+
+    The browser gives it no origin, so that it reaches no other page, and runs no script but that of
+    the source expression `script`. A browser refuses a page that has both a sandbox and an opener
+    policy, and the sandbox keeps it from its opener.
+    """
+    sandbox = "sandbox" if script is None else f"sandbox allow-scripts; script-src {script}"
+    return {
+        "Content-Security-Policy": f"{SANDBOX}; {sandbox}",
+        "Cross-Origin-Opener-Policy": "unsafe-none",
+    }
 
 
 class Guard:
@@ -80,7 +99,8 @@ class Guard:
             rest = [pair for pair in pairs if pair[0] != "token"]
             path = "/" + quote(request.scope["path"].lstrip("/"))  # never //elsewhere
             answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            # Not strict: a link in the sandboxed report counts as one from another site.
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="lax")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and constant_time_equal(bearer, token):

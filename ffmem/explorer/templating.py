@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from fastapi import FastAPI, Request
@@ -19,14 +19,19 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ffmem.errors import visible_token
-from ffmem.explorer.queries.memory import Bar, HistogramView, TokenView, TriggerView
-from ffmem.explorer.queries.search import By, Hit, Question, SearchAnswer, Sort
+from ffmem.analyses.search import By, Hit, Question, SearchAnswer, Sort
+from ffmem.analyses.verdicts import interval_text
+from ffmem.annotations.explanations import QUESTIONS
 from ffmem.report.rendering import whole_numbers
-from ffmem.store.memory_page import Evidence
-from ffmem.store.slots import TRIGGERS_SHOWN
-from ffmem.store.weight_columns import NUMBERS
+from ffmem.store.memory_page import Evidence, MemoryPage
+from ffmem.store.search.columns import NUMBERS
+from ffmem.store.search.lookup import TokenPush
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
+from ffmem.text import visible_token
 from ffmem.version import VERSION
+
+if TYPE_CHECKING:
+    from ffmem.scan.histograms import Histogram
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -40,31 +45,31 @@ def short_number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"
 
 
-def finite_or_none(value: float) -> float | None:
-    """A number that JSON can carry; None for NaN and infinity."""
-    return value if math.isfinite(value) else None
-
-
 CACHE_PIECES = 65_536  # pieces of tokens, which come again and again
 
 
-def trigger_items(triggers: Iterable[TriggerView]) -> Markup:
-    """Triggers as items of a list: what was read, its last token, the next one, the rest."""
+def trigger_items(page: MemoryPage, triggers: Sequence[Trigger]) -> Markup:
+    """Triggers as items of a list: what was read, its last token, the next one, the rest.
+
+    One agrees where the next token is the one that the value promotes most.
+    """
+    top = page.promoted[0].text if page.promoted else None
+    agrees = [bool(one.next) and one.next == top for one in triggers]
     return Markup(
         "\n".join(
-            f'<li data-rank="{one.rank}" data-sentence="{one.sentence}" '
-            f'data-position="{one.position}"{" data-agrees" if one.agrees else ""}>'
+            f'<li data-rank="{rank}" data-sentence="{one.sentence}" '
+            f'data-position="{one.position}"{" data-agrees" if agree else ""}>'
             f'<span class="coefficient">{one.coefficient:.2f}</span>'
             f'<p dir="auto"><span class="read">{escape(one.before)}'
             f'<span class="last">{escape(one.last)}</span></span>'
-            f'<span class="next{" agrees" if one.agrees else ""}">{escape(one.next) or "⏹"}</span>'
+            f'<span class="next{" agrees" if agree else ""}">{escape(one.next) or "⏹"}</span>'
             f'<span class="rest">{escape(one.rest)}</span></p></li>'
-            for one in triggers
+            for rank, (one, agree) in enumerate(zip(triggers, agrees, strict=True), 1)
         )
     )
 
 
-def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
+def token_bars(page: MemoryPage, tokens: Sequence[TokenPush], by: str, longest: float) -> Markup:
     """Tokens as bars from the uniform level, each with a link to memories that push it so too.
 
     `longest` is the logarithm of the largest factor, over both ends of the value.
@@ -72,20 +77,21 @@ def token_bars(tokens: Sequence[TokenView], by: str, longest: float) -> Markup:
     scale = 100 / max(longest, 1e-9)
     lines = []
     for token in tokens:
-        size = min(scale * abs(math.log(max(token.times_uniform, 1e-9))), 100.0)
+        times = page.times_uniform(token)
+        size = min(scale * abs(math.log(max(times, 1e-9))), 100.0)
         lines.append(
             f"<li>{_token_link(token.text, by)}"
             '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect width="{size:.1f}" height="1"/></svg>'
             f'<span class="n">{token.logit:+.3f}</span>'
-            f'<span class="n soft">×{token.times_uniform:.2f}</span></li>'
+            f'<span class="n soft">×{times:.2f}</span></li>'
         )
     return Markup("\n".join(lines))
 
 
-def longest_bar(*ends: Iterable[TokenView]) -> float:
+def longest_bar(page: MemoryPage) -> float:
     """The logarithm of the largest factor by which a value changes a token's probability."""
-    factors = [token.times_uniform for tokens in ends for token in tokens] or [1.0]
+    factors = [page.times_uniform(push) for push in (*page.promoted, *page.suppressed)]
     extremes = min(factors), max(factors)
     return max(abs(math.log(max(factor, 1e-9))) for factor in extremes)
 
@@ -123,6 +129,7 @@ def _why(hit: Hit) -> str:
 
 SCORE_FORMS: dict[By, tuple[float, str]] = {  # a factor, and as many decimals in every line
     "words": (1, "{:.0f}"),
+    "ends": (1, "{:.0f}"),
     "meaning": (1, "{:.3f}"),
     "pattern": (100, "{:.0f} %"),
     "phrase": (100, "{:.1f} %"),
@@ -141,6 +148,7 @@ def _score_cells(hit: Hit, by: By) -> str:
 def _hit_row(hit: Hit, by: By, with_weight: bool, wanted: Sequence[str]) -> str:
     tokens = "".join(_token_span(text, text in wanted) for text in hit.promotes)
     agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
+    probability = "–" if hit.probability is None else f"{100 * hit.probability:.3f} %"
     kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
     weight = f'<td class="n">{_even_number(hit.weight or 0.0)}</td>' if with_weight else ""
     address = escape(hit.address)
@@ -149,7 +157,7 @@ def _hit_row(hit: Hit, by: By, with_weight: bool, wanted: Sequence[str]) -> str:
         f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit, by)}'
         f'<td class="n">{hit.fires:,}</td><td class="n">{hit.mean:.2f}</td>'
         f'<td class="n">{hit.largest:.2f}</td>'
-        f'<td class="n">{100 * hit.probability:.3f} %</td><td class="n">{agreement}</td>'
+        f'<td class="n">{probability}</td><td class="n">{agreement}</td>'
         f"{kind}{weight}</tr>"
     )
 
@@ -225,7 +233,6 @@ def _weight_notes(names: tuple[str, ...]) -> Markup:
 
 
 LEVELS = 8  # shades of the map
-WIDTH, HEIGHT = 320, 72
 
 
 def stripes(shares: Sequence[float]) -> list[tuple[int, str]]:
@@ -239,29 +246,10 @@ def stripes(shares: Sequence[float]) -> list[tuple[int, str]]:
     return [(level, "".join(parts)) for level, parts in sorted(paths.items())]
 
 
-def bars(distribution: Sequence[Bar]) -> Markup:
-    """How many of the sampled prefixes have a coefficient of about so much."""
-    most, step = max(bar.count for bar in distribution), WIDTH / len(distribution)
-    boxes = "".join(
-        f'<rect x="{place * step + 1:.1f}" y="{HEIGHT * (1 - bar.count / most):.1f}" '
-        f'width="{step - 2:.1f}" height="{HEIGHT * bar.count / most:.1f}">'
-        f"<title>{bar.low:.2f} to {bar.high:.2f}: {bar.count}</title></rect>"
-        for place, bar in enumerate(distribution)
-        if bar.count
-    )
-    end, below = f"{distribution[-1].high:.2f}", HEIGHT + 13
-    return Markup(  # numbers only, so that nothing needs escaping
-        f'<svg class="bars" viewBox="0 0 {WIDTH} {HEIGHT + 16}" role="img" '
-        f'aria-label="Distribution of coefficients from 0 to {end}">{boxes}'
-        f'<text x="0" y="{below}">0</text>'
-        f'<text x="{WIDTH}" y="{below}" text-anchor="end">{end}</text></svg>'
-    )
-
-
 LEFT, PLOT, HIGH, LOW = 46, 374, 130, 34  # pixels: axis, bars, their height, the labels below
 
 
-def histogram(found: HistogramView, threshold: float | None) -> Markup:
+def histogram(found: Histogram, threshold: float | None) -> Markup:
     """Coefficients in powers of two, counts on a logarithmic scale; told in words too.
 
     Where firing has a threshold, which is a power of two as well, a line stands there.
@@ -353,9 +341,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN)
+    environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN, questions=QUESTIONS)
     for function in (
-        bars,
         evidence_text,
         heading,
         histogram,
@@ -369,7 +356,9 @@ def templates() -> Environment:
         weight_notes,
     ):
         environment.globals[function.__name__] = function
-    environment.filters.update(token=visible_token, number=short_number, whole=whole_numbers)
+    environment.filters.update(
+        token=visible_token, number=short_number, whole=whole_numbers, shown=interval_text
+    )
     for name in environment.list_templates():
         environment.get_template(name)  # read now, so that no page waits for it
     return environment

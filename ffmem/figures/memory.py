@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 
 from ffmem.figures import style
-from ffmem.store.memory_page import MemoryPage, trigger_text
+from ffmem.store.memory_page import MemoryPage
+from ffmem.text import cut
 
 BEFORE = 60  # characters of a prefix
 LINE = 24  # pixels per trigger
@@ -20,7 +21,7 @@ def memory_chart(page: MemoryPage, rows: int = 8) -> Any:
         {
             "row": row,
             "coefficient": found.coefficient,
-            "before": trigger_text(found, BEFORE).before,
+            "before": cut(found.before, BEFORE),
             "last": found.last.strip() or found.last,
             "next": found.next.strip() or found.next or "end",
         }

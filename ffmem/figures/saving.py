@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from html import escape
 from pathlib import Path
@@ -15,12 +15,13 @@ import altair as alt
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
-from ffmem import disk_cache
-from ffmem.disk_cache import address_of
+from ffmem.address_space import FIGURES, check_address_space
 from ffmem.errors import FfmemError
 from ffmem.figures.style import Row
-from ffmem.store.digests import write_and_note
-from ffmem.store.folder import write_whole
+from ffmem.files import disk_cache
+from ffmem.files.disk_cache import address_of
+from ffmem.files.whole_files import write_whole
+from ffmem.locations import is_remote
 
 PAGE = """<!DOCTYPE html>
 <html>
@@ -36,6 +37,7 @@ window.vegaEmbed("#figure", {spec}, {{"mode": "vega-lite", "actions": true}});
 
 
 EMBED = "window.vegaEmbed = vegaEmbed;"  # what the library does when it is loaded
+RENDERER = "ffmem"  # of charts in a notebook
 LIBRARY, SCRIPT = "charts", "library.js"  # in the cache
 
 
@@ -45,7 +47,7 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     Page and SVG have no background, so that they suit light and dark; the PNG is on white.
     """
     spec = spec_of(chart)
-    rows, svg = rows_of(spec), vl_convert.vegalite_to_svg(spec)
+    rows, svg = rows_of(spec), svg_of(spec)
     contents: dict[str, bytes] = {
         "html": page(spec, name).encode(),
         "svg": svg.encode(),
@@ -56,18 +58,17 @@ def save(chart: alt.TopLevelMixin, folder: Path, name: str) -> list[Path]:
     written = []
     for ending, content in contents.items():
         path = folder / f"{name}.{ending}"
-        write_and_note(path, partial(Path.write_bytes, data=content))
+        write_whole(path, partial(Path.write_bytes, data=content))
         written.append(path)
     return written
 
 
-def unchecked_charts(make: Callable[[Any], dict[str, Any]], result: Any) -> dict[str, Any]:
-    """The charts of a result, made without a look at the schema, which takes most of the time.
+def without_schema() -> AbstractContextManager[None]:
+    """Charts made in it are not held against the schema, which takes most of the time.
 
     Tests check every chart against it.
     """
-    with debug_mode(False):
-        return make(result)
+    return debug_mode(False)
 
 
 def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
@@ -82,6 +83,13 @@ def page(spec: dict[str, Any], name: str) -> str:
     return PAGE.format(name=escape(name), library=chart_script(), spec=text)
 
 
+def svg_of(spec: dict[str, Any]) -> str:
+    """A chart as SVG."""
+    check_address_space(FIGURES, "a figure")
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    return svg
+
+
 def on_white(svg: str) -> str:
     """The picture on white; drawing it again with a background takes as long as drawing it."""
     start = svg.index(">", svg.index("<svg")) + 1
@@ -92,7 +100,9 @@ def save_picture(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write one picture, SVG without ground or PNG on white, by the ending of its name."""
     if path.suffix not in (".svg", ".png"):
         raise FfmemError(f"a picture is a .svg or a .png file, and {path.name!r} is neither")
-    svg = vl_convert.vegalite_to_svg(spec_of(chart))
+    if not is_remote(path) and not path.parent.exists():
+        raise FfmemError(f"there is no folder {path.parent}; make it, or choose another place")
+    svg = svg_of(spec_of(chart))
     content = svg.encode() if path.suffix == ".svg" else vl_convert.svg_to_png(on_white(svg), 2)
     write_whole(path, partial(Path.write_bytes, data=content))
 
@@ -128,8 +138,22 @@ def as_csv(rows: list[Row]) -> str:
 
 def picture(spec: dict[str, Any]) -> str:
     """A chart as SVG for inside a page: what is seen before, and without, any script."""
-    svg: str = vl_convert.vegalite_to_svg(spec)
+    svg = svg_of(spec)
     return svg[svg.index("<svg") :]
+
+
+def show_as_pictures() -> None:
+    """Let a notebook show charts as pictures, unless somebody has chosen another renderer.
+
+    Altair's own loads a script from the network.
+    """
+    if alt.renderers.active == "default":
+        alt.renderers.register(RENDERER, _as_picture)
+        alt.renderers.enable(RENDERER)
+
+
+def _as_picture(spec: dict[str, Any], **_options: Any) -> dict[str, str]:
+    return {"image/svg+xml": svg_of(spec), "text/plain": "a chart"}
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -33,16 +32,6 @@ _NOT_XML = {  # what no SVG can hold, and the program that draws dies of; tokens
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"},
     **dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), 0xFFFD),
 }
-
-
-@dataclass(frozen=True)
-class FigureText:
-    """How to read one figure, the paper's statement, and the claims that it shows."""
-
-    figure: str
-    read: str
-    paper: str
-    claims: tuple[str, ...] = ()  # by name
 
 
 class ChartRows(alt.Data):
@@ -133,6 +122,28 @@ def series(field: str, names: Sequence[str], colours: Sequence[str] = COLOURS) -
         symbolOpacity=1,
     )
     return alt.Color(f"{field}:N", scale=scale, legend=legend)
+
+
+def band_of(
+    data: alt.Chart, field: str, names: Sequence[str], label: str, by: Sequence[str] = ()
+) -> alt.Chart:
+    """Several series as one band by layer, as controls, whose lines would lie on each other.
+
+    `label` is its name in the legend of `series`, which the caller encodes as the colour. The rows
+    of the chart keep every series.
+    """
+    ends = [
+        alt.AggregatedFieldDef(op=op, field=field, **{"as": name})
+        for op, name in (("min", "lowest"), ("max", "highest"))
+    ]
+    between = (
+        data.transform_filter({"field": "series", "oneOf": list(names)})
+        .transform_aggregate(ends, groupby=["layer", *by])
+        .transform_calculate(series=f"'{label}'")
+    )
+    return between.mark_area(opacity=0.4, line=True, point=alt.OverlayMarkDef(size=10)).encode(
+        x=layer_axis(), y=alt.Y("highest:Q"), y2=alt.Y2("lowest:Q")
+    )
 
 
 def box(

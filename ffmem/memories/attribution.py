@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Literal, TypeGuard
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ffmem.address import Address, Parts
-from ffmem.errors import AddressError, ModelError, shorten, visible_token, whole_number
+from ffmem.errors import AddressError, ModelError
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import PromptExplanation, cell_address
-from ffmem.memories.recording import LayerRecord, html_table
+from ffmem.memories.recording import LayerRecord, Records
 from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.unembedding import LinearNorm
+from ffmem.text import html_table, visible_token
 
 MEMORIES_IN_REPR = 3  # memories that are listed for a person
 
@@ -118,50 +119,32 @@ def _terms_text(terms: Sequence[MemoryContribution]) -> str:
     return "  ".join(f"{one.address} {one.amount:+.3f}" for one in terms)
 
 
-def are_readings(given: object) -> TypeGuard[Sequence[LayerRecord]]:
-    """Whether this is what `record` returns: the records of all layers."""
-    return isinstance(given, Sequence) and bool(given) and isinstance(given[-1], LayerRecord)
-
-
-def token_id(model: LanguageModel, token: int | str) -> int:
-    """The id of a token that is given by its id, or by a text that begins with it."""
-    if isinstance(token, str):
-        return model.first_token(token)
-    number = whole_number(token, "the token", ModelError)
-    if not 0 <= number < model.vocab_size:
-        raise ModelError(
-            f"{shorten(str(number))} is not a token of {model.name}; its token ids are whole "
-            f"numbers from 0 to {model.vocab_size - 1}"
-        )
-    return number
-
-
 @torch.no_grad()
 def contributions(
     model: LanguageModel,
-    readings: Sequence[LayerRecord] | PromptExplanation,
+    records: Records | PromptExplanation,
     token: int | str,
     count: int = 10,
 ) -> Contributions:
     """Direct logit attribution: split one token's logit into terms of layers and memories.
 
-    `readings` is what `explain_prompt` returns, or its `readings`; `token` is an id, or text such
-    as `" Paris"`, of which the first token counts. The `count` largest terms per layer are listed.
+    `records` is what `explain_prompt` returns, or its `records`; `token` is an id, or text such
+    as `" Paris"`, which must be one token. The `count` largest terms per layer are listed.
     """
     check_model(model)
-    readings = readings.readings if isinstance(readings, PromptExplanation) else readings
-    if not are_readings(readings) or readings[-1].o.ndim != 2 or len(readings[-1].o) != 1:
+    records = records.records if isinstance(records, PromptExplanation) else records
+    if not isinstance(records, Records) or records.layers[-1].o.shape[:-1] != (1,):
         raise ModelError(
-            "contributions are those at one place of one text; pass the readings of "
-            '`explain_prompt`, or of `record(model, text, "hramyo", at=-1)`'
+            "contributions are those at one place of one text; pass what `explain_prompt` returns, "
+            'or `record(model, text, "hramyo", at=-1)`'
         )
-    token = token_id(model, token)
-    last = readings[-1].o[0]
+    token = model.token_id(token)
+    last = records.layers[-1].o[0]
     towards, constant = direction(model, last, token)
     uncapped = replace(model, head=replace(model.head, softcap=None))
     parts: list[LayerContributions] = []
     factor, after = 1.0, last.cpu().double()  # what later blocks multiply by; the state behind
-    for reading in reversed(readings):
+    for reading in reversed(records.layers):
         leaves = factor * (after - reading.o[0].cpu().double()) @ towards
         factor *= reading.layer.output_scale
         part = layer_contributions(reading, factor * towards, count)

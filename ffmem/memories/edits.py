@@ -25,7 +25,10 @@ from ffmem.models.language_model import LanguageModel, check_model
 EXPERT = rf"L[1-9][0-9]*\.(?:{PART})"  # a whole one
 ADDRESS = rf"\s*(?:{EXPERT}|L[1-9][0-9]*\.(?:(?:{PART})\.)?[0-9]+[+-]?)\s*"
 NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*"
-EDIT_PATTERN = f"^{ADDRESS}[=*]{NUMBER}$"  # what `Edit.parse` reads, for descriptions of it
+RANGE = r"[0-9]{1,7}(?:-[0-9]{1,7})?"
+RANGES = rf"{RANGE}(?:,{RANGE})*"
+EDIT_PATTERN = rf"^{ADDRESS}[=*]{NUMBER}(?:@{RANGES})?$"  # what `Edit.parse` reads
+MOST_POSITIONS = 4096  # of one stretch
 SET_EDIT = re.compile(r"@(.+?)(?:([=*×])([^=*×]*))?")
 Means = Callable[[Sequence[Address]], Sequence[float]]
 
@@ -34,9 +37,10 @@ Means = Callable[[Sequence[Address]], Sequence[float]]
 class Edit:
     """A change of one memory's coefficient, after the activation function (an intervention).
 
-    `positions` are columns of the whole input, the BOS being column 0 where there is one, and
-    hold inside `generate()` too; None means every position. An address with a sign changes that
-    cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of the negative one.
+    `positions` count the tokens that were read: 1 is the first token of a text, 0 the BOS where
+    there is one. They hold inside `generate()` too; None means every position. An address with a
+    sign changes that cell only: `L7.3+` the positive part of the coefficient, `L7.3-` the size of
+    the negative one.
     In a mixture of experts a memory can also be held at a number where its expert is not chosen;
     `L7.E3=0` silences all memories of an expert without changing the router's choice.
     `is_mean` says that the amount is the memory's mean coefficient: a control is held at its own.
@@ -50,19 +54,25 @@ class Edit:
 
     @classmethod
     def parse(cls, text: str) -> Edit:
-        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale; `×` is the same)."""
+        """Read `L7.1034=0` (hold at a number) or `L7.1034*2` (scale; `×` is the same).
+
+        `L7.1034=0@2,5-7` holds at these positions only.
+        """
         text = (text if isinstance(text, str) else repr(text)).replace("×", "*")
         for mark, action in (("=", "set"), ("*", "scale")):
-            name, found, amount = text.partition(mark)
+            name, found, rest = text.partition(mark)
             if found:
-                return cls(_address(name, text), action, _number(amount, text))  # type: ignore[arg-type]
+                amount, at, places = rest.partition("@")
+                positions = _positions(places, text) if at else None
+                return cls(_address(name, text), action, _number(amount, text), positions)  # type: ignore[arg-type]
         raise EditError(
             f"{shorten(text)!r} is not an edit; write an address and a number, as in L7.1034=0 "
             "or L7.1034*2"
         )
 
     def __str__(self) -> str:
-        return f"{self.address}{'=' if self.action == 'set' else '*'}{self.amount:g}"
+        change = f"{self.address}{'=' if self.action == 'set' else '*'}{self.amount:g}"
+        return change if self.positions is None else f"{change}@{_stretches(self.positions)}"
 
     def apply(self, m: Tensor) -> Tensor:
         """The new coefficients of this memory for the old ones, in any shape."""
@@ -85,6 +95,36 @@ def _address(name: str, text: str) -> Address:
         raise EditError(f"in the edit {shorten(text)!r}: {error}") from None
 
 
+def _positions(places: str, text: str) -> tuple[int, ...]:
+    if re.fullmatch(RANGES, places.strip(), flags=re.ASCII) is None:
+        raise EditError(
+            f"in the edit {shorten(text)!r}, {shorten(places)!r} names no positions; write them as "
+            "in L7.1034=0@2,5-7"
+        )
+    found: set[int] = set()
+    for part in places.split(","):
+        first, _, last = part.partition("-")
+        stretch = range(int(first), int(last or first) + 1)
+        if not 0 < len(stretch) <= MOST_POSITIONS:
+            raise EditError(
+                f"in the edit {shorten(text)!r}, {shorten(part)!r} is not a stretch of 1 to "
+                f"{MOST_POSITIONS:,} positions; write the smaller number first, as in 5-7"
+            )
+        found.update(stretch)
+    return tuple(sorted(found))
+
+
+def _stretches(positions: Sequence[int]) -> str:
+    """Positions as text, neighbours together: 2,5-7."""
+    found: list[list[int]] = []
+    for place in positions:
+        if found and place == found[-1][1] + 1:
+            found[-1][1] = place
+        else:
+            found.append([place, place])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
+
+
 def _number(amount: str, text: str) -> float:
     if re.fullmatch(NUMBER, amount) is None:
         raise EditError(
@@ -100,8 +140,11 @@ def _number(amount: str, text: str) -> float:
     return number
 
 
-def _check_amount(model: LanguageModel, edit: Edit) -> None:
-    """Refuse a number that is infinite in the model's precision, or NaN."""
+def check_edit(model: LanguageModel, edit: Edit) -> None:
+    """Refuse an address or position outside the model, and numbers that it cannot hold."""
+    model.places_of(edit.address)
+    if edit.positions is not None and 0 in edit.positions and model.bos is None:
+        raise EditError(f"in {edit}, {model.name} reads no BOS: its positions count from 1")
     if not torch.tensor(edit.amount, dtype=torch.float64).to(model.dtype).isfinite():
         kind = str(model.dtype).removeprefix("torch.")
         raise EditError(
@@ -134,9 +177,8 @@ def edited(
     check_model(model)
     parsed = parse_edits(edits)
     for edit in parsed:
-        model.places_of(edit.address)
-        _check_amount(model, edit)
-    seen = _ColumnTracker()
+        check_edit(model, edit)
+    seen = _ColumnTracker(lead=0 if model.bos is None else 1)
     ordered = sorted(parsed, key=lambda edit: edit.address.layer)  # stable: order is kept
     with ExitStack() as hooks:
         hooks.callback(
@@ -153,6 +195,7 @@ def edited(
 class _ColumnTracker:
     """The columns of the whole input that the current forward pass computes."""
 
+    lead: int  # columns before the first token: the BOS
     start: int = 0
     length: int = 0
 
@@ -212,7 +255,8 @@ def _changing(
             if edit.positions is None:
                 cell.copy_(edit.apply(cell))
                 continue
-            for column in edit.positions:
+            for position in edit.positions:
+                column = position - 1 + seen.lead
                 if seen.start <= column < seen.start + seen.length:
                     here = cell[:, column - seen.start]
                     here.copy_(edit.apply(here))

@@ -17,9 +17,9 @@ from ffmem.address import Address
 from ffmem.errors import AddressError
 from ffmem.memories.projection import TopTokens
 from ffmem.memories.value_vectors import value_vectors
+from ffmem.models.experts.mixtures import MixtureMap
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.mixtures import MixtureMap
 from ffmem.models.unembedding import CAST_ROWS, LinearNorm, linear_norm
 
 
@@ -35,17 +35,15 @@ class FoldedWeights:
 
 
 @torch.no_grad()
-def folded_weights(
-    model: LanguageModel, layer: FeedForward, with_norm_after: bool = True
-) -> FoldedWeights:
+def folded_weights(model: LanguageModel, layer: FeedForward) -> FoldedWeights:
     """What the layer's memories read from the residual stream and what they add to it.
 
     Values lose their mean where the final norm subtracts it, because nothing downstream sees it.
-    A norm between the values and the residual stream is folded in, unless it is left out.
+    A norm between the values and the residual stream is folded in.
     """
     norm = norm_before(layer)
     keys, key_bias = _read_side(layer.key_map, norm)
-    values = (value_vectors(layer) if with_norm_after else layer.values).detach().float()
+    values = value_vectors(layer).detach().float()
     final = model.head.norm
     if final is not None and final.centred:
         values = values - values.mean(dim=1, keepdim=True)
@@ -170,3 +168,36 @@ def wake_up_link(model: LanguageModel, one: Address | str, other: Address | str)
         for one in read_directions(model, second).values()
     ]
     return WakeUpLink(*(number for pair in found for number in pair))
+
+
+@dataclass(frozen=True)
+class NearToken:
+    """A token, and the cosine of its embedding with a key or gate."""
+
+    token: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class KeyView:
+    """What a memory waits for by its weights alone: tokens near its key and gate.
+
+    `link` is the inner product of its value with the key of another memory, where one is named.
+    """
+
+    key: tuple[NearToken, ...]
+    gate: tuple[NearToken, ...]
+    link: WakeUpLink | None
+
+
+def key_view(model: LanguageModel, cell: Address, other: str | None, count: int = 10) -> KeyView:
+    """The tokens nearest to a key, and what the value does to a later key."""
+
+    def near(side: str) -> tuple[NearToken, ...]:
+        found = key_tokens(model, cell, count, side)
+        pairs = zip(found.tokens[0].tolist(), found.logits[0].tolist(), strict=True)
+        return tuple(NearToken(model.token_text(token), round(c, 4)) for token, c in pairs)
+
+    gated = model.layer_of(cell).gated
+    link = None if other is None else wake_up_link(model, cell, other)
+    return KeyView(near("key"), near("gate") if gated else (), link)

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ffmem.errors import ModelError, shorten, visible_token, whole_number
-from ffmem.memories.recording import html_table
+from ffmem.errors import ModelError, shorten, whole_number
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.unembedding import Embed, Head
+from ffmem.text import html_table, visible_token
 
 VectorKind = Literal["state", "piece"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
@@ -138,6 +138,11 @@ def logits(
     state = embedded.to(head.device) * head.before
     adaptive = lens.is_adaptive(head)  # then every token counts, for the sums over a band
     vectors = head.vectors(lens.embed)
+    if state.shape[-1] != vectors.width:
+        raise ModelError(
+            f"the way from the residual stream of {model.name} to its tokens is not linear and "
+            "changes the width, so only whole states can be read through it"
+        )
     vectors = vectors if adaptive else vectors.first(model.vocab_size)
     scores = vectors.scores(state)
     already = how == "apply" and head.norm is not None  # the chain has added the norm's shift

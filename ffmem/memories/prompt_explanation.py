@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address, Sign
-from ffmem.errors import FfmemError, shorten, visible_token, whole_number
+from ffmem.errors import FfmemError, shorten, whole_number
 from ffmem.memories.projection import PAPER_LENS, Lens, logits, top_tokens
-from ffmem.memories.recording import LayerRecord, html_table, record
+from ffmem.memories.recording import LayerRecord, Records, record
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.feedforward import FeedForward
-from ffmem.models.language_model import LanguageModel, check_model, continuation
+from ffmem.models.language_model import LanguageModel, check_model
+from ffmem.text import html_table, visible_token
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class PromptExplanation:
     prefix: str
     steps: tuple[Step, ...]
     distribution: Tensor = field(repr=False)  # [token], adds up to one
-    readings: tuple[LayerRecord, ...] = field(repr=False)  # h, r, a, m, y, o here: [1, ...] each
+    records: Records = field(repr=False)  # h, r, a, m, y, o here: [1, ...] each
 
     def __repr__(self) -> str:
         last = self.steps[-1].output if self.steps else ""
@@ -76,6 +77,28 @@ def explain_prompt(
     memories. Under `edited` this shows the edit.
     """
     check_model(model)
+    tokens, lead, wanted = prompt_place(model, text, position)
+    column = wanted - 1 + lead
+    records = record(model, tokens, "hramyo", at=column + 1)  # of ids: the BOS is the first
+    final = logits(model, records.layers[-1].o[0], "state")
+    if not final.isfinite().all():
+        raise FfmemError(
+            f"what {model.name} predicts here is not finite; where a coefficient is edited, choose "
+            "a smaller number, else a wider --dtype"
+        )
+    return PromptExplanation(
+        position=wanted,
+        prefix=""
+        if model.tokenizer is None
+        else model.tokenizer.decode(tokens[0, lead : column + 1]),
+        steps=tuple(step_at(model, reading, strongest) for reading in records),
+        distribution=final.softmax(dim=-1).cpu(),
+        records=records,
+    )
+
+
+def prompt_place(model: LanguageModel, text: str, position: int | None) -> tuple[Tensor, int, int]:
+    """The input of a prompt, the columns before its first token, and how many tokens are read."""
     position = None if position is None else whole_number(position, "position")
     tokens = model.encode(text)
     lead = 0 if model.bos is None else 1
@@ -87,38 +110,7 @@ def explain_prompt(
         raise FfmemError(
             f"the text has positions 1 to {length}, not {position}; choose one of them"
         )
-    column = wanted - 1 + lead
-    readings = record(model, tokens, "hramyo", at=torch.tensor([column]))
-    final = logits(model, readings[-1].o[0], "state")
-    if not final.isfinite().all():
-        raise FfmemError(
-            f"what {model.name} predicts here is not finite; where a coefficient is edited, choose "
-            "a smaller number, else a wider --dtype"
-        )
-    return PromptExplanation(
-        position=wanted,
-        prefix=""
-        if model.tokenizer is None
-        else model.tokenizer.decode(tokens[0, lead : column + 1]),
-        steps=tuple(step_at(model, reading, strongest) for reading in readings),
-        distribution=final.softmax(dim=-1).cpu(),
-        readings=readings,
-    )
-
-
-def continue_text(model: LanguageModel, text: str, position: int, count: int) -> str:
-    """What the model writes after the first `position` tokens of `text`, the likeliest each time.
-
-    At most `count` tokens; under `edited` this is the edited model's.
-    """
-    lead = 0 if model.bos is None else 1
-    tokens = model.encode(text)[:, : position + lead]
-    room = model.context_length - tokens.shape[1]
-    if min(count, room) < 1 or model.tokenizer is None:
-        return ""
-    pad = model.tokenizer.eos_token_id
-    written = continuation(model.model, tokens, min(count, room), pad)
-    return model.text_behind(tokens[0, lead:], written)
+    return tokens, lead, wanted
 
 
 Winner = Literal["residual", "agreement", "composition", "ffn"]

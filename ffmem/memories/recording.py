@@ -15,19 +15,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from html import escape
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
-from ffmem.errors import ModelError, shorten
+from ffmem.address import Address
+from ffmem.errors import AddressError, ModelError, shorten
+from ffmem.models.blocks.trace import first_tensor
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, check_model
-from ffmem.models.trace import first_tensor
+from ffmem.text import html_table
 
 Place = tuple[nn.Module, str]  # a module, and "in" or "out"
 RECORD_KINDS = {  # each has a letter and a name
@@ -152,14 +154,74 @@ class LayerRecord:
         )
 
 
-def html_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """An HTML table for a notebook, with a row of column titles; all cells are escaped."""
+@dataclass(frozen=True)
+class Records:
+    """What `record` keeps: one LayerRecord for each layer.
 
-    def line(words: Iterable[str], cell: str) -> str:
-        cells = (f"<{cell} style='text-align:left'>{escape(word)}</{cell}>" for word in words)
-        return f"<tr>{''.join(cells)}</tr>"
+    `records["L7"]` and `records.layer(7)` are layer 7, which counts from 1; `records["L7.1034"]`
+    are one memory's coefficients. `lead` columns stand before the first token: 1 where a BOS does.
+    """
 
-    return f"<table>{line(columns, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+    layers: tuple[LayerRecord, ...]
+    lead: int
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[LayerRecord]:
+        return iter(self.layers)
+
+    @overload
+    def __getitem__(self, name: Address) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, name: str) -> Any: ...
+
+    def __getitem__(self, name: str | Address) -> LayerRecord | Tensor:
+        """A layer by its name, as in "L7", or a memory's coefficients, as in "L7.1034".
+
+        With a sign, as in "L7.1034-", they are the sizes of the coefficients of that sign.
+        """
+        if isinstance(name, str) and re.fullmatch(r"L[1-9][0-9]{0,8}", name):
+            return self.layer(int(name[1:]))
+        if not isinstance(name, str | Address):
+            raise AddressError(
+                f"{shorten(repr(name))} names no layer; layers count from 1: write "
+                'records["L7"] or records.layer(7)'
+            )
+        address = Address.parse(name) if isinstance(name, str) else name
+        layer = self.layer(address.layer)
+        m = layer.coefficients[..., layer.layer.parts.index(address)]
+        return (
+            m if not address.sign else m.clamp(min=0) if address.sign == "+" else (-m).clamp(min=0)
+        )
+
+    def layer(self, number: int) -> LayerRecord:
+        """One layer, counted from 1."""
+        if not 1 <= number <= len(self.layers):
+            raise AddressError(
+                f"the model has no layer {number}; its layers are 1 to {len(self.layers)}"
+            )
+        return self.layers[number - 1]
+
+    def stack(self, kind: str) -> Tensor:
+        """One kind of all layers, [layer, batch, position, ...], where the layers are alike."""
+        kind_letters((kind,))
+        found = [getattr(layer, kind) for layer in self.layers]
+        shapes = {tuple(one.shape) for one in found}
+        if len(shapes) > 1:
+            raise ModelError(f"the layers differ in their {kind}; read them layer by layer")
+        return torch.stack([one.to(found[0].device) for one in found])
+
+    def column(self, position: int) -> int:
+        """The column at which `position` tokens have been read; -1 is the last."""
+        column = position if position < 0 else position - 1 + self.lead
+        if column < 0 <= position:
+            raise ModelError("position 0 is the BOS, and nothing stands before the first token")
+        return column
+
+    def _repr_html_(self) -> str:
+        return "".join(layer._repr_html_() for layer in self.layers)
 
 
 def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
@@ -264,8 +326,8 @@ def record(
     text: PromptTexts,
     kinds: str | Sequence[str] = "rxamyo",
     at: Tensor | int | None = None,
-) -> tuple[LayerRecord, ...]:
-    """Run the model once and keep activations of every layer: one LayerRecord per layer.
+) -> Records:
+    """Run the model once and keep activations of every layer: `records["L7"]`.
 
     `text` is a prompt, a list of prompts, or token ids [position] or [batch, position], which are
     taken as they are. A prompt gets the BOS in front, in column 0, where the model has one.
@@ -273,14 +335,16 @@ def record(
     block_input h, residual r, key_input x, pre_activation a, coefficients m (the activations of
     the neurons), ffn_output y, block_output o, and in mixtures of experts router_weights w. The
     tensors are copies, [batch, position, ...], on each layer's device; where a row is shorter than
-    the longest they hold NaN. `at` keeps one column of each row, so that a large batch needs little
-    memory: a number for all rows, or one for each; -1 is the last token.
+    the longest they hold NaN. `at` keeps one position of each row, so that a large batch needs
+    little memory: a number for all rows, or one for each. Position p means that p tokens have been
+    read: 1 is the first token of a text, or the first of ids given as they are; -1 is the last, 0
+    the BOS where there is one.
     """
     check_model(model)
     letters = kind_letters(kinds)
-    tokens, lengths = token_rows(model, text)
+    tokens, lengths, lead = token_rows(model, text)
     rows, columns = tokens.shape
-    chosen = None if at is None else columns_at(at, lengths)
+    chosen = None if at is None else columns_at(at, lengths, lead)
     blank = torch.arange(columns) >= lengths[:, None]
 
     def keep(tensor: Tensor) -> Tensor:
@@ -294,7 +358,7 @@ def record(
 
     with record_forward(model.layers, letters, keep) as readings:
         model.run_blocks(tokens)
-    return readings
+    return Records(readings, lead)
 
 
 def kind_letters(kinds: str | Sequence[str]) -> str:
@@ -314,8 +378,9 @@ def kind_letters(kinds: str | Sequence[str]) -> str:
     return "".join(letters)
 
 
-def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]:
-    """Token ids [batch, position] on the model's device, and the length of each row."""
+def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor, int]:
+    """Token ids [batch, position] on the model's device, each row's length, and what leads."""
+    lead = 0
     if isinstance(text, Tensor):
         rows = list(text if text.ndim == 2 else text[None])
         shape = list(text.shape)
@@ -325,6 +390,10 @@ def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]
         )
     else:
         parts = [text] if isinstance(text, str) or _is_one_row(text) else list(text)
+        texts = {isinstance(part, str) for part in parts}
+        if len(texts) > 1:
+            raise ModelError("some prompts are texts and some are token ids; give one or the other")
+        lead = int(texts == {True} and model.bos is not None)
         rows = [model.encode(part)[0] if isinstance(part, str) else _ids(part) for part in parts]
         shape = [len(rows), min((len(row) for row in rows if row.ndim), default=0)]
     if not rows or any(row.ndim != 1 or not len(row) for row in rows):
@@ -332,7 +401,7 @@ def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor]
     lengths = torch.tensor([len(row) for row in rows])
     tokens = nn.utils.rnn.pad_sequence([row.to(model.device) for row in rows], batch_first=True)
     model.check_tokens(tokens, model.head.read)
-    return tokens, lengths
+    return tokens, lengths, lead
 
 
 def _ids(row: object) -> Tensor:
@@ -348,13 +417,14 @@ def _is_one_row(text: Sequence[str] | Sequence[int] | Sequence[Sequence[int]]) -
     return bool(text) and isinstance(text[0], int)
 
 
-def columns_at(at: Tensor | int, lengths: Tensor) -> Tensor:
-    """One column per row; negative ones count from the end of the row."""
+def columns_at(at: Tensor | int, lengths: Tensor, lead: int) -> Tensor:
+    """One column per row for a position; negative ones count from the end of the row."""
     wanted = torch.as_tensor(at).cpu().expand(len(lengths))
-    found = torch.where(wanted < 0, lengths + wanted, wanted)
-    if ((found < 0) | (found >= lengths)).any():
+    found = torch.where(wanted < 0, lengths + wanted, wanted - 1 + lead)
+    wrong = (found < 0) | (found >= lengths)
+    if wrong.any():
         raise ModelError(
-            f"there is no column {int(wanted[(found < 0) | (found >= lengths)][0])} in a row of "
-            "the batch; choose one that is as short as the row, or a negative one"
+            f"there is no position {int(wanted[wrong][0])} in a row of the batch; choose one "
+            f"from {1 - lead} to the number of its tokens, or a negative one"
         )
     return found

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.disk_cache import address_of, find, keep
 from ffmem.errors import AddressError, ModelError, shorten
+from ffmem.files.disk_cache import address_of, find, keep
 from ffmem.memories.projection import (
     PAPER_LENS,
     Lens,
@@ -30,7 +30,7 @@ from ffmem.models.unembedding import LinearNorm, linear_norm
 from ffmem.version import VERSION
 
 ENDS_FILE = "ends.safetensors"
-WAY = 2  # raised when the ends of a ranking are found in another way
+WAY = 3  # raised when the ends of a ranking are found in another way
 
 
 @torch.no_grad()

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.errors import ModelError
+from ffmem.models.blocks.trace import evaluation_mode
 from ffmem.models.device_placement import device_of
-from ffmem.models.trace import evaluation_mode
 
 BLOCK = 1024  # unit vectors, or tokens, that go through a layer at a time
 CACHE = 2 * 2**30  # bytes of weights in the computer's memory that need not be read again

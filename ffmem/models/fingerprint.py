@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ffmem.disk_cache import address_of, digest_once, file_identity
+from ffmem.files.disk_cache import address_of, digest_once, file_identity
 from ffmem.models.device_placement import own_parameters, tensor_of
 from ffmem.models.effective_weights import quantised_modules, storage_facts, stored_tensors
 

@@ -12,19 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import WHOLE, Address
-from ffmem.errors import AddressError, CorpusError, ModelError, is_text, shorten
+from ffmem.errors import AddressError, FfmemError, ModelError, is_text, shorten, whole_number
+from ffmem.models.blocks.trace import evaluation_mode
 from ffmem.models.device_placement import device_of
-from ffmem.models.fairseq.word_list import has_wikitext_form, without_form
+from ffmem.models.experts.mixtures import with_experts
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.fingerprint import WeightFiles, content_digest
-from ffmem.models.mixtures import with_experts
-from ffmem.models.trace import evaluation_mode
 from ffmem.models.unembedding import Head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ffmem.models.wrapping import Identity
+
+BEFORE_TOKEN = ("", "\n", "a")  # behind one of these a tokenizer puts no space before a token
+MOST_PIECES = 4  # that an error message lists
 
 
 @dataclass(frozen=True)
@@ -156,18 +158,6 @@ class LanguageModel:
             )
         return replace(self, layers=tuple(with_experts(one, chosen) for one in self.layers))
 
-    def without_wikitext_form(self) -> LanguageModel:
-        """The same model, whose tokenizer splits text at white space alone.
-
-        For models converted from fairseq, which otherwise convert text to WikiText's form first.
-        """
-        if self.tokenizer is None or not has_wikitext_form(self.tokenizer):
-            raise CorpusError(
-                f"{self.name} does not bring text into WikiText's form, so there is nothing to "
-                "switch off; leave that out"
-            )
-        return replace(self, tokenizer=without_form(self.tokenizer))
-
     def layer(self, number: int) -> FeedForward:
         """The layer with this number, counted from 1."""
         if not 1 <= number <= len(self.layers):
@@ -240,16 +230,61 @@ class LanguageModel:
         self.check_tokenizer(max(lead + ids))
         return torch.tensor([lead + ids], device=self.device)
 
-    def first_token(self, text: str) -> int:
-        """The id of the token that `text` is, or begins with; refuses an unknown word."""
-        tokenizer = self.tokenizer if is_text(text) else None
-        ids = [] if tokenizer is None else tokenizer.encode(text, add_special_tokens=False)
-        unknown = ids[:1] == [self.unk] and not text.strip().startswith(self.token_text(ids[0]))
-        if not ids or unknown or ids[0] >= self.vocab_size:
-            raise ModelError(
-                f"{text!r} does not begin with a token of {self.name}; give another one"
-            )
-        return int(ids[0])
+    def generate(self, text: str, count: int, position: int | None = None) -> str:
+        """What the model writes after `text`, or after its first tokens: the likeliest each time.
+
+        At most `count` tokens; inside `edited` this is the edited model's.
+        """
+        if whole_number(count, "the number of tokens") < 0:
+            raise FfmemError(f"{count} tokens cannot be written; ask for 0 or more")
+        lead = 0 if self.bos is None else 1
+        tokens = self.encode(text)[:, : None if position is None else position + lead]
+        if not tokens.shape[1] > lead:
+            raise ModelError(f"there is nothing to read in {text!r}; give at least one token")
+        room = self.context_length - tokens.shape[1]
+        if min(count, room) < 1 or self.tokenizer is None:
+            return ""
+        pad = self.tokenizer.eos_token_id
+        written = continuation(self.model, tokens, min(count, room), pad)
+        return self.text_behind(tokens[0, lead:], written)
+
+    def token_id(self, token: int | str) -> int:
+        """The id of a token that is given by its id or its text; refuses a text of several.
+
+        The text may leave out the space that the tokenizer puts in front of a word; where the space
+        would be a token of its own, as before `)`, the token without it is meant.
+        """
+        if not isinstance(token, str):
+            number = whole_number(token, "the token", FfmemError)
+            if not 0 <= number < self.vocab_size:
+                raise FfmemError(
+                    f"{shorten(str(number))} is not a token of {self.name}; its token ids are "
+                    f"whole numbers from 0 to {self.vocab_size - 1}"
+                )
+            return number
+        pieces: list[int] = []
+        for before in BEFORE_TOKEN if is_text(token) else ():
+            found = self._ids_behind(before, token)
+            if len(found) == 1 and found[0] < self.vocab_size:
+                text = self.token_text(found[0])
+                if text in (token, f" {token}") or token == f" {text}":
+                    return found[0]
+            pieces = pieces or found
+        listed = ", ".join(repr(self.token_text(one)) for one in pieces[:MOST_PIECES])
+        parts = f", but {len(pieces)} ({listed}{', ...' * (len(pieces) > MOST_PIECES)})"
+        raise FfmemError(
+            f"{shorten(repr(token))} is not one token of {self.name}"
+            f"{parts if len(pieces) > 1 else ''}; give a text that is one token"
+        )
+
+    def _ids_behind(self, before: str, text: str) -> list[int]:
+        """The tokens of a text behind another one; none where the two share a token."""
+        if self.tokenizer is None:
+            return []
+        first, whole = (
+            self.tokenizer.encode(one, add_special_tokens=False) for one in (before, before + text)
+        )
+        return whole[len(first) :] if whole[: len(first)] == first else []
 
     def check_tokenizer(self, token: int) -> None:
         """Refuse a tokenizer with a token that has no embedding in the model."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ffmem import demo
-from ffmem.disk_cache import address_of, digest_once, file_digest, file_identity, find, keep
 from ffmem.errors import ModelError, refusals, shorten
-from ffmem.locations import hub_silence, is_url, location, may_have_no_end
+from ffmem.files.disk_cache import address_of, digest_once, file_identity, find, keep
+from ffmem.locations import hub_silence, is_url, location
 from ffmem.models.fairseq import introduce
 from ffmem.models.fingerprint import WeightFiles
 from ffmem.models.language_model import LanguageModel
@@ -146,10 +147,16 @@ def resolve_device(device: str) -> torch.device:
         if "INTERNAL ASSERT" in reason:
             reason = "torch holds no numbers there"
         raise ModelError(
-            f"device {shorten(str(device))!r} cannot be used ({shorten(reason)}); write cpu, cuda, "
-            "cuda:1 or all"
+            f"device {shorten(str(device))!r} cannot be used ({shorten(reason)}); write "
+            f"{' or '.join(devices_here())}"
         ) from None
     return found
+
+
+def devices_here() -> list[str]:
+    """The devices that models can run on here."""
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ["cpu", *(["mps"] if torch.backends.mps.is_available() else []), *gpus]
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
@@ -238,7 +245,7 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
     if path.is_fifo():  # which is read once, and whose writer may never come
         raise ModelError(f"{path} is a pipe; give a .gguf file or the folder of a saved model")
     with refusals(f"{path} cannot be read", ModelError):
-        if may_have_no_end(path) or first_bytes(path, 4) != b"GGUF":
+        if first_bytes(path, 4) != b"GGUF":
             if path.suffix == ".pt":
                 refuse_fairseq(path, path.parent)
             raise ModelError(
@@ -302,7 +309,26 @@ def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBas
 
 def loading_error(name: str, source: str, error: Exception) -> str:
     """One sentence for what went wrong while transformers loaded a checkpoint."""
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    whole = " ".join(str(error).split())
+    reason = whole[:200] or type(error).__name__
+    if "Unrecognized configuration class" in whole:
+        kind = "an encoder-decoder" if is_encoder_decoder(source) else "another kind of model"
+        return f"{name} is {kind}, not a causal language model; choose one that is"
+    if "does not recognize this architecture" in whole:
+        return (
+            f"{name} is of a type that transformers {version('transformers')} does not know; "
+            "correct model_type in its config.json, or install a transformers that knows it"
+        )
+    if "trust_remote_code" in whole:
+        return (
+            f"{name} brings its own code, which is not run by default; if you trust it, "
+            "load it with trust_remote_code"
+        )
+    if "Weights only load failed" in whole:
+        return (
+            f"{name} has pickled weights that are damaged, or not plain tensors; what else a "
+            "pickle holds could run code, so save them as safetensors where you trust them"
+        )
     if "ignore_mismatched_sizes" in reason:  # transformers' words are about its own options
         return (
             f"{name} has weights of other shapes than its config says; the config was changed, or "
@@ -310,14 +336,18 @@ def loading_error(name: str, source: str, error: Exception) -> str:
         )
     if Path(source).is_dir():
         return f"{name} could not be loaded: {reason}; check that its files are whole"
-    if "trust_remote_code" in reason:
-        return (
-            f"{name} brings its own code, which is not run by default; if you trust it, "
-            "load it with trust_remote_code"
-        )
     if re.search(r"offline|connect|couldn't|resolve|reach|timed out|proxy", reason, re.IGNORECASE):
         return unreachable(name)
     return f"{name} could not be loaded from the hub: {reason}; check the spelling or pass a folder"
+
+
+def is_encoder_decoder(source: str) -> bool:
+    """Whether a checkpoint's config, which transformers can read, is of such a model."""
+    from transformers import AutoConfig
+
+    with suppress(Exception):  # the hub may be gone by now
+        return bool(AutoConfig.from_pretrained(source).is_encoder_decoder)
+    return False
 
 
 def unreachable(name: str) -> str:
@@ -345,7 +375,12 @@ def unpack_once(file: Path, dtype: torch.dtype | None, load: Callable[[], Loaded
     file in the precision that was asked for, and is made again when the file's content, or the
     transformers that read it, is another one. `load` reads the file itself.
     """
-    digest = digest_once(file_identity([file]), file.name, lambda: file_digest(file))
+
+    def content() -> str:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+
+    digest = digest_once(file_identity([file]), file.name, content)
     address = address_of(digest, str(dtype), version("transformers"))
     folder = find("gguf", address)
     if folder is not None:

@@ -14,7 +14,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ffmem.errors import ModelError
-from ffmem.locations import location, whole_folder
+from ffmem.files.whole_files import whole_folder
+from ffmem.locations import location
 from ffmem.models.feedforward import EffectivePart, FeedForward
 from ffmem.models.fingerprint import weights_digest
 from ffmem.version import VERSION
@@ -90,6 +91,11 @@ def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
         found[f"{name}.bias_before"] = bias.clone().cpu()
         moved = bias.double() + held.double().to(bias.device) @ before.double()
         found[f"{name}.bias_after"] = moved.to(bias.dtype).cpu()
+    if not all(tensor.isfinite().all() for tensor in found.values()):
+        raise ModelError(
+            f"the weights of layer {layer.number} would not be finite with this patch; choose "
+            "smaller numbers"
+        )
     return found
 
 

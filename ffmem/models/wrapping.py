@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ModelError, shorten
-from ffmem.models.block_forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
-from ffmem.models.device_placement import ROOM, device_of, own_parameters
-from ffmem.models.discovery import (
+from ffmem.models.blocks.discovery import (
     families_by_block,
     family_by_structure,
     fit_mixture,
     read_mixtures,
 )
+from ffmem.models.blocks.forms import LayerFit, block_places, families_of, fit_layer, norm_belongs
+from ffmem.models.blocks.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
+from ffmem.models.device_placement import ROOM, device_of, own_parameters
 from ffmem.models.effective_weights import quantised_modules, refuse_adapted_experts
-from ffmem.models.experts import experts_function, experts_in, has_readable_experts
+from ffmem.models.experts.routing import experts_function, experts_in, has_readable_experts
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.trace import Trace, evaluation_mode, probe_tokens, relative_error, trace
 from ffmem.models.unembedding import Head, head_of, token_count
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def wrap_in_evaluation(
     tokens = probe_tokens(token_count(embedding), device_of(embedding))
     with experts_function(experts_in(model), "eager"):
         run = run_on_text(model, tokens, name)
+    refuse_not_finite(model, run, name)
     quantised = bool(quantised_modules(model))
     refuse_non_causal(run, name, quantised)
     families, known_by = families_for(model, kind, run, name)
@@ -236,6 +237,21 @@ def fault(name: str, equation: str, error: float, quantised: bool) -> str:
         f"{sentence}, perhaps because its quantised layers round what enters them too coarsely; "
         "pass a model loaded without quantisation, or one that dequantize() was called on"
     )
+
+
+def refuse_not_finite(model: PreTrainedModel, run: Trace, name: str) -> None:
+    """Refuse a model whose logits are NaN or infinite by a weight, which is named."""
+    if run.logits.isfinite().all():
+        return
+    for path, weight in own_parameters(model):
+        if weight.device.type != "meta" and not weight.isfinite().all():
+            raise ModelError(
+                f"{name} has NaN or infinite numbers in its weight {path}; make or download it "
+                "again"
+            )
+    if run.logits.isnan().any():
+        kind = str(run.logits.dtype).removeprefix("torch.")
+        raise ModelError(f"{name} predicts NaN in {kind}; load it in another precision")
 
 
 def refuse_non_causal(run: Trace, name: str, quantised: bool) -> None:

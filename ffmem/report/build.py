@@ -1,22 +1,26 @@
 """Everything that a report says, as one value, and the files that templates make of it.
 
-The files: one page that opens offline, Markdown, and every number as JSON.
+The files: two printed pages and a page for each chapter, which open offline; Markdown; and every
+number as JSON.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ffmem.analyses.last_layer import Case
-from ffmem.analyses.predictive_values import ValueRow
-from ffmem.figures.saving import picture, spec_of
-from ffmem.figures.style import FigureText
-from ffmem.report.comparison import Figure, StudySummary, source_digests
+from ffmem.analyses.analysis import Figure
+from ffmem.analyses.catalogue import ANALYSES, applicable, claims_on
+from ffmem.analyses.last_layer.record import Case
+from ffmem.analyses.study import Study
+from ffmem.analyses.values.record import ValueRow
+from ffmem.analyses.verdicts import Verdict, tally
+from ffmem.records import json_text, to_plain
+from ffmem.report.comparison import DrawnFigure, StudySummary
 from ffmem.report.examples import (
     FIGURES,
     AnnotatedKey,
@@ -29,14 +33,15 @@ from ffmem.report.examples import (
     sentences,
     value_rows,
 )
-from ffmem.report.paper_claims import judge
 from ffmem.report.rendering import page_script, render, write_text
-from ffmem.report.verdicts import Verdict, tally
-from ffmem.store.result_files import to_plain
-from ffmem.studies.registry import ANALYSES, applicable
-from ffmem.studies.study import Study
+from ffmem.report.summary import Row, rows_of, undecided_claims
 
 CASES = 12  # of the last layer that are printed
+DETAILS = "details"  # the page of what was studied
+DECIDED = ("holds", "does not hold")
+PAPER = "geva2021"
+BIBTEX = re.compile(r"^@\w+\{(\w+),\n.*?^\}$", re.MULTILINE | re.DOTALL)
+STATISTICS = ("wilson1927", "efron1979", "holm1979")  # of every study's intervals and verdicts
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,18 @@ class Section:
     intro: str
     missing: tuple[str, ...]  # analyses without a result
     verdicts: tuple[Verdict, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[DrawnFigure, ...]
+    open_figures: tuple[str, ...]  # by name; the others are folded
+
+    @property
+    def open_claims(self) -> list[Verdict]:
+        """The claims that hold and those that do not."""
+        return [verdict for verdict in self.verdicts if verdict.word in DECIDED]
+
+    @property
+    def folded_claims(self) -> list[Verdict]:
+        """The claims that stay undecided, or that say nothing of training."""
+        return [verdict for verdict in self.verdicts if verdict.word not in DECIDED]
 
 
 @dataclass(frozen=True)
@@ -67,6 +83,8 @@ class Report:
 
     model: str
     about: dict[str, str]
+    read: dict[str, str]  # what was read, in short
+    rows: tuple[Row, ...]
     memory: MemoryExample | None
     verdicts: tuple[Verdict, ...]
     sections: tuple[Section, ...]
@@ -74,10 +92,14 @@ class Report:
     values: tuple[ValueRow, ...]
     annotated: AnnotatedKey | None
     cases: tuple[Case, ...]
+    keys_reader: str  # the language model that read keys blind; nothing where none did
+    cases_reader: str  # the same of cases of the last layer
+    judged: tuple[str | None, ...]  # its answer to each case
     settings: dict[str, str]
     left_out: dict[str, int]
     analyses: tuple[AnalysisNote, ...]
     failed: tuple[str, ...]
+    references: tuple[str, ...]  # BibTeX, the paper first
 
     @property
     def headline(self) -> str:
@@ -85,86 +107,122 @@ class Report:
         return tally(self.verdicts).text
 
     @property
+    def what_was_read_blind(self) -> str:
+        """What a language model read in the place of people."""
+        read = {"the keys": self.keys_reader, "the last layer’s cases": self.cases_reader}
+        return " and ".join(what for what, reader in read.items() if reader)
+
+    @property
     def finding(self) -> tuple[Sentence, ...]:
         """The findings, one sentence per chapter of the paper."""
         return sentences(self.verdicts)
 
     @property
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, DrawnFigure]:
         """Every figure by name, in the order of the page."""
         return {figure.name: figure for section in self.sections for figure in section.figures}
 
     @property
-    def first_figures(self) -> tuple[Figure, ...]:
-        """The few that stand before all claims."""
-        named = (figure for figure in self.figures.values() if figure.name in FIGURES)
-        return tuple(figure for figure in named if not figure.is_empty)
+    def first_figure(self) -> DrawnFigure | None:
+        """The one on the first two pages: of one panel, which a small place has room for."""
+        named = [self.figures[name] for name in FIGURES if name in self.figures]
+        single = (one for one in named if "facet" not in one.spec and not one.is_empty)
+        return next(single, None)
+
+    @property
+    def open(self) -> Mapping[str, list[Verdict]]:
+        """What is undecided, by its reason."""
+        return undecided_claims(self.verdicts)
+
+    def chapter_of(self, verdict: Verdict) -> str:
+        """The chapter that a claim stands in, by name."""
+        return next(part.name for part in self.sections if verdict in part.verdicts)
 
     def evidence(self, verdict: Verdict) -> str:
         """The id of the figure, table or chapter that shows what a claim is about."""
-        every = self.figures.values()
-        own = [one.name for one in every if verdict.name in one.claims]
-        same = [one.name for one in every if one.name.startswith(verdict.analysis)]
-        if own or same:
-            return f"figure-{(own or same)[0]}"
+        if shown := _shown_by(verdict, self.figures.values()):
+            return f"figure-{shown}"
         if verdict.analysis == "last-layer" and self.cases:
             return "last-layer"
-        return next(part.name for part in self.sections if verdict in part.verdicts)
+        return self.chapter_of(verdict)
 
 
 def build(study: Study) -> Report:
     """Gather the report of a study; analyses that have no result are named as missing."""
     results = {name: study.result(name) for name in study.names}
-    verdicts = judge(study)
-    last = results.get("last-layer")
-    keys = key_rows(results["patterns"], study.store) if "patterns" in results else ()
+    verdicts = study.verdicts
+    patterns, last = results.get("patterns"), results.get("last-layer")
+    keys = key_rows(patterns, study.store) if patterns else ()
     values = value_rows(results["values"]) if "values" in results else ()
     return Report(
         model=Path(study.model_name).name,
         about=about(study),
+        read=what_was_read(study),
+        rows=rows_of(study, verdicts),
         memory=example_memory(study, values, keys),
-        verdicts=tuple(verdicts),
+        verdicts=verdicts,
         sections=tuple(_section(words, study, verdicts) for words in sections_of(study)),
         keys=keys,
         values=values,
-        annotated=(
-            annotated_key(results["patterns"], study.store) if "patterns" in results else None
-        ),
+        annotated=annotated_key(patterns, study.store) if patterns else None,
         cases=last.cases[:CASES] if last else (),
+        keys_reader=patterns.readings.summary.annotator if patterns and patterns.readings else "",
+        cases_reader=last.readings.annotator if last and last.readings else "",
+        judged=last.readings.judged[:CASES] if last and last.readings else (),
         settings=settings(study),
-        left_out=exclusions(study, results),
+        left_out=left_out(study, results),
         analyses=tuple(_note(study, name) for name in study.names),
         failed=study.failures,
+        references=references(study.names),
     )
 
 
 def numbers(report: Report, study: Study) -> dict[str, Any]:
-    """Every number of the report, and every result in full, in plain values."""
+    """Every number of the report, and every result in full."""
     return {
         "model": report.model,
         "about": report.about,
         "settings": report.settings,
         "left_out": report.left_out,
-        "claims": _plain_claims(report.verdicts),
-        "table_1": to_plain(report.keys),
-        "table_2": to_plain(report.values),
-        "table_3": to_plain(report.annotated),
+        "claims": {verdict.name: verdict for verdict in report.verdicts},
+        "questions": [_plain_row(row) for row in report.rows],
+        "table_1": report.keys,
+        "table_2": report.values,
+        "table_3": report.annotated,
         "results": {name: study.record(name).result for name in study.names},
-        "figures": to_plain(tuple(report.figures.values())),
-        "made_from": source_digests(study.store.folder),
     }
 
 
 def summarise(study: Study, figures: bool = True) -> StudySummary:
     """The part of a study that a comparison needs: claims, and figures if requested."""
     drawn = (
-        figure_of(words, study)
+        drawn_figure(figure, study)
         for section in (sections_of(study) if figures else ())
-        for words in figure_texts(section)
-        if words.figure in study.charts
+        for figure in figures_of(section)
+        if figure.name in study.charts
     )
     name, folder = study.model_name, study.folder
-    return StudySummary(name, folder, about(study), tuple(judge(study)), tuple(drawn))
+    return StudySummary(name, folder, about(study), study.verdicts, tuple(drawn))
+
+
+def what_was_read(study: Study) -> dict[str, str]:
+    """Model, text, memories, version and digest: the head of a report."""
+    manifest, every = study.store.manifest, about(study)
+    text = Path(str(manifest.key.corpus["path"])).name
+    return {
+        "Model": every["Model"],
+        "Text": f"{text}: {every['Text']}",
+        "Memories": f"{every['Memories']}, in {len(manifest.layers)} layers",
+        "Made by": f"ffmem {manifest.versions['ffmem']}, scan {manifest.key.digest[:12]}",
+    }
+
+
+def references(names: Sequence[str]) -> tuple[str, ...]:
+    """BibTeX of the paper and of the methods that some analyses used."""
+    text = resources.files(__package__).joinpath("templates", "references.bib").read_text("utf-8")
+    entries = {found[1]: found[0].strip() for found in re.finditer(BIBTEX, text)}
+    used = [key for name in names for key in ANALYSES[name].cites]
+    return tuple(entries[key] for key in dict.fromkeys((PAPER, *STATISTICS, *used)))
 
 
 def about(study: Study) -> dict[str, str]:
@@ -195,7 +253,7 @@ def settings(study: Study) -> dict[str, str]:
     }
 
 
-def exclusions(study: Study, results: dict[str, Any]) -> dict[str, int]:
+def left_out(study: Study, results: dict[str, Any]) -> dict[str, int]:
     """Counts of dead, empty or skipped items, under readable names."""
     counts = study.store.manifest.counts
     found = {
@@ -203,14 +261,8 @@ def exclusions(study: Study, results: dict[str, Any]) -> dict[str, int]:
         "memories with fewer triggers than asked for": counts["unfilled"],
         "sentences that were cut to the longest length": counts["sentences_cut"],
     }
-    if "removal" in results:
-        layers = results["removal"].layers
-        found["triggers of one token (figure 3)"] = sum(layer.short for layer in layers)
-        found["dead keys drawn (figure 3)"] = sum(layer.dead for layer in layers)
-    if "patterns" in results:
-        found["dead keys drawn (figure 2)"] = results["patterns"].dead
-    if "values" in results:
-        found |= {f"values: {name}": count for name, count in results["values"].counts.items()}
+    for name, result in results.items():
+        found |= ANALYSES[name].left_out(result)
     return found
 
 
@@ -220,46 +272,52 @@ def sections_of(study: Study) -> list[SectionText]:
     return [words for words in SECTIONS if applicable(words.analyses, mixtures)]
 
 
-def _section(words: SectionText, study: Study, verdicts: list[Verdict]) -> Section:
+def _section(words: SectionText, study: Study, verdicts: Sequence[Verdict]) -> Section:
+    found = tuple(verdict for verdict in verdicts if verdict.analysis in words.analyses)
+    drawn = tuple(drawn_figure(one, study) for one in figures_of(words) if one.name in study.charts)
+    shown = (_shown_by(verdict, drawn) for verdict in found if verdict.word in DECIDED)
     return Section(
         words.name,
         words.title,
         words.short,
         words.intro,
         tuple(name for name in words.analyses if name not in study.names),
-        tuple(verdict for verdict in verdicts if verdict.analysis in words.analyses),
-        tuple(figure_of(one, study) for one in figure_texts(words) if one.figure in study.charts),
+        found,
+        drawn,
+        tuple(filter(None, shown)) or tuple(figure.name for figure in drawn[:1]),
     )
 
 
-def figure_texts(section: SectionText) -> list[FigureText]:
-    """The texts of a chapter's figures, in order."""
-    drawn = [figures() for name in section.analyses if (figures := ANALYSES[name].figures)]
-    return [text for figures in drawn for text in figures.texts]
+def _shown_by(verdict: Verdict, figures: Iterable[DrawnFigure]) -> str | None:
+    """The figure that shows what a claim is about: its own, or the first of the same analysis."""
+    own = [one.name for one in figures if verdict.name in one.claims]
+    same = [one.name for one in figures if one.name.startswith(verdict.analysis)]
+    return next(iter(own + same), None)
 
 
-def _plain_claims(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The claims for the file of numbers, by name."""
-    return {one.name: {**_plain_verdict(one), "verdict": one.word} for one in verdicts}
+def figures_of(section: SectionText) -> list[Figure[Any]]:
+    """A chapter's figures, in order."""
+    return [figure for name in section.analyses for figure in ANALYSES[name].figures()]
 
 
-def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for the file of numbers, where the analysis is called the stage."""
-    found = to_plain(verdict)
-    return {"stage" if name == "analysis" else name: value for name, value in found.items()}
+def _plain_row(row: Row) -> dict[str, Any]:
+    """A question for the file of numbers, where the claim is named."""
+    return {**to_plain(row), "verdict": row.verdict.name}
 
 
-def figure_of(words: FigureText, study: Study) -> Figure:
+def drawn_figure(figure: Figure[Any], study: Study) -> DrawnFigure:
     """One figure with its words; the heading leaves the chart for the page."""
-    spec = spec_of(study.chart(words.figure))
+    from ffmem.figures.saving import spec_of  # here: Altair is slow to import
+
+    spec = spec_of(study.chart(figure.name))
     heading = spec.pop("title")
-    return Figure(
-        words.figure,
+    return DrawnFigure(
+        figure.name,
         heading["text"],
         " ".join(heading["subtitle"]),
-        words.read,
-        words.paper,
-        words.claims,
+        figure.read,
+        figure.paper,
+        claims_on(figure.name),
         spec,
     )
 
@@ -288,7 +346,7 @@ class SectionText:
     @property
     def analyses(self) -> tuple[str, ...]:
         """The analyses that it rests on."""
-        return tuple(name for name, row in ANALYSES.items() if row.section == self.name)
+        return tuple(name for name, row in ANALYSES.items() if row.chapter == self.name)
 
 
 SECTIONS = (
@@ -346,32 +404,43 @@ SECTIONS = (
 
 
 def write_report(study: Study) -> Path:
-    """Write page, Markdown and numbers into the study's folder; the page's path."""
+    """Write Markdown and numbers into the study's folder, then the pages; the first page's path."""
     report, folder = build(study), study.store.folder
-    write_text(folder.report_page, html(report))
     write_text(folder.report_text, render("report.md.j2", report=report))
-    text = json.dumps(numbers(report, study), indent=1, ensure_ascii=False) + "\n"
-    write_text(folder.report_numbers, text)
-    if study.twin is not None:
-        write_claims(study.twin)
+    write_text(folder.report_numbers, json_text(numbers(report, study)))
+    for name, page in chapters(report).items():
+        write_text(folder.report_chapter(name), page)
+    write_text(folder.report_page, html(report))
     return folder.report_page
 
 
-def write_claims(study: Study) -> None:
-    """Leave the claims of an untrained twin, which has no report, to be compared at once."""
-    found, folder = summarise(study, figures=False), study.store.folder
-    data = {
-        "model": found.model_name,
-        "about": found.about,
-        "claims": _plain_claims(found.verdicts),
-        "made_from": source_digests(folder),
-    }
-    write_text(folder.report_numbers, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
-
-
 def html(report: Report) -> str:
-    """The page, with its charts as pictures that its own script makes interactive."""
-    pictures = {
-        name: picture(figure.spec) for name, figure in report.figures.items() if not figure.is_empty
+    """The first two pages."""
+    first = report.first_figure
+    return _page("report.html.j2", report, "report", () if first is None else (first,))
+
+
+def chapters(report: Report) -> dict[str, str]:
+    """The pages behind the first two, by name."""
+    pages = {
+        part.name: _page("chapter.html.j2", report, part.name, part.figures, section=part)
+        for part in report.sections
     }
-    return render("report.html.j2", report=report, pictures=pictures, script=page_script())
+    return pages | {DETAILS: _page("details.html.j2", report, DETAILS)}
+
+
+def _page(
+    template: str, report: Report, here: str, figures: Sequence[DrawnFigure] = (), **values: Any
+) -> str:
+    """A page, with its charts as pictures that its own script makes interactive."""
+    from ffmem.figures.saving import picture  # here: Altair is slow to import
+
+    return render(
+        template,
+        report=report,
+        here=here,
+        root="" if here == "report" else "../",
+        pictures={one.name: picture(one.spec) for one in figures if not one.is_empty},
+        script=page_script(),
+        **values,
+    )

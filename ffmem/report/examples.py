@@ -7,29 +7,29 @@ model's best memories.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ffmem.address import Address
-from ffmem.analyses.predictive_values import ValueRow
-from ffmem.analyses.values import Values
-from ffmem.patterns.analysis import PatternResults
-from ffmem.patterns.record import Pattern
-from ffmem.report.verdicts import Verdict
-from ffmem.store.memory_page import MemoryPage, cut
+from ffmem.analyses.patterns.record import Pattern, PatternResults
+from ffmem.analyses.study import Study
+from ffmem.analyses.values.record import ValueRow, Values
+from ffmem.analyses.verdicts import Verdict
+from ffmem.store.memory_page import MemoryPage
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.slots import TRIGGERS_SHOWN
-from ffmem.studies.study import Study
+from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
+from ffmem.text import Snippet
 
 BANDS = 6  # parts of the depth that each give a row of Table 1
 TRIGGERS_PER_KEY = 3  # shown of each key
 VALUES = 12  # rows of Table 2
 BEFORE = 70  # characters of a prefix that are shown
-FIGURES = (  # one of each chapter of the paper
-    "patterns",
+FIGURES = (  # the first of them that a study has stands on the first two pages
     "values-agreement",
-    "composition-zero-agreement",
+    "patterns",
     "refinement-winners",
+    "composition-zero-agreement",
 )
 CLAIM_SENTENCES = {  # by the claim whose numbers they say; they judge nothing
     "every-key-has-a-pattern": "Keys detect patterns: {number} of the keys that were drawn have a "
@@ -43,61 +43,90 @@ MEMORY_LINES = 6  # triggers and tokens of the memory
 
 
 @dataclass(frozen=True)
-class ExampleTrigger:
-    """A trigger as it is printed: the end of what was read, its last token, and the next one."""
+class CountedTrigger:
+    """A trigger, and how many of the triggers are the same prefix."""
 
-    before: str
-    last: str
-    next: str
+    trigger: Snippet
+    times: int
 
 
 @dataclass(frozen=True)
 class KeyRow:
-    """One row of Table 1."""
+    """One row of Table 1: the key's clearest pattern."""
 
     key: Address
     kinds: str
     description: str
     covers: int  # triggers
-    triggers: tuple[ExampleTrigger, ...]
+    by_rule: str | None  # the rule's clearest pattern, where the first is a reader's
+    triggers: tuple[CountedTrigger, ...]
 
 
 def key_rows(study: PatternResults, store: ScanStore) -> tuple[KeyRow, ...]:
-    """From each part of the depth the key whose clearest pattern covers most triggers."""
+    """From each part of the depth the key whose clearest pattern covers most triggers.
+
+    By the reader where keys were read blind, and the rule's clearest pattern of the key beside it.
+    """
     layers = sorted(store.memories)
-    by_key: dict[Address, list[Pattern]] = {}
-    for pattern in sorted(study.records, key=lambda pattern: -len(pattern.ranks)):
-        if pattern.key is not None:
-            by_key.setdefault(pattern.key, []).append(pattern)
+    by_key, rule = patterns_of_drawn_keys(study), _by_key(study.records)
     rows = []
     for band in range(BANDS):
         inside = [key for key in by_key if layers.index(key.layer) * BANDS // len(layers) == band]
         if inside:
             best = min(inside, key=lambda key: (-len(by_key[key][0].ranks), key.index, key))
-            rows.append(_key_row(best, by_key[best], store))
+            widest = next((one.description for one in rule.get(best, ())), "none")
+            by_rule = None if study.readings is None else widest
+            rows.append(_key_row(best, by_key[best], by_rule, store))
     return tuple(rows)
 
 
-def _key_row(key: Address, patterns: Sequence[Pattern], store: ScanStore) -> KeyRow:
+def patterns_of_drawn_keys(study: PatternResults) -> dict[Address, list[Pattern]]:
+    """Those of the keys that the study drew, by the reader where they were read blind."""
+    if study.readings is None:
+        return _by_key(study.records)
+    drawn = {name for names in study.drawn.values() for name in names}
+    return _by_key([one for one in study.readings.records if str(one.key) in drawn])
+
+
+def _by_key(patterns: Sequence[Pattern]) -> dict[Address, list[Pattern]]:
+    """Each key's patterns, the one of most triggers first."""
+    found: dict[Address, list[Pattern]] = {}
+    for pattern in sorted(patterns, key=lambda pattern: -len(pattern.ranks)):
+        if pattern.key is not None:
+            found.setdefault(pattern.key, []).append(pattern)
+    return found
+
+
+def _key_row(
+    key: Address, patterns: Sequence[Pattern], by_rule: str | None, store: ScanStore
+) -> KeyRow:
     first = patterns[0]
     triggers = store.triggers(key)
+    times = Counter(_prefix(one) for one in triggers[:TRIGGERS_SHOWN])
+    shown = {_prefix(triggers[rank - 1]): triggers[rank - 1] for rank in sorted(first.ranks)}
     return KeyRow(
         key=key,
         kinds=" + ".join(sorted({pattern.kind for pattern in patterns}, reverse=True)),
         description=first.description,
         covers=len(first.ranks),
+        by_rule=by_rule,
         triggers=tuple(
-            ExampleTrigger(cut(one.before, BEFORE), one.last, one.next)
-            for one in (triggers[rank - 1] for rank in sorted(first.ranks)[:TRIGGERS_PER_KEY])
+            CountedTrigger(Snippet.of(one, BEFORE), times[text])
+            for text, one in list(shown.items())[:TRIGGERS_PER_KEY]
         ),
     )
 
 
+def _prefix(trigger: Trigger) -> str:
+    return trigger.before + trigger.last
+
+
 @dataclass(frozen=True)
 class AnnotatedTrigger:
-    """A trigger with the numbers of the patterns that cover it, from 1."""
+    """A trigger with the numbers of the patterns that cover it, from 1; equal ones are one."""
 
-    trigger: ExampleTrigger
+    trigger: Snippet
+    times: int
     patterns: tuple[int, ...]
 
 
@@ -111,11 +140,11 @@ class AnnotatedKey:
 
 
 def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | None:
-    """The drawn key with patterns of both kinds, if any has, whose patterns cover most triggers."""
-    by_key: dict[Address, list[Pattern]] = {}
-    for pattern in study.records:
-        if pattern.key is not None:
-            by_key.setdefault(pattern.key, []).append(pattern)
+    """The drawn key with patterns of both kinds, if any has, whose patterns cover most triggers.
+
+    By the reader where keys were read blind.
+    """
+    by_key = patterns_of_drawn_keys(study)
 
     def merit(key: Address) -> tuple[int, int]:
         patterns = by_key[key]
@@ -126,15 +155,20 @@ def annotated_key(study: PatternResults, store: ScanStore) -> AnnotatedKey | Non
     if best is None:
         return None
     patterns = tuple(by_key[best])
+    ranks: dict[str, list[int]] = {}
+    triggers = store.triggers(best)[:TRIGGERS_SHOWN]
+    for rank, one in enumerate(triggers, 1):
+        ranks.setdefault(_prefix(one), []).append(rank)
     return AnnotatedKey(
         best,
         patterns,
         tuple(
             AnnotatedTrigger(
-                ExampleTrigger(cut(one.before, BEFORE), one.last, one.next),
-                tuple(n for n, pattern in enumerate(patterns, 1) if rank in pattern.ranks),
+                Snippet.of(triggers[same[0] - 1], BEFORE),
+                len(same),
+                tuple(n for n, one in enumerate(patterns, 1) if set(same) & set(one.ranks)),
             )
-            for rank, one in enumerate(store.triggers(best)[:TRIGGERS_SHOWN], 1)
+            for same in ranks.values()
         ),
     )
 
@@ -168,7 +202,7 @@ class MemoryExample:
 
     address: Address
     frequency: str
-    triggers: tuple[ExampleTrigger, ...]
+    triggers: tuple[Snippet, ...]
     promoted: tuple[Push, ...]
 
 
@@ -194,16 +228,12 @@ def example_memory(
     addresses = words + [row.address for row in values] + [row.key for row in keys]
     if not addresses:
         return None
-    page = study.memory(addresses[0])
-    return draw_memory(page if isinstance(page, MemoryPage) else page[0])
+    return draw_memory(study.memory(addresses[0]))
 
 
 def draw_memory(page: MemoryPage) -> MemoryExample:
     """A memory's strongest triggers, equal ones once, and the tokens that its value promotes."""
-    shown = dict.fromkeys(
-        ExampleTrigger(cut(one.before, BEFORE), one.last, one.next or "end")
-        for one in page.triggers[: 4 * MEMORY_LINES]
-    )
+    shown = dict.fromkeys(Snippet.of(one, BEFORE) for one in page.triggers[: 4 * MEMORY_LINES])
     first = page.promoted[:MEMORY_LINES]
     most = max((abs(one.logit) for one in first), default=0.0) or 1.0
     return MemoryExample(

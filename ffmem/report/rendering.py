@@ -12,17 +12,24 @@ from typing import Any
 
 import jinja2
 
+from ffmem.analyses.verdicts import SIGNS, interval_text
 from ffmem.errors import IN_NUMBERS
-from ffmem.figures.saving import chart_script
-from ffmem.report.verdicts import interval_text
-from ffmem.store.digests import write_and_note
-from ffmem.store.memory_page import cut
+from ffmem.files.whole_files import write_whole
+from ffmem.text import cut
 
 
 @cache
 def page_script() -> str:
     """The scripts of a page: the chart library, and the one that fits charts to the page."""
+    from ffmem.figures.saving import chart_script  # here: Altair is slow to import
+
     return "\n".join([chart_script(), fitting_script(), _script("draw.js")])
+
+
+@cache
+def page_source() -> str:
+    """The source expression of the script of every page that this version writes."""
+    return script_source(page_script())
 
 
 def fitting_script() -> str:
@@ -53,6 +60,8 @@ def render(template: str, **values: Any) -> str:
     environment.filters["shown"] = interval_text
     environment.filters["source"] = script_source
     environment.filters["cut"] = cut
+    environment.filters["sign"] = SIGNS.__getitem__
+    environment.globals["signs"] = SIGNS
     environment.filters["visible"] = lambda text: text.replace("\n", "⏎")
     return environment.get_template(template).render(**values)
 
@@ -64,4 +73,4 @@ def whole_numbers(value: Any) -> Any:
 
 def write_text(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    write_and_note(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

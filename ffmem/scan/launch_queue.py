@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.batch_rows import BatchRows, PaddedBatch
+from ffmem.scan.passes.torch_pass import TorchPass
 from ffmem.scan.settings import ScanSettings
-from ffmem.scan.torch_pass import TorchPass
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_pass import CellLists
+    from ffmem.scan.passes.triton_pass import CellLists
 
 LAUNCHES_AHEAD = (
     2  # launches not looked at yet, at least: a GPU stays busy while the host waits for one
@@ -65,7 +65,7 @@ class LaunchQueue:
 
     def lists(self, cells: int, device: torch.device) -> CellLists:
         """What waits to be folded in, for layers of so many cells."""
-        from ffmem.scan.triton_pass import CellLists  # slow to import, and only on a GPU
+        from ffmem.scan.passes.triton_pass import CellLists  # slow to import, and only on a GPU
 
         key = (cells, device)
         if key not in self._lists:

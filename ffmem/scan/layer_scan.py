@@ -12,26 +12,25 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.models.experts import RoutedCoefficients
-from ffmem.scan.batch_rows import (
-    BatchRows,
+from ffmem.models.experts.routing import RoutedCoefficients
+from ffmem.scan.batch_rows import BatchRows, PaddedBatch
+from ffmem.scan.candidates import Candidates, tables
+from ffmem.scan.expert_rows import (
     LineTable,
-    PaddedBatch,
     content_lines,
     line_table,
     routed_rows,
     table_of_columns,
 )
-from ffmem.scan.candidates import Candidates, tables
 from ffmem.scan.launch_queue import LaunchQueue
-from ffmem.scan.selection import PassResult, candidates
+from ffmem.scan.passes.selection import PassResult, candidates
+from ffmem.scan.passes.torch_pass import CompiledPass
 from ffmem.scan.settings import ScanSettings
 from ffmem.scan.tallies import UNIT, Tallies, not_finite, steps_of
-from ffmem.scan.torch_pass import CompiledPass
 from ffmem.scan.triggers import Sample, Thresholds, Triggers
 
 if TYPE_CHECKING:
-    from ffmem.scan.triton_pass import ExpertPass, Redo, TritonPass
+    from ffmem.scan.passes.triton_pass import ExpertPass, Redo, TritonPass
 
 
 COMPILED_SLOTS = 256  # slots of a cell's triggers, or sample, that compiled code puts in order
@@ -339,7 +338,7 @@ def expert_pass_for(
     if settings.per_sentence == "all":
         return None
     try:
-        from ffmem.scan.triton_pass import ExpertPass, runs_on
+        from ffmem.scan.passes.triton_pass import ExpertPass, runs_on
     except ImportError:
         return None
     return ExpertPass(memories, settings, device) if runs_on(device) else None
@@ -352,7 +351,7 @@ def folding_pass_for(
     if settings.per_sentence == "all" or max(settings.top, settings.sample) > COMPILED_SLOTS:
         return None
     with suppress(ImportError):
-        from ffmem.scan.triton_pass import TritonPass, runs_on
+        from ffmem.scan.passes.triton_pass import TritonPass, runs_on
 
         if runs_on(device):
             lists = shared.lists(settings.cells(memories), device)

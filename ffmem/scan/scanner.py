@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
+from ffmem.models.experts.mixtures import MixtureReading
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.mixtures import MixtureReading
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings

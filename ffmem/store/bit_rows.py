@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 WORD = 8  # bytes read at once, from any byte on
 MOST_BITS = 8 * WORD - 7  # of a code, so that it lies in one word wherever it begins
+MOST_COLUMNS = 1 << 16  # so that a head alone takes no memory
 TOGETHER = 1 << 10  # rows coded at once, so that they stay in the processor's cache
 TABLE_BITS = 16  # bits of codes whose numbers are listed once instead of computed
 
@@ -124,7 +125,8 @@ class BitRows:
         (fields,) = np.frombuffer(data[: HEAD.itemsize].tobytes(), HEAD, count=1).tolist()
         head = self._head = Header(*fields)
         self.shape, self.dtype = (head.rows, head.columns), np.dtype(head.type.decode())
-        fits = min(self.shape) >= 0 and 0 < head.bits <= MOST_BITS and 0 <= head.shift <= MOST_BITS
+        fits = head.rows >= 0 and 0 <= head.columns <= MOST_COLUMNS
+        fits = fits and 0 < head.bits <= MOST_BITS and 0 <= head.shift <= MOST_BITS
         if not fits or len(data) != HEAD.itemsize + head.rows * head.row_size + WORD:
             raise ValueError(f"{len(data):,} bytes cannot hold {self.shape} numbers")
         self._words = words_at_bytes(data[HEAD.itemsize :], head.rows, head.row_size)

@@ -84,9 +84,7 @@ class Cells:
 
     def resolve(self, address: Address) -> tuple[Address, ...]:
         """The address itself, or both signs of a gated memory named without one."""
-        if address.layer not in self.memories:
-            known = ", ".join(map(str, self.memories))
-            raise AddressError(f"the scan has no layer {address.layer}; its layers are {known}")
+        self.check_layer(address.layer)
         self.parts(address.layer).index(address, "the scan")
         if address.sign and not self.signed:
             raise AddressError(
@@ -96,6 +94,12 @@ class Cells:
         if address.sign in self.signs:
             return (address,)
         return tuple(replace(address, sign=sign) for sign in self.signs)
+
+    def check_layer(self, layer: int) -> None:
+        """Refuse a layer that was not scanned."""
+        if layer not in self.memories:
+            known = ", ".join(map(str, self.memories))
+            raise AddressError(f"the scan has no layer {layer}; its layers are {known}")
 
     def row(self, cell: Address) -> int:
         """The row of one cell in every array."""

@@ -1,28 +1,27 @@
-"""Length and SHA-256 of every file as it was written, to notice damage later.
+"""Length and SHA-256 of a scan's files as they were written, to notice damage later.
 
-| files                              | location of their digests                                   |
-|------------------------------------|-------------------------------------------------------------|
-| the scan                           | `manifest.json`, under a seal                               |
-| the search index                   | `prepared/made.json`, under a seal                          |
-| results, figures, reports          | a line each in the `digests.jsonl` beside them              |
+| files            | location of their digests            |
+|------------------|--------------------------------------|
+| the scan         | `manifest.json`, under a seal        |
+| the search index | `prepared/made.json`, under a seal   |
 
-A line is added before its file is put in place, and a file may match any of its lines: a kill, or
-two processes that write the same file, never make an undamaged file look damaged.
+Results, figures and reports have none: they are made again from the scan.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ffmem.errors import StoreError, advice, reason
-from ffmem.locations import is_remote
-from ffmem.store.folder import StudyFolder, notes_path, write_errors, write_whole
+from ffmem.files.whole_files import write_whole
+from ffmem.records import restore
+from ffmem.store.folder import StudyFolder
 
 SEAL = "seal"
 CHUNK = 1 << 20  # bytes read at a time
@@ -38,6 +37,16 @@ class FileDigest:
 
 
 Files = dict[str, FileDigest]  # by the path below the folder
+FILE_NAME = re.compile(r"((arrays|prepared)/)?[\w-]+\.(npy|parquet)", re.ASCII)
+
+
+def files_of(data: Any) -> Files:
+    """The digests that a manifest or an index lists; a ValueError for names of other files."""
+    found = restore(Files, data)
+    for name, digest in found.items():
+        if not FILE_NAME.fullmatch(name) or digest.bytes < 0:
+            raise ValueError(f"{name} is no file of a scan")
+    return cast(Files, found)
 
 
 def file_digest(path: Path, watch: ByteWatch = lambda _bytes: None) -> FileDigest:
@@ -59,7 +68,7 @@ def first_wrong(root: Path, files: Files, most: int) -> tuple[str, str] | None:
     read = 0
     for name, known in sorted(files.items(), key=lambda one: one[1].bytes):
         read += known.bytes
-        wrong = what_is_wrong(root / name, [known], whole=read <= most)
+        wrong = what_is_wrong(root / name, known, whole=read <= most)
         if wrong is not None:
             return name, wrong
     return None
@@ -67,16 +76,16 @@ def first_wrong(root: Path, files: Files, most: int) -> tuple[str, str] | None:
 
 def what_is_wrong(
     path: Path,
-    known: Sequence[FileDigest],
+    known: FileDigest,
     whole: bool = True,
     watch: ByteWatch = lambda _bytes: None,
 ) -> str | None:
-    """How a file differs from all its digests, or None; only its length if not `whole`."""
+    """How a file differs from its digest, or None; only its length if not `whole`."""
     try:
         size = path.stat().st_size
-        if size not in [one.bytes for one in known]:
-            return f"has {size:,} bytes instead of {known[-1].bytes:,}"
-        if whole and file_digest(path, watch) not in known:
+        if size != known.bytes:
+            return f"has {size:,} bytes instead of {known.bytes:,}"
+        if whole and file_digest(path, watch) != known:
             return "has changed since it was written"
     except FileNotFoundError:
         return "is missing"
@@ -97,56 +106,6 @@ def write_with_digest(folder: StudyFolder, path: Path, write: Callable[[Path], o
 
     write_whole(path, write_and_read)
     return {folder.name(path): found[0]}
-
-
-def write_and_note(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file that comes after the scan, whole or not at all, and note its digest.
-
-    At a URL, where nothing can be appended to a file, there is no note.
-    """
-
-    def write_and_note(part: Path) -> None:
-        write(part)
-        note(path, file_digest(part))
-
-    write_whole(path, write if is_remote(path) else write_and_note)
-
-
-def note(path: Path, digest: FileDigest) -> None:
-    """Add a line to the notes beside a file, unless they have it."""
-    notes = notes_path(path)
-    before = notes.read_bytes() if notes.exists() else b""
-    line = json.dumps(seal({"file": path.name, **asdict(digest)})).encode()
-    if line in before.splitlines():
-        return
-    cut = before and not before.endswith(b"\n")  # a line that lost its end must not take this one
-    with write_errors(notes), notes.open("ab") as file:
-        file.write((b"\n" if cut else b"") + line + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def read_notes(notes: Path) -> tuple[dict[str, list[FileDigest]], int]:
-    """The noted digests of every file, the latest last, and the number of damaged lines."""
-    found: dict[str, list[FileDigest]] = {}
-    damaged = 0
-    for line in notes.read_bytes().splitlines() if notes.exists() else ():
-        try:
-            data = unseal(json.loads(line))
-            found.setdefault(data.pop("file"), []).append(FileDigest(**data))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            damaged += 1
-    return found, damaged
-
-
-def check_note(path: Path) -> None:
-    """Refuse a file that has changed since it was written; one without a note passes."""
-    known = read_notes(notes_path(path))[0].get(path.name)
-    if known and file_digest(path) not in known:
-        raise StoreError(
-            f"{path} has changed since it was written; delete it and run again the command "
-            "that made it"
-        )
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,25 +1,41 @@
-"""The files of a study and their names; each is written whole or not at all."""
+"""The files of a study: their names, one writer at a time, and what may be read of them.
+
+A study can be anybody's: only regular files inside its folder are read. Opening a study looks at
+all of them; what is read as a whole is looked at again when it is read.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from glob import escape
 from pathlib import Path
-from typing import Literal
-from uuid import uuid4
+from typing import Any
 
-from ffmem.errors import StoreError, advice
-from ffmem.locations import is_remote, possible, put
+from ffmem.errors import StoreError, advice, reason, shorten
+from ffmem.files.folder_lock import only_writer
+from ffmem.files.whole_files import PARTS, remove_parts, write_errors
+from ffmem.locations import is_remote, possible
 
-PART_AGE = 24 * 3600.0  # seconds after which nobody writes the part of a file any more
-FileRole = Literal["scan", "index", "result", "figure", "report", "notes"]
+# The names in a study's folder, apart from its tables; anything else may lie beside them.
+OWN = frozenset(
+    """manifest.json checkpoint.safetensors parts arrays prepared analyses failures figures
+    report report.html report.md numbers.json annotations.sqlite lock""".split()  # noqa: SIM905
+)
+SCANNED_CONTROLS = ("permuted-weights", "random-weights")  # the second only when asked for
+PREFIX_CONTROLS = (  # which read the validation prefixes, and no scan
+    "permuted-weights-1",
+    "permuted-weights-2",
+    "random-weights-1",
+    "random-weights-2",
+    "random-weights-3",
+)
+CONTROL = "control-"
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,11 @@ class StudyFolder:
         return self.root / "manifest.json"
 
     @property
+    def lock(self) -> Path:
+        """The lock of the command that writes into the folder."""
+        return self.root / "lock"
+
+    @property
     def checkpoint(self) -> Path:
         """The state of a scan that is not finished."""
         return self.root / "checkpoint.safetensors"
@@ -46,11 +67,22 @@ class StudyFolder:
     @property
     def remedy(self) -> str:
         """The advice for a finished scan that is damaged."""
-        return f"delete {self.manifest} and run the same `ffmem scan` command again"
+        return f"copy {self.root} again, or scan the same text into another folder"
 
-    def remedy_for(self, error: Exception) -> str:
+    def again(self, analysis: str) -> str:
+        """The advice for a result that is damaged, or not of this scan and version."""
+        name, where = self.root.name.removeprefix(CONTROL), str(self.root)
+        if self.root.name == f"{CONTROL}{name}" and name in PREFIX_CONTROLS:
+            return f"delete {self.root} and run the same study again"
+        if self.root.name == f"{CONTROL}{name}" and name in SCANNED_CONTROLS:
+            where = f"{self.root.parent} --control {name}"
+        return f"run `ffmem analyse {where} --only {analysis} --again {analysis}`"
+
+    def remedy_for(self, path: Path, error: Exception) -> str:
         """The advice for a file that cannot be read; one without permission is not damaged."""
-        return advice(error) if isinstance(error, PermissionError) else self.remedy
+        if isinstance(error, PermissionError):
+            return advice(error)
+        return self.again(path.stem) if path.parent == self.analyses else self.remedy
 
     def part(self, name: str) -> Path:
         """The state of one such process, or of several merged ones."""
@@ -124,6 +156,10 @@ class StudyFolder:
         """The report as a page that opens offline."""
         return self.root / "report.html"
 
+    def report_chapter(self, name: str) -> Path:
+        """One chapter of the report, as such a page."""
+        return self.root / "report" / f"{name}.html"
+
     @property
     def report_text(self) -> Path:
         """The report in Markdown."""
@@ -139,32 +175,28 @@ class StudyFolder:
         """The default database of annotations."""
         return self.root / "annotations.sqlite"
 
-    @property
-    def control(self) -> StudyFolder:
-        """The study of an untrained model of the same shape."""
-        return StudyFolder(self.root / "control-random-weights")
+    def control(self, name: str) -> StudyFolder:
+        """The study of a control: a model of the same shape without what was learned."""
+        return StudyFolder(self.root / f"{CONTROL}{name}")
 
-    def other_settings(self, name: str) -> StudyFolder:
-        """Results that are not the study's own, in a folder named by their settings."""
-        return StudyFolder(self.root / "other-settings" / name)
+    @property
+    def controls(self) -> dict[str, StudyFolder]:
+        """The controls that have results, by name."""
+        every = {name: self.control(name) for name in (*SCANNED_CONTROLS, *PREFIX_CONTROLS)}
+        return {name: one for name, one in every.items() if one.matching(one.result("*"))}
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the folder holds something, and nothing that ffmem writes."""
+        if not self.root.is_dir():
+            return False
+        names = [name for name in os.listdir(self.root) if not name.startswith(".")]
+        return bool(names) and not any(map(self.is_own, names))
 
     def scans_inside(self) -> list[StudyFolder]:
         """The finished scans one folder further down."""
         manifests = self.root.glob(f"*/{self.manifest.name}")
         return [StudyFolder(folder) for folder in sorted({path.parent for path in manifests})]
-
-    def notes(self) -> tuple[Path, ...]:
-        """The files that can hold digests of files written after the scan."""
-        return tuple(map(notes_path, (self.report_page, self.result("*"), self.figure("*", "*"))))
-
-    def later_files(self) -> list[Path]:
-        """The existing results, figures and reports, each with its digest file."""
-        reports = (self.report_page, self.report_text, self.report_numbers)
-        return [
-            *self.analyses.glob("*"),
-            *self.figures.glob("*"),
-            *(path for path in reports if path.exists()),
-        ]
 
     def matching(self, pattern: Path) -> list[Path]:
         """The existing files that match a path with a `*` in its name, in order."""
@@ -176,27 +208,14 @@ class StudyFolder:
             return []
         return [pattern.with_name(name) for name in sorted(fnmatch.filter(names, pattern.name))]
 
+    def is_own(self, name: str) -> bool:
+        """Whether something in the folder belongs to the study, by its name."""
+        controls = (f"{CONTROL}{one}" for one in (*SCANNED_CONTROLS, *PREFIX_CONTROLS))
+        return name in OWN or name.endswith((".parquet", ".part")) or name in controls
+
     def name(self, path: Path) -> str:
         """The path of one of the files below the folder, with / on every machine."""
         return "/".join(path.parts[len(self.root.parts) :])
-
-    def role(self, path: Path) -> FileRole:
-        """A description of one of the files."""
-        if path == notes_path(path):
-            return "notes"
-        if path in (self.report_page, self.report_text, self.report_numbers):
-            return "report"
-        roles: dict[Path, FileRole] = {
-            self.index: "index",
-            self.analyses: "result",
-            self.figures: "figure",
-        }
-        return roles.get(path.parent, "scan")
-
-
-def notes_path(path: Path) -> Path:
-    """The file that holds the digest of a file written after the scan."""
-    return path.with_name("digests.jsonl")
 
 
 def check_folder(folder: Path) -> None:
@@ -206,6 +225,10 @@ def check_folder(folder: Path) -> None:
     """
     if is_remote(possible(folder)) or StudyFolder(folder).manifest.exists():
         return
+    if StudyFolder(folder).is_foreign:
+        raise StoreError(
+            f"{folder} holds other things than a scan or a study; choose a new or an empty folder"
+        )
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     if not there.is_dir():
         raise StoreError(f"cannot write {folder}: {there} is not a folder; choose another folder")
@@ -216,55 +239,38 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then put it in place in one step.
+@contextmanager
+def writing(folder: StudyFolder, key: str = "") -> Iterator[None]:
+    """Be the only one who writes into a study's folder; what killed writers have left is removed.
 
-    A killed run leaves the old file or the new one, never half of one. A disk that is full, or a
-    folder that cannot be written, is a StoreError, and the part is removed.
+    `key` stands for what is made there. A folder that cannot be written passes without a lock:
+    perhaps nothing has to be written.
     """
-    prepare_target(path)
-    if is_remote(path):
-        write_remote(path, write)
-        return
-    part = path.parent / f"{path.name}.{uuid4().hex[:8]}.part"  # of this writer alone
-    with write_errors(path):
-        try:
-            write(part)
-            with part.open("rb+") as file:
-                os.fsync(file.fileno())
-            part.replace(path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        remove_old_parts(path)
+    root, remote = folder.root, is_remote(folder.root)
+    is_new = not remote and not root.exists()
+    if not remote:
+        check_folder(root)
+        with write_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+        check_files(folder)  # a link in it would lead what is written elsewhere
+        if not os.access(root, os.W_OK | os.X_OK):
+            yield
+            return
+    try:
+        with only_writer(folder.lock, str(root), key):
+            if not remote:
+                remove_parts(abandoned_parts(folder))
+            yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # which is not empty, as a rule
+                root.rmdir()
 
 
-def remove_old_parts(path: Path) -> None:
-    """Delete temporary files of killed processes; younger ones may be in use."""
-    for part in path.parent.glob(f"{escape(path.name)}.*.part"):
-        with suppress(OSError):
-            if time.time() - part.stat().st_mtime > PART_AGE:
-                part.unlink()
-
-
-def prepare_target(path: Path) -> None:
-    """Create the folder for a file that will be written; refuse an impossible path."""
-    if is_remote(possible(path)):
-        return
-    with write_errors(path):
-        if path.exists() and not path.is_file():  # a device would be gone, replaced by a plain file
-            raise StoreError(
-                f"cannot write {path}: it is there and not a file; choose another name"
-            )
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-
-def write_remote(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a local file, then copy it to `path`."""
-    with write_errors(path), tempfile.TemporaryDirectory(prefix="ffmem-") as folder:
-        here = Path(folder) / path.name
-        write(here)
-        put(here, path)
+def abandoned_parts(folder: StudyFolder) -> list[Path]:
+    """The parts in a folder, but for those of scans inside that have a lock of their own."""
+    locked = {path.parent for path in folder.root.rglob(folder.lock.name)} - {folder.root}
+    return [part for part in folder.root.rglob(PARTS) if not locked & set(part.parents)]
 
 
 def remove_folder(folder: Path) -> None:
@@ -277,14 +283,107 @@ def remove_folder(folder: Path) -> None:
         folder.rmdir()
 
 
-@contextmanager
-def write_errors(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into a StoreError with one sentence."""
+READ_WHOLE = (".json", ".html", ".svg", ".md")  # all others are mapped, or have bounds of their own
+
+
+MOST = 1 << 28  # bytes of such a file
+
+
+LEAST_ROOM, ROOM = 1 << 26, 8  # bytes that a packed file may unpack to, and more per byte of arrays
+
+
+class ForeignError(StoreError):
+    """A file of a study that is damaged or that ffmem did not write."""
+
+
+def check_files(folder: StudyFolder) -> None:
+    """Refuse a study that has anything but files of its own where its files belong."""
+    for entry in entries(folder.root):
+        if folder.is_own(entry.name):
+            for path in files_at(entry):
+                study_file(folder, path)
+
+
+def files_at(entry: os.DirEntry[str]) -> Iterator[Path]:
+    """A file, or all files in a folder; a link to a folder is not followed."""
+    if not entry.is_dir(follow_symlinks=False):
+        yield Path(entry.path)
+        return
+    for inner in entries(Path(entry.path)):
+        yield from files_at(inner)
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing where there is none, or at a URL, which has no links."""
+    if is_remote(folder):
+        return []
     try:
-        yield
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreError(
-            f"cannot write {path}: {reason}; what was saved before is intact, so make room or "
-            "choose another folder and run the same command again"
-        ) from error
+        raise unreadable(folder, error) from None
+
+
+def study_file(folder: StudyFolder, path: Path) -> Path:
+    """The path of one of a study's files; refuses what lies elsewhere, is no file or too large.
+
+    A file that is missing passes.
+    """
+    real, root = os.path.realpath, folder.root
+    if not (is_remote(path) or Path(real(path)).is_relative_to(real(root))):
+        raise foreign(folder, path, "leads out of the study's folder")
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return path
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise foreign(folder, path, "is not a file")
+    if path.suffix in READ_WHOLE and found.st_size > MOST:
+        raise foreign(folder, path, f"has more than {MOST >> 20} MB")
+    return path
+
+
+def check_unpacked_size(folder: StudyFolder, path: Path, size: int) -> None:
+    """Refuse a packed file that says it unpacks to far more than the scan's arrays take."""
+    if size > LEAST_ROOM + ROOM * sum(one.stat().st_size for one in folder.arrays.iterdir()):
+        raise foreign(folder, path, f"would unpack to {size:,} bytes")
+
+
+def read_text(folder: StudyFolder, path: Path) -> str:
+    """The text of one of a study's files."""
+    try:
+        return study_file(folder, path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise foreign(folder, path, "is not UTF-8") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def read_json(folder: StudyFolder, path: Path) -> Any:
+    """What one of a study's JSON files says."""
+    try:
+        return json.loads(read_text(folder, path), parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        raise foreign(folder, path, "is not JSON") from None
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and infinity, which Python reads and which are not JSON."""
+    raise ValueError(name)
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The error about a file that the system does not let be read."""
+    return StoreError(f"{shorten(str(path))} cannot be read ({reason(error)}); {advice(error)}")
+
+
+def foreign(folder: StudyFolder, path: Path, what: str) -> ForeignError:
+    """The error about a file of a study that ffmem did not write, or not so."""
+    name, root = shorten(folder.name(path)), shorten(str(folder.root))
+    return ForeignError(f"{root} is damaged or was not written by ffmem: {name} {what}")

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from ffmem.address import Parts
 from ffmem.errors import CorpusError, StoreError
+from ffmem.files.whole_files import AlreadyThereError, write_whole
+from ffmem.records import UNRESTORABLE, restore
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.digests import SEAL, FileDigest, Files, seal, unseal
-from ffmem.store.folder import StudyFolder, write_whole
+from ffmem.store.digests import Files, files_of, seal, unseal
+from ffmem.store.folder import StudyFolder, foreign, read_json
 
 if TYPE_CHECKING:
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
 
-FORMAT = 4  # raised when an older reader would misread the files: 3 experts, 4 numbers in few bits
-WITHOUT_DIGESTS = 1  # the format that knew nothing of its files
-
-
-class ManifestError(StoreError):
-    """A manifest that exists but has changed since it was written."""
+FORMAT = 1  # raised when another version would misread the files
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,7 @@ class ScanKey:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The key of a finished scan, its layers, counts, versions that made it, and files.
-
-    A scan that was written before there were digests names no files.
-    """
+    """The key of a finished scan, its layers, counts, versions that made it, and files."""
 
     key: ScanKey
     layers: list[tuple[int, int]]  # (number, memories)
@@ -97,9 +93,14 @@ class Manifest:
     counts: dict[str, int]
     seconds: float
     versions: dict[str, str]
-    files: Files = field(default_factory=dict)
+    files: Files
     format: int = FORMAT
     mixtures: dict[int, Parts] = field(default_factory=dict)  # experts of layers that have any
+
+    @property
+    def has_rankings(self) -> bool:
+        """Whether the scan knows which tokens its values promote and suppress."""
+        return StudyFolder(Path()).table("values").name in self.files
 
     def write(self, folder: StudyFolder) -> None:
         """Put the manifest in place; from then on the folder is complete."""
@@ -107,9 +108,25 @@ class Manifest:
         if self.mixtures:
             data["mixtures"] = {str(layer): parts for layer, parts in data["mixtures"].items()}
         else:
-            del data["mixtures"]  # as it was written before there were any
+            del data["mixtures"]
         text = json.dumps(seal(data), indent=2, ensure_ascii=False) + "\n"
-        write_whole(folder.manifest, lambda part: part.write_text(text, encoding="utf-8"))
+        write = partial(
+            write_whole, folder.manifest, lambda part: part.write_text(text, encoding="utf-8")
+        )
+        try:
+            write(new=True)
+        except AlreadyThereError:
+            refuse_other_scan(folder, read_manifest(folder).key, self.key)
+            write()  # the same scan: a worker wrote it, and was lost before anybody heard of it
+
+
+def refuse_other_scan(folder: StudyFolder, found: ScanKey, wanted: ScanKey) -> None:
+    """Never write one scan over another."""
+    if found.digest != wanted.digest:
+        where = ", ".join(found.differences(wanted)) or "something"
+        raise StoreError(
+            f"{folder.root} holds another scan (it differs in {where}); choose another folder"
+        )
 
 
 def read_manifest(folder: StudyFolder) -> Manifest:
@@ -117,33 +134,54 @@ def read_manifest(folder: StudyFolder) -> Manifest:
     if not folder.manifest.exists():
         raise StoreError(no_scan(folder))
     try:
-        return manifest_of(json.loads(folder.manifest.read_text(encoding="utf-8")), folder)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        raise ManifestError(
-            f"{folder.manifest} has changed since it was written; {folder.remedy}"
+        return manifest_of(read_json(folder, folder.manifest), folder)
+    except StoreError:
+        raise
+    except UNRESTORABLE:
+        raise foreign(
+            folder, folder.manifest, f"has changed since it was written; {folder.remedy}"
         ) from None
 
 
 def manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:
     """A manifest from what its file says; anything that it cannot have said raises."""
-    if SEAL in data or data["format"] != WITHOUT_DIGESTS:
-        data = unseal(data)
-    if data["format"] > FORMAT:
+    data = unseal(data)
+    if data["format"] != FORMAT:
         raise StoreError(
-            f"{folder.root} was written by a newer ffmem (store format {data['format']}, this one "
-            f"reads up to {FORMAT}); update ffmem to open it"
+            f"{folder.root} was written by another version of ffmem (store format "
+            f"{data['format']}, this one reads {FORMAT}); open it with that version, or scan again"
         )
-    data["key"] = ScanKey(**data["key"])
-    data["layers"] = [(int(number), int(memories)) for number, memories in data["layers"]]
-    mixtures = data.get("mixtures", {}).items()
-    data["mixtures"] = {
-        int(layer): Parts(
-            one["experts"], one["size"], tuple(one["beside"]), tuple(one.get("numbers", ()))
-        )
-        for layer, one in mixtures
-    }
-    data["files"] = {name: FileDigest(**one) for name, one in data.get("files", {}).items()}
-    return Manifest(**data)
+    found = cast(Manifest, restore(Manifest, data | {"files": {}}))
+    check_numbers(found)
+    return replace(found, files=files_of(data["files"]))
+
+
+def check_numbers(manifest: Manifest) -> None:
+    """A ValueError if layers, experts, counts or settings cannot be those of a scan."""
+    layers, names = dict(manifest.layers), ("prefixes", "sentences", "tokens")
+    known = (
+        len(layers) == len(manifest.layers)
+        and min(layers, default=1) >= 1
+        and min(layers.values(), default=1) >= 1
+        and all(manifest.counts[name] >= 0 for name in names)
+        and isinstance(manifest.key.model["name"], str)
+        and manifest.key.scan_settings().signed == manifest.signed
+        and all(fits(parts, layers[layer]) for layer, parts in manifest.mixtures.items())
+    )
+    if not known:
+        raise ValueError("numbers that no scan has")
+
+
+def fits(parts: Parts, memories: int) -> bool:
+    """Whether experts can be those of a layer with so many memories."""
+    numbers = parts.numbers or (0,) * parts.experts if parts.experts <= memories else ()
+    return (
+        min(parts.experts, parts.size) >= 1
+        and min(parts.beside, default=1) >= 1
+        and parts.memories == memories
+        and len(numbers) == parts.experts
+        and min(numbers) >= 0
+    )
 
 
 def no_scan(folder: StudyFolder) -> str:

@@ -6,31 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from tokenize import TokenError
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences
 from ffmem.errors import AddressError, StoreError
-from ffmem.locations import fetch_folder, is_remote, location
-from ffmem.scan.histograms import Histogram, cell_histogram
+from ffmem.files.disk_cache import fetch_folder
+from ffmem.locations import first_line, is_remote, location
+from ffmem.scan.histograms import COLUMNS, Histogram, cell_histogram
 from ffmem.scan.settings import ALL, UNIT
 from ffmem.store.bit_rows import BitRows
 from ffmem.store.cells import Cells, sign_factor
-from ffmem.store.folder import StudyFolder
+from ffmem.store.folder import StudyFolder, check_files, foreign
+from ffmem.store.kept_sentences import ARRAYS, KeptSentences
 from ffmem.store.manifest import Manifest, read_manifest
-from ffmem.store.range_checks import (
-    UNREADABLE,
-    check_counts,
-    check_shapes,
-    contradictions,
-    first_line,
-    refuse_damage,
-)
 from ffmem.store.slots import SlotKind, Slots, TriggerList
+from ffmem.store.verification import refuse_damage
 
+SLOTS = ("coefficients", "sentences", "positions")  # the arrays of triggers and of the sample
+# What numpy raises at a broken header, and code at an array that says what it cannot.
+UNREADABLE = (OSError, ValueError, EOFError, TypeError, ArithmeticError, SyntaxError, TokenError)
 READ_AT_OPENING = 8 << 20  # bytes of the smallest files, which takes about 10 ms
 
 
@@ -85,6 +83,7 @@ class ScanStore:
         manifest = read_manifest(folder)
         if is_remote(folder.root):
             folder = StudyFolder(fetch_folder(folder.root, folder.manifest.read_bytes()))
+        check_files(folder)
         store = cls(folder, manifest)
         refuse_damage(store, most=READ_AT_OPENING)
         check_shapes(store)
@@ -96,9 +95,10 @@ class ScanStore:
             try:
                 self._arrays[name] = self._open(name)
             except UNREADABLE as error:
+                path = self.folder.array(name)
                 raise StoreError(
-                    f"{self.folder.array(name)} cannot be read ({first_line(error)}); "
-                    f"{self.folder.remedy_for(error)}"
+                    f"{path} cannot be read ({first_line(error)}); "
+                    f"{self.folder.remedy_for(path, error)}"
                 ) from None
         return self._arrays[name]
 
@@ -160,6 +160,11 @@ class ScanStore:
             for memory in memories
         ]
 
+    @property
+    def has_rankings(self) -> bool:
+        """Whether it is known which tokens the values promote and suppress."""
+        return self.manifest.has_rankings
+
     def has(self, name: str) -> bool:
         """Whether the scan has an optional array."""
         return name in self._array_names
@@ -171,38 +176,29 @@ class ScanStore:
         paths = map(PurePosixPath, self.manifest.files)
         return frozenset(path.stem for path in paths if str(path.parent) == here)
 
-    def histogram(self, cell: Address, triggers: TriggerList | None = None) -> Histogram | None:
-        """The histogram of a cell's coefficients; None for a scan of an earlier version.
-
-        Its `triggers` are read unless they are given.
-        """
-        if not self.has("histogram"):
-            return None
+    def histogram(self, cell: Address, triggers: TriggerList | None = None) -> Histogram:
+        """The histogram of a cell's coefficients; its `triggers` are read unless given."""
         if len(self.cells.resolve(cell)) > 1:
             raise AddressError(f"{cell} is two cells; write {cell}+ or {cell}-")
         row, every = self.cells.row(cell), self.manifest.counts["sentences"] <= ALL
         known = self.triggers(cell) if triggers is None else triggers
-        with contradictions(self, "tally"):
-            return cell_histogram(
-                self.array("histogram")[row].astype(np.int64),
-                int(self.array("fires")[row]),
-                known.coefficients,
-                every,
-            )
+        return cell_histogram(
+            self.array("histogram")[row].astype(np.int64),
+            int(self.array("fires")[row]),
+            known.coefficients,
+            every,
+        )
 
     @property
     def fires(self) -> NDArray[Any]:
         """How often each cell fires, by `threshold`: the count that all pages show.
 
-        The array `fires` is how often its coefficient is above 0, which is the same with ReLU and
-        in scans of earlier versions.
+        The array `fires` is how often its coefficient is above 0, which is the same with ReLU.
         """
         return self.array("firing" if self.has("firing") else "fires")
 
     def threshold(self, layer: int) -> float:
         """The coefficient above which a layer's cells fire; 0 with ReLU."""
-        if not self.has("thresholds"):
-            return 0.0
         return float(self.array("thresholds")[list(self.memories).index(layer)])
 
     def expert_counts(self, cell: Address) -> ExpertCounts | None:
@@ -231,7 +227,7 @@ class ScanStore:
         row = self.cells.row(cell)
         positive, total = int(self.array("fires")[row]), int(self.array("totals")[row])
         bar = self.threshold(cell.layer) or None
-        found = Counts(
+        return Counts(
             fires=int(self.fires[row]),
             prefixes=self.manifest.counts["prefixes"],
             mean=total * UNIT / positive if positive else 0.0,
@@ -240,7 +236,64 @@ class ScanStore:
             threshold=bar,
             positive=positive if bar else None,
         )
-        with contradictions(self, "tally"):
-            check_counts(positive, found.largest, found.prefixes)
-            check_counts(found.fires, found.largest, positive)
-        return found
+
+
+def check_shapes(store: ScanStore) -> None:
+    """Refuse arrays whose lengths or types do not fit the manifest or one another.
+
+    Also thresholds that are none.
+    """
+    for name, (shape, dtype) in expected_shapes(store).items():
+        found = store.array(name)
+        if (found.shape, found.dtype.str) != (shape, dtype):
+            raise StoreError(
+                f"{store.folder.array(name)} is damaged (it holds {found.dtype}{found.shape} where "
+                f"{np.dtype(dtype)}{shape} belongs); {store.folder.remedy}"
+            )
+
+    thresholds = store.array("thresholds")
+    if not (np.isfinite(thresholds) & (thresholds >= 0)).all():
+        raise foreign(store.folder, store.folder.array("thresholds"), "holds no thresholds")
+
+
+def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of every array, by the manifest and the number of sentences."""
+    settings, cells = store.manifest.key.settings, store.cells.count
+    sentences, tokens = len(store.array("sentence_numbers")), len(store.array("sentence_tokens"))
+    types = {"coefficients": "<f4", "sentences": "<u4", "positions": "<u2"}
+    slots = {
+        f"{kind}_{name}": ((cells, settings[size]), types[name])
+        for kind, size in (("trigger", "top"), ("sample", "sample"))
+        for name in SLOTS
+    }
+    return {
+        **slots,
+        "histogram": ((cells, COLUMNS), integer_type(store, "histogram")),
+        "thresholds": ((len(store.memories),), "<f4"),
+        **optional_shapes(store),
+        "fires": ((cells,), "<u4" if store.array("fires").itemsize == 4 else "<i8"),
+        "totals": ((cells,), "<i8"),
+        "largest": ((cells,), "<f4"),
+        "sentence_numbers": ((sentences,), "<i8"),
+        "sentence_starts": ((sentences + 1,), "<i8"),
+        "sentence_tokens": ((tokens,), "<i4"),
+        "sentence_token_ends": ((tokens,), "<i4"),
+        "sentence_text_starts": ((sentences + 1,), "<i8"),
+        "sentence_text": (store.array("sentence_text").shape[:1], "|u1"),
+    }
+
+
+def optional_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The same of arrays that not every scan has."""
+    cells = store.cells.count
+    mixed = len(store.cells.signs) * sum(store.memories[layer] for layer in store.cells.mixtures)
+    shapes = {
+        "firing": ((cells,), integer_type(store, "firing")),
+        "trigger_weights": ((mixed, store.manifest.key.settings["top"]), "<f2"),
+    }
+    return {name: shape for name, shape in shapes.items() if store.has(name)}
+
+
+def integer_type(store: ScanStore, name: str) -> str:
+    """Counts are written in four bytes where they fit, and else in eight."""
+    return "<u8" if store.has(name) and store.array(name).dtype.itemsize == 8 else "<u4"

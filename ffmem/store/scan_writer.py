@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.corpus.kept_sentences import ARRAYS, KeptSentences
 from ffmem.corpus.shards import EMPTY, sentence_and_position
 from ffmem.locations import for_arrow
 from ffmem.scan.histograms import firing, first_firing_bin, narrow, threshold, windows
 from ffmem.store.bit_rows import pack
 from ffmem.store.digests import Files, write_with_digest
 from ffmem.store.folder import StudyFolder
+from ffmem.store.kept_sentences import ARRAYS, KeptSentences
 
 if TYPE_CHECKING:
     from ffmem.scan.scanner import ScanState
@@ -55,7 +55,7 @@ def write_state(folder: StudyFolder, state: ScanState) -> Files:
             files |= write_array(folder, f"expert_{name}", np.concatenate(mixtures))
     weights = [layer.triggers.weights for layer in layers if layer.tallies.routed is not None]
     there = [one.cpu().numpy() for one in weights if one is not None]
-    if there and len(there) == len(weights):  # an earlier version may have begun the scan
+    if there:
         files |= write_rows(folder, "trigger_weights", np.concatenate(there))
     return files
 
@@ -89,15 +89,13 @@ def write_histograms(
 ) -> Files:
     """Histograms of all cells, the thresholds of layers, and how often cells fire by them.
 
-    Nothing if an earlier version began the scan. How often cells fire is written only where it is
-    not the count of coefficients above zero.
+    How often cells fire is written only where it is not the count of coefficients above zero.
     """
     layers = [(state[number], activations[number]) for number in sorted(state)]
     parts, bars, counts = [], [], []
     for layer, activation in layers:
         tallies = layer.tallies
-        if tallies.histogram is None:
-            return {}
+        assert tallies.histogram is not None
         first_bin = first_firing_bin(tallies, len(tallies.fires) // (1 + signed), activation)
         bars.append(threshold(first_bin))
         counts.append(firing(tallies, layer.triggers, first_bin))

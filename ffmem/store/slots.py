@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ffmem.store.range_checks import check_coefficients, check_places, contradictions
+from ffmem.address import Address
 from ffmem.store.scan_writer import NO_SENTENCE
 
 if TYPE_CHECKING:
@@ -114,11 +114,6 @@ class TriggerList(Sequence[Trigger]):
     def __init__(self, slots: Slots, weights: NDArray[np.float16] | None = None) -> None:
         self.slots = slots  # only those that are filled, which come first
         self.weights = None if weights is None else weights[: len(slots.coefficient)]
-        with self._damage():
-            check_coefficients(slots.coefficient, in_order=slots.kind == "trigger")
-
-    def _damage(self) -> Any:
-        return contradictions(self.slots.store, self.slots.kind)
 
     @property
     def coefficients(self) -> NDArray[np.float32]:
@@ -152,7 +147,7 @@ class TriggerList(Sequence[Trigger]):
         return repr(self[:])
 
     def _read(self, which: slice | Sequence[int]) -> list[Trigger]:
-        return read_places(self.slots.store, self.slots.kind, self.columns(which))
+        return read_places(self.slots.store, self.columns(which))
 
     def columns(self, which: slice | Sequence[int]) -> list[NDArray[Any]]:
         """Sentence number, position, coefficient and weight of some triggers, by their places.
@@ -169,27 +164,44 @@ def read_together(*parts: tuple[TriggerList, list[int]]) -> list[list[Trigger]]:
     """Some triggers of several lists of one store, by their places, in one read."""
     columns = zip(*(triggers.columns(places) for triggers, places in parts), strict=True)
     joined = [np.concatenate(column) for column in columns]
-    found = iter(read_places(parts[0][0].slots.store, "slot", joined))
+    found = iter(read_places(parts[0][0].slots.store, joined))
     return [list(islice(found, len(places))) for _, places in parts]
 
 
-def read_places(store: ScanStore, kind: str, columns: Sequence[NDArray[Any]]) -> list[Trigger]:
+def read_places(store: ScanStore, columns: Sequence[NDArray[Any]]) -> list[Trigger]:
     """Triggers with the text around them, from their slots (see `TriggerList.columns`)."""
     kept, (numbers, positions, coefficients, weights) = store.sentences, columns
-    with contradictions(store, kind):
-        rows = kept.rows(numbers)
-        check_places(kept, rows, positions)
-        return [
-            Trigger(coefficient, number, position, *around, weight if weight == weight else None)
-            for coefficient, number, position, around, weight in zip(
-                coefficients.tolist(),
-                numbers.tolist(),
-                positions.tolist(),
-                kept.around(rows, positions),
-                weights.tolist(),
-                strict=True,
-            )
-        ]
+    return [
+        Trigger(coefficient, number, position, *around, weight if weight == weight else None)
+        for coefficient, number, position, around, weight in zip(
+            coefficients.tolist(),
+            numbers.tolist(),
+            positions.tolist(),
+            kept.around(kept.rows(numbers), positions),
+            weights.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def read_slots(slots: Slots) -> list[Trigger]:
+    """The triggers in some cells' slots, without the weights of routers."""
+    unknown = np.full(len(slots), np.nan)
+    return read_places(slots.store, [slots.number, slots.position, slots.coefficient, unknown])
+
+
+def trigger_columns(cells: Sequence[Address], triggers: Sequence[Trigger]) -> dict[str, list[Any]]:
+    """Triggers with the cell of each, as columns; those of a cell stand together, from rank 1."""
+    return {
+        "address": [str(cell) for cell in cells],
+        "rank": [rank for _, own in groupby(cells) for rank, _ in enumerate(own, 1)],
+        "coefficient": [one.coefficient for one in triggers],
+        "prefix": [one.before + one.last for one in triggers],
+        "last": [one.last for one in triggers],
+        "next": [one.next for one in triggers],
+        "sentence": [one.sentence for one in triggers],
+        "position": [one.position for one in triggers],
+    }
 
 
 def single_triggers(
@@ -204,5 +216,5 @@ def single_triggers(
     chosen = among[where][here]
     arrays = (slots.number, slots.position, slots.coefficient)
     columns = [array[chosen] for array in arrays] + [np.full(len(chosen), np.nan)]
-    found = iter(read_places(store, "trigger", columns))
+    found = iter(read_places(store, columns))
     return [next(found) if filled else None for filled in here.tolist()]

@@ -1,138 +1,154 @@
-"""Every file of a study against what it was when it was written."""
+"""Every file of a scan and of its search index against what it was when it was written."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING
 
-from ffmem.errors import StoreError
+from ffmem.errors import FfmemError, StoreError, shorten
+from ffmem.records import UNRESTORABLE
 from ffmem.store.digests import (
-    SEAL,
     ByteWatch,
     FileDigest,
     Files,
-    read_notes,
+    files_of,
+    first_wrong,
     unseal,
     what_is_wrong,
 )
-from ffmem.store.folder import StudyFolder
-from ffmem.store.manifest import ManifestError, no_scan, read_manifest
-from ffmem.store.range_checks import range_damage
-from ffmem.store.scan_store import ScanStore
+from ffmem.store.folder import ForeignError, StudyFolder, check_files, read_json
+from ffmem.store.manifest import no_scan, read_manifest
+
+if TYPE_CHECKING:
+    from ffmem.store.scan_store import ScanStore
+
+UNFIT = (ValueError, LookupError, ArithmeticError)  # what code raises at numbers that cannot be
+CHANGED = "has changed since it was written"
+EVERYTHING = 1 << 62  # bytes
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file, by its path below the study, and what is wrong with it."""
+    """A file, what is wrong with it, and what to do now."""
 
-    file: str
+    file: Path
     what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.what}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """A file with its digest, and what to do if it is damaged."""
+
+    path: Path
+    digest: FileDigest
+    remedy: str
 
 
 @dataclass
 class Inventory:
-    """The files of a study: what each may be, what is wrong already, and what has no digest."""
+    """The files of scans and indexes, and what is wrong with those that list them."""
 
-    root: Path
-    files: dict[str, tuple[FileDigest, ...]] = field(default_factory=dict)
+    files: list[KnownFile] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    scans_without: list[Path] = field(default_factory=list)  # written before there were digests
-    results_without: list[str] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
         """How much there is to read."""
-        return sum(known[-1].bytes for known in self.files.values())
+        return sum(one.digest.bytes for one in self.files)
 
     def all_damage(self, watch: ByteWatch = lambda _bytes: None) -> Iterator[Damage]:
         """Read every file; `watch` hears of every piece."""
         yield from self.damage
-        for name, known in self.files.items():
-            what = what_is_wrong(self.root / name, known, watch=watch)
+        for one in self.files:
+            what = what_is_wrong(one.path, one.digest, watch=watch)
             if what is not None:
-                yield Damage(name, what)
-        for scan in self.scans_without:
-            yield from self._impossible(scan)
-
-    def _impossible(self, scan: Path) -> Iterator[Damage]:
-        """The impossible values in a scan without digests."""
-        try:
-            for file, what in range_damage(ScanStore.open(scan)):
-                yield Damage(self._name(scan) + file, what)
-        except StoreError as error:  # its sentence names the file, and then what to do
-            yield Damage(
-                self._below(StudyFolder(scan).arrays), f"cannot be read: {str(error).split(';')[0]}"
-            )
+                yield Damage(one.path, what, one.remedy)
 
     def add_scan(self, folder: StudyFolder) -> None:
         """Add the files that a manifest names."""
-        name = self._name(folder.root)
         try:
             manifest = read_manifest(folder)
-        except ManifestError:
-            self.damage.append(
-                Damage(self._below(folder.manifest), "has changed since it was written")
-            )
+        except ForeignError:
+            self.damage.append(Damage(folder.manifest, CHANGED, folder.remedy))
             return
-        self._add(name, manifest.files)
-        if not manifest.files:
-            self.scans_without.append(folder.root)
+        self._add(folder, manifest.files, folder.remedy)
 
     def add_index(self, folder: StudyFolder) -> None:
         """Add the files of the search index, if there is one."""
+        remedy = f"delete the folder {folder.index}; it is made again when it is needed"
         if not folder.index_note.exists():
             return
         try:
-            data = json.loads(folder.index_note.read_text(encoding="utf-8"))
-            if SEAL not in data and "files" not in data:  # an older version's: it is made again
-                return
-            files = {name: FileDigest(**one) for name, one in unseal(data)["files"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OSError):
-            self.damage.append(
-                Damage(self._below(folder.index_note), "has changed since it was written")
-            )
+            files = files_of(unseal(read_json(folder, folder.index_note))["files"])
+        except UNRESTORABLE:
+            self.damage.append(Damage(folder.index_note, CHANGED, remedy))
             return
-        self._add(self._name(folder.root), files)
+        self._add(folder, files, remedy)
 
-    def add_later(self, folder: StudyFolder) -> None:
-        """Add results, figures and reports, and those of them that nobody noted."""
-        noted = set()
-        for notes in folder.notes():
-            found, damaged = read_notes(notes)
-            below = self._name(notes.parent)
-            noted |= {below + file for file in found}
-            self.files |= {below + file: tuple(known) for file, known in found.items()}
-            if damaged:
-                what = f"has {damaged:,} lines that are not as they were written"
-                self.damage.append(Damage(self._below(notes), what))
-        there = {
-            self._below(path)
-            for path in folder.later_files()
-            if folder.role(path) != "notes" and path.suffix != ".part"
-        }
-        self.results_without += sorted(there - noted)
-
-    def _add(self, name: str, files: Files) -> None:
-        self.files |= {name + file: (known,) for file, known in files.items()}
-
-    def _name(self, folder: Path) -> str:
-        """The path of a folder below the study, ready to have a file's name put behind it."""
-        below = self._below(folder)
-        return below + "/" if below else ""
-
-    def _below(self, path: Path) -> str:
-        return StudyFolder(self.root).name(path)
+    def _add(self, folder: StudyFolder, files: Files, remedy: str) -> None:
+        self.files += [KnownFile(folder.root / name, one, remedy) for name, one in files.items()]
 
 
 def inventory(root: Path) -> Inventory:
-    """All files of the study in a folder, and of the scans in folders inside it."""
-    study, found = StudyFolder(root), Inventory(root)
+    """The files of the scan in a folder, and of the scans in folders inside it."""
+    study, found = StudyFolder(root), Inventory()
     if not study.manifest.exists():
         raise StoreError(no_scan(study))
+    check_files(study)
     for folder in (study, *study.scans_inside()):
         found.add_scan(folder)
         found.add_index(folder)
-        found.add_later(folder)
     return found
+
+
+def lasting_damage(root: Path, damage: list[Damage]) -> list[Damage]:
+    """The damage that is there at a second look: a command may have written files meanwhile."""
+    if not damage:
+        return []
+    files, found = {one.file for one in damage}, inventory(root)
+    found.files = [one for one in found.files if one.path in files]
+    return list(found.all_damage())
+
+
+def refuse_damage(store: ScanStore, most: int = EVERYTHING) -> None:
+    """Refuse a scan whose files are not as they were written; reads `most` bytes of them."""
+    wrong = first_wrong(store.folder.root, store.manifest.files, most)
+    if wrong is not None:
+        name, what = wrong
+        raise StoreError(f"{store.folder.root / name} {what}; {store.folder.remedy}")
+
+
+def damage_behind(error: Exception, places: Iterable[Path]) -> str | None:
+    """The sentence about the study in one of some folders that made code fail; None without one.
+
+    Names the first damaged file. Where every file has its digest, what they say may still not go
+    together: somebody else can have written it.
+    """
+    with suppress(OSError):
+        studies = [root for root in places if StudyFolder(root).manifest.exists()]
+        found = next(filter(None, map(first_damage, studies)), None)
+        if found is None and studies and isinstance(error, UNFIT):
+            at = extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {shorten(str(error))}; {Path(at.filename).name}"
+            found = (
+                f"{' or '.join(map(str, studies))} is damaged or was not written by ffmem "
+                f"({what}, line {at.lineno}); if ffmem wrote it, report this as a bug"
+            )
+        return found
+    return None
+
+
+def first_damage(root: Path) -> str | None:
+    """The sentence about the first damaged file of a scan; None if none is found."""
+    with suppress(FfmemError):
+        for damage in inventory(root).all_damage():
+            return str(damage)
+    return None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ffmem.analyses.inputs.prefix_sample import PrefixSample, draw_sample
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source
@@ -39,6 +40,10 @@ def lines(count: int, seed: int) -> list[str]:
 def sentences_of(model: LanguageModel, texts: list[str]) -> Sentences:
     (shard,) = shards(texts)
     return tokenise(shard, model.tokenizer, LINES)
+
+
+def draw_prefixes(model: LanguageModel, texts: list[str]) -> PrefixSample:
+    return draw_sample([sentences_of(model, texts)], 60)
 
 
 def scanned(model: LanguageModel, texts: list[str], out: Path, top: int = 6) -> ScanStore:

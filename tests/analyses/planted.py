@@ -10,8 +10,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ffmem.patterns.embeddings import NO_WORDS, ControlKey, content_words
-from ffmem.patterns.prefixes import Prefix
+from ffmem.analyses.patterns.prefixes import Prefix
+from ffmem.analyses.patterns.semantic_patterns import NO_WORDS, ControlKey, content_words
 
 
 def words_of(text: str) -> list[str]:

@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.causal import (
-    Causal,
+from ffmem.analyses.causal.measure import (
     CausalSize,
-    causal,
     last_coefficients,
-    next_log_probabilities,
+    measure,
     other_memories,
     quiet_places,
     random_live_cells,
     trigger_places,
 )
+from ffmem.analyses.causal.record import Causal
+from ffmem.analyses.inputs.next_tokens import next_log_probabilities
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.value_vectors import value_vectors
@@ -81,14 +81,14 @@ def planted_causal(planted: Planted) -> Causal:
     model, store, _ = planted
     sample = draw_sample([sentences_of(model, lines(30, 4))], 20)
     size = CausalSize(memories=5, triggers=3, tokens=1, unrelated=2)
-    return causal(model, store, sample, torch.Generator().manual_seed(0), size)
+    return measure(model, store, sample, torch.Generator().manual_seed(0), size)
 
 
 def test_effects_come_for_every_layer_and_kind(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     sample = draw_sample([sentences_of(model, lines(30, 4))], 20)
     one, other = (
-        causal(model, store, sample, torch.Generator().manual_seed(3), SMALL) for _ in range(2)
+        measure(model, store, sample, torch.Generator().manual_seed(3), SMALL) for _ in range(2)
     )
     assert repr(one) == repr(other)  # NaN, where a cell has no control, equals itself in text
     assert [row.layer for row in one.layers] == list(store.memories)

@@ -5,7 +5,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from ffmem.analyses.composition import composition
+from ffmem.analyses.composition.measure import measure
 from ffmem.analyses.inputs.english import punctuation_ids, stop_word_ids, word_starts
 from ffmem.analyses.inputs.layer_readings import SampleRecord, record_sample
 from ffmem.models.language_model import LanguageModel
@@ -28,7 +28,7 @@ def draw() -> torch.Generator:
 
 
 def test_fewer_memories_can_only_agree_less(read_toy: tuple[LanguageModel, SampleRecord]) -> None:
-    for row in composition(*read_toy, draw()).zero_agreement:
+    for row in measure(*read_toy, draw()).zero_agreement:
         assert row.active.estimate >= row.all.estimate
         assert row.active_o.estimate >= row.all_o.estimate
 
@@ -39,7 +39,7 @@ def test_zero_agreement_is_the_share_of_tokens_that_no_value_promotes(
     model, reading = read_toy
     if model.gated:
         pytest.skip("the sign of the coefficient decides there; the reading's own test has it")
-    for place, row in enumerate(composition(model, reading, draw()).zero_agreement):
+    for place, row in enumerate(measure(model, reading, draw()).zero_agreement):
         promoted = set(reading.value_tops[place].tolist())
         said = reading.predictions[0].feedforward[:, place].tolist()
         expected = sum(token not in promoted for token in said) / len(said)
@@ -50,7 +50,7 @@ def test_active_shares_are_those_of_the_counts(
     read_toy: tuple[LanguageModel, SampleRecord],
 ) -> None:
     model, reading = read_toy
-    for place, row in enumerate(composition(model, reading, draw()).activity):
+    for place, row in enumerate(measure(model, reading, draw()).activity):
         shares = sorted((100 * reading.coefficients.active[:, place] / row.memories).tolist())
         assert shares[0] <= row.active[0] <= row.active[2] <= row.active[4] <= shares[-1]
         assert row.mean_active == pytest.approx(sum(shares) / len(shares) / 100 * row.memories)
@@ -60,7 +60,7 @@ def test_percentages_come_with_their_base_rates(
     read_toy: tuple[LanguageModel, SampleRecord],
 ) -> None:
     model, reading = read_toy
-    found = composition(model, reading, draw())
+    found = measure(model, reading, draw())
     agree = reading.coefficients.matches_y > 0
     short = (reading.sample.positions < 5)[:, None].expand_as(agree)
     mine = next(row for row in found.agreeing if row.target == "y")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.contrast import (
+from ffmem.analyses.contrast.measure import (
     ContrastTable,
     benjamini_hochberg,
     compare_counts,
@@ -213,7 +213,7 @@ def test_three_corpora_are_each_compared_with_the_rest(
     assert [in_layer_3(one, table, corpus) for corpus in range(3)] == [{0}, {1}, {3}]
 
 
-def test_the_command_writes_and_checks(
+def test_the_command_writes_a_set_that_effect_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in (("a", "the river runs to the sea"), ("b", "1 2 3 4 5 6 7 8 9")):
@@ -221,31 +221,21 @@ def test_the_command_writes_and_checks(
         words = ("-o", str(tmp_path / name), "--splitter", "line", "--sample", "16", "-k", "2")
         assert run(capsys, "scan", "tiny:llama", str(tmp_path / f"{name}.txt"), *words)[0] == 0
     folders = (str(tmp_path / "a"), str(tmp_path / "b"))
-    words = ("--save", str(tmp_path / "set.txt"), "-o", str(tmp_path / "out"), "--top", "5")
-    code, out, err = run(
-        capsys,
-        "contrast",
-        *folders,
-        *words,
-        "--check",
-        "--sentences",
-        "4",
-        "--random",
-        "1",
-        "--json",
-    )
+    chosen = tmp_path / "set.txt"
+    words = ("--save", str(chosen), "-o", str(tmp_path / "out"), "--top", "5", "--json")
+    code, out, err = run(capsys, "contrast", *folders, *words)
     assert code == 0, err
-    data = json.loads(out)
-    assert [(one["set"], one["text"]) for one in data["check"]] == [
-        ("a", "a"), ("a", "b"), ("b", "a"), ("b", "b"),
-    ]  # fmt: skip
-    assert len((tmp_path / "set.txt").read_text().splitlines()) == 6
+    cells = [cell["address"] for cell in json.loads(out)["top"]["a"]]
+    assert chosen.read_text().splitlines()[1:] == cells[:5]
     assert (tmp_path / "out" / "analyses" / "contrast.parquet").exists()
     assert (tmp_path / "out" / "figures" / "contrast.svg").exists()
+    words = ("--set", f"@{chosen}=0", "--max-sentences", "2", "--random", "1", "--json")
+    code, out, err = run(capsys, "effect", "tiny:llama", str(tmp_path / "b.txt"), *words)
+    assert code == 0, err
+    found = json.loads(out)["text"]
+    assert (found["memories"], len(found["random"])) == (5, 1)
     monkeypatch.setenv("COLUMNS", "80")
-    words = ("--check", "--sentences", "2", "--random", "1", "--top", "5")
-    code, out, _ = run(capsys, "contrast", *folders, *words)
+    code, out, _ = run(capsys, "contrast", *folders)
     assert code == 0
     assert "specific to a" in out
-    assert "random 1" in out
     assert max(map(len, out.splitlines())) <= 80

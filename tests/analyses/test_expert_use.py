@@ -9,29 +9,29 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.expert_use import (
+from ffmem.analyses.catalogue import ANALYSES, applicable
+from ffmem.analyses.experts.charts import FIGURES
+from ffmem.analyses.experts.measure import (
     PARTS,
     agreement,
-    experts,
     information,
+    measure,
     output_shares,
     read_routing,
     specialisation,
     unevenness,
 )
+from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.inputs.value_rankings import rank_values
+from ffmem.analyses.runner import names_for
 from ffmem.errors import FfmemError
 from ffmem.execution.run import run_scan
-from ffmem.figures.expert_use import TEXTS, charts
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.inputs import StudyInputs
-from ffmem.studies.registry import ANALYSES, applicable
-from ffmem.studies.runner import names_for
-from tests.analyses.test_membership import draw_prefixes
+from tests.analyses.conftest import draw_prefixes
 from tests.execution.small_scans import plan_for, sentences
 
 
@@ -86,7 +86,7 @@ def test_places_are_counted_as_a_plain_loop_counts_them(model: LanguageModel) ->
     for row in range(len(sample)):
         tokens = sample.prefix_tokens(row)
         lead = torch.tensor([model.bos])
-        weights = record(model, torch.cat([lead, tokens])[None], "w")[2].w[0, 1:, :4]
+        weights = record(model, torch.cat([lead, tokens])[None], "w").layer(3).w[0, 1:, :4]
         assert found.counts[row].tolist() == (weights != 0).sum(dim=0).tolist()
     assert (found.counts.sum(dim=1) == 2 * sample.positions).all()
 
@@ -95,7 +95,7 @@ def test_places_are_counted_as_a_plain_loop_counts_them(model: LanguageModel) ->
 def test_shares_of_the_parts_add_up_to_the_sum(kind: str) -> None:
     toy = wrap(tiny_model(kind), tiny_tokenizer())
     tokens = torch.arange(24).reshape(3, 8) * 13 % 250
-    reading = record(toy, tokens, "mwy", at=-1)[2]
+    reading = record(toy, tokens, "mwy", at=-1).layer(3)
     shares = output_shares(reading.layer, reading)
     torch.testing.assert_close(shares.sum(dim=1), torch.ones(3).double(), rtol=1e-4, atol=1e-4)
     assert ((shares[:, :4] != 0).sum(dim=1) == 2).all()
@@ -104,7 +104,7 @@ def test_shares_of_the_parts_add_up_to_the_sum(kind: str) -> None:
 def test_the_whole_analysis(model: LanguageModel, store: ScanStore) -> None:
     sample = draw_prefixes(model, sentences(40, seed=1))
     values = tuple(rank_values(model, store, drawing()))
-    found = experts(model, store, sample, values, drawing())
+    found = measure(model, store, sample, values, drawing())
     assert [one.layer for one in found.layers] == [2, 3]
     assert [(use.layer, use.expert) for use in found.experts] == [
         (layer, expert) for layer in (2, 3) for expert in range(4)
@@ -118,8 +118,7 @@ def test_the_whole_analysis(model: LanguageModel, store: ScanStore) -> None:
         assert sum(use.agreement.n for use in uses) == one.agreement.n
         output = sum(use.output for use in uses)
         assert output == pytest.approx(one.routed.estimate, abs=1e-3)
-    drawn = charts(found)
-    assert list(drawn) == [text.figure for text in TEXTS]
+    drawn = {figure.name: figure.chart(found) for figure in FIGURES}
     loads = drawn["experts-load"].to_dict()["data"]["values"]
     assert len(loads) == 8 + 2
     assert all(chart.to_dict() for chart in drawn.values())

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ffmem.address import Address, Sign
-from ffmem.analyses.removal import (
+from ffmem.analyses.coefficients.page_coefficients import text_coefficients
+from ffmem.analyses.removal.shortened_prefixes import (
     CoefficientQuery,
     ShortenedSentence,
     shortened_coefficients,
@@ -32,7 +33,7 @@ def test_the_last_output_is_what_the_model_says(scanned_toy: Scanned) -> None:
     model, _ = scanned_toy
     tokens = model.encode("winter market river stone")
     said = model.model(tokens).logits[0, :, : model.vocab_size]
-    last = record(model, tokens, "o")[-1].o[0]
+    last = record(model, tokens, "o").layers[-1].o[0]
     assert_best(logits(model, last, "state").argmax(dim=1), said)
 
 
@@ -58,11 +59,27 @@ def test_a_stored_coefficient_is_that_of_the_prefix_alone(scanned_toy: Scanned) 
     for layer in store.memories:
         for address in (Address(layer, index, sign) for index in (0, 33) for sign in signs):
             for trigger in store.triggers(address):
-                m = record(model, trigger.before + trigger.last, "m")[layer - 1].m[0, -1]
+                m = record(model, trigger.before + trigger.last, "m").layer(layer).m[0, -1]
                 own = float(m[address.index]) * (-1 if address.sign == "-" else 1)
                 assert own == pytest.approx(trigger.coefficient, rel=1e-3, abs=1e-5)
                 seen += 1
     assert seen > 10
+
+
+def test_along_a_text_of_ones_own_each_prefix_is_read_as_if_alone(scanned_toy: Scanned) -> None:
+    """Invariant 7: one pass gives what a pass for each prefix gives."""
+    model, _ = scanned_toy
+    text, lead = "I love dogs", int(model.bos is not None)
+    for address in [Address(2, 5, sign) for sign in ("+-" if model.gated else ("",))]:  # type: ignore[arg-type]
+        found = text_coefficients(model, address, text)
+        assert "".join(found.tokens) == text
+        whole = model.encode(text)
+        alone = [
+            float(record(model, whole[:, : lead + read], "m").layer(2).m[0, -1, address.index])
+            for read in range(1, len(found.tokens) + 1)
+        ]
+        side = -1 if address.sign == "-" else 1
+        assert found.coefficients == pytest.approx([side * m for m in alone], rel=2e-3, abs=1e-5)
 
 
 def test_without_its_last_token_a_prefix_is_the_position_before(scanned_toy: Scanned) -> None:
@@ -75,7 +92,7 @@ def test_without_its_last_token_a_prefix_is_the_position_before(scanned_toy: Sca
         CoefficientQuery(Address(2, i, sign), ShortenedSentence(0, ids, p), p) for i in range(40)
     ]  # type: ignore[arg-type]
     answers = shortened_coefficients(model, asked, budget=1000)
-    before = record(model, text, "m")[1].m[0, p - 1, :40]
+    before = record(model, text, "m").layer(2).m[0, p - 1, :40]
     assert torch.allclose(answers.values, before, atol=1e-5)
 
 
@@ -84,7 +101,7 @@ def test_triggers_are_those_of_brute_force(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     best: list[torch.Tensor] = []
     for line in lines(60, 1):
-        m = record(model, line, "m")[1].m[0, 1:-1]  # no empty prefix, no whole sentence
+        m = record(model, line, "m").layer(2).m[0, 1:-1]  # no empty prefix, no whole sentence
         cells = torch.cat([m, -m], dim=1) if model.gated else m
         if len(cells):
             best.append(cells.max(dim=0).values)

@@ -5,7 +5,8 @@ import torch
 
 from ffmem.analyses.inputs.prefix_sample import draw_sample
 from ffmem.analyses.inputs.value_rankings import trigger_tokens
-from ffmem.analyses.lenses import (
+from ffmem.analyses.lenses.charts import learned_lens_chart
+from ffmem.analyses.lenses.measure import (
     LEARNED,
     MEASURED,
     ScannedStates,
@@ -13,11 +14,11 @@ from ffmem.analyses.lenses import (
     learn_lens,
     lens_prefixes,
     lens_states,
-    lenses,
     lenses_of,
     mean_effects,
+    measure,
 )
-from ffmem.figures.values import learned_lens_chart
+from ffmem.analyses.lenses.similarity import alike, inner_products, similarity
 from ffmem.memories.projection import Lens, logits
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
@@ -45,7 +46,7 @@ def test_lenses_are_those_that_make_a_difference(scanned_toy: Scanned) -> None:
 def test_static_lenses_are_those_of_the_slow_way(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     sample = draw_sample([sentences_of(model, lines(20, 5))], 10)
-    found = lenses(model, store, sample, torch.Generator().manual_seed(0), (4, 2))
+    found = measure(model, store, sample, torch.Generator().manual_seed(0), (4, 2))
     ways = {
         "raw": Lens(final_norm="none"),
         "norm-folded": Lens(),
@@ -117,8 +118,8 @@ def test_a_map_of_equal_states_changes_nothing() -> None:
 def test_few_sentences_give_many_places_and_each_test_is_of_a_sentence_of_its_own(
     relu_store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ffmem.analyses.lenses.PLACES", 12)
-    monkeypatch.setattr("ffmem.analyses.lenses.SENTENCES", 5)
+    monkeypatch.setattr("ffmem.analyses.lenses.measure.PLACES", 12)
+    monkeypatch.setattr("ffmem.analyses.lenses.measure.SENTENCES", 5)
     store = relu_store
     training, testing = lens_prefixes(store, torch.Generator().manual_seed(0))
     assert (len(training), len(testing)) == (12, 1)  # three in each of four, one in another
@@ -155,9 +156,45 @@ def test_states_are_those_of_each_prefix_read_alone(scanned_toy: Scanned) -> Non
 def test_every_layer_has_a_learned_lens_beside_its_controls(scanned_toy: Scanned) -> None:
     model, store = scanned_toy
     sample = draw_sample([sentences_of(model, lines(20, 5))], 10)
-    found = lenses(model, store, sample, torch.Generator().manual_seed(0), (2, 1))
+    found = measure(model, store, sample, torch.Generator().manual_seed(0), (2, 1))
     assert [fit.layer for fit in found.fits] == list(store.memories)
     assert found.fits[-1].learned.estimate == found.fits[-1].identity.estimate == 1.0
     assert {row.layer for row in found.rows if row.lens == LEARNED} == set(store.memories)
     rows = learned_lens_chart(found).to_dict()["data"]["values"]
     assert len(rows) == 3 * len(found.fits)
+
+
+def cka(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Linear CKA by features: ||Y' X||^2 / (||X' X|| ||Y' Y||)."""
+    x, y = (each.double() - each.double().mean(dim=0) for each in (one, other))
+    return float((y.T @ x).norm() ** 2 / ((x.T @ x).norm() * (y.T @ y).norm()))
+
+
+def test_cka_is_that_of_its_definition_and_does_not_see_a_rotation() -> None:
+    draw = torch.Generator().manual_seed(0)
+    one, other = torch.randn(40, 5, generator=draw), torch.randn(40, 7, generator=draw)
+    turn = torch.linalg.qr(torch.randn(5, 5, generator=draw)).Q
+    sets = [one, other, 3 * one @ turn + 1]
+    found, shuffled = alike([inner_products(each) for each in sets], draw)
+    for row, first in enumerate(sets):
+        for column, second in enumerate(sets):
+            assert float(found[row, column]) == pytest.approx(cka(first, second), abs=1e-5)
+    assert float(found[0, 2]) == pytest.approx(1, abs=1e-5)
+    assert float(shuffled[0, 2]) < 0.6
+
+
+def test_every_two_layers_are_compared_at_the_same_places_and_tokens(scanned_toy: Scanned) -> None:
+    model, store = scanned_toy
+    states = lens_states(model, store, torch.Generator().manual_seed(0))
+    found = similarity(model, states, store.memories, torch.Generator().manual_seed(1))
+    assert [(one.layer, one.other) for one in found] == [(1, 2), (1, 3), (2, 3)]
+    for pair in found:
+        two = [states.outputs[number] for number in (pair.layer, pair.other)]
+        assert pair.states == pytest.approx(cka(*two), abs=1e-4)
+        two = [
+            logits(model, value_vectors(model.layer(number)), "piece").T
+            for number in (pair.layer, pair.other)
+        ]
+        assert pair.values == pytest.approx(cka(*two), abs=1e-3)
+        assert 0 <= pair.shuffled_states < pair.states
+        assert 0 <= pair.shuffled_values <= 1

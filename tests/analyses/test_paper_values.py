@@ -9,17 +9,15 @@ import torch
 from rich.console import Console
 
 import ffmem
-from ffmem.analyses.predictive_values import (
-    PAPER_LAYERS,
+from ffmem.analyses.statistics import PAPER_LAYERS, Interval
+from ffmem.analyses.values.predictive import (
     PAPER_MEMORIES,
     PAPER_WORDS,
     TABLE_2,
-    Predictive,
-    ValueGroup,
     is_papers_model,
     paper_values,
 )
-from ffmem.analyses.statistics import Interval
+from ffmem.analyses.values.record import Predictive, ValueGroup
 from ffmem.cli.main import run
 from ffmem.cli.output import print_paper_values
 from ffmem.models.fairseq.conversion import convert
@@ -84,11 +82,11 @@ def test_the_study_of_such_a_checkpoint_ends_with_the_block(
     table = ((2, 5, f"word{word - len(SPECIAL)}"), (1, 3, "jail"))
     shape = {"LAYERS": LAYERS, "MEMORIES": MEMORIES, "WORDS": WORDS, "VALUES": LAYERS * MEMORIES}
     for name, number in shape.items():
-        monkeypatch.setattr(f"ffmem.analyses.predictive_values.PAPER_{name}", number)
-    monkeypatch.setattr("ffmem.analyses.predictive_values.TABLE_2", table)
+        monkeypatch.setattr(f"ffmem.analyses.values.predictive.PAPER_{name}", number)
+    monkeypatch.setattr("ffmem.analyses.values.predictive.TABLE_2", table)
     place = str(convert(tmp_path, tmp_path / "out"))
     words = ["study", place, str(tmp_path / "text.txt"), "-o", str(tmp_path / "study")]
-    assert run([*words, "--only", "values", "--no-twin", "--device", "cpu"]) == 0
+    assert run([*words, "--only", "values", "--no-controls", "--device", "cpu"]) == 0
     said = " ".join(capsys.readouterr().out.partition("the paper's own values")[2].split())
     assert f"top word of L2.5 {table[0][2]} {table[0][2]} matches" in said
     assert "top word of L1.3 jail" in said

@@ -178,7 +178,7 @@ def test_the_strongest_memories_are_those_that_add_most(scanned_toy: Scanned) ->
     found = record_sample(model, sample_for(model), budget=100)
     for row in range(0, 24, 5):
         tokens = torch.cat([torch.tensor([model.bos]), found.sample.prefix_tokens(row)])[None]
-        last = record(model, tokens, "m")[-1]
+        last = record(model, tokens, "m").layers[-1]
         m = last.m[0, -1]
         strength = m.abs() * value_vectors(last.layer).norm(dim=1)
         cells = [cell for cell in found.strongest[row].tolist() if cell >= 0]
@@ -204,7 +204,7 @@ def test_batches_do_not_change_the_reading(scanned_toy: Scanned) -> None:
 def test_layers_add_up_and_pass_on_what_they_add_up_to(scanned_toy: Scanned) -> None:
     """Invariants 1 and 2: o = r + y, the next block reads o, y is the sum of values."""
     model, _ = scanned_toy
-    readings = record(model, model.encode("river stone"), "hrxamyo")
+    readings = record(model, "river stone", "hrxamyo").layers
     for one, following in zip(readings, [*readings[1:], None], strict=True):
         if one.layer.form != "post-norm":
             torch.testing.assert_close(one.r + one.y, one.o, rtol=1e-4, atol=1e-5)

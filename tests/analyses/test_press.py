@@ -1,4 +1,4 @@
-"""The case of the paper's Table 3, in sentences of our own, through the demo model's own states."""
+"""The case of the paper's Table 3, in sentences of our own, by words of the demo's text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from ffmem import demo
 from ffmem.address import Address
+from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.analyses.patterns.record import trigger_labels
+from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
+from ffmem.analyses.patterns.semantic_patterns import ClusterFinder, WordContexts
+from ffmem.analyses.patterns.surface_patterns import Background
 from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.corpus.sources import Source, documents
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.patterns.embeddings import ClusterFinder, WordStates
-from ffmem.patterns.prefixes import Prefix, PseudoKeys
-from ffmem.patterns.record import trigger_labels
-from ffmem.patterns.rule_annotator import RuleAnnotator
-from ffmem.patterns.surface_patterns import Background
 from tests.analyses.planted import control_key
 
 PRESS = """
@@ -81,9 +81,10 @@ def annotator(model: LanguageModel) -> RuleAnnotator:
     background, pool = Background.of(found), found[:600]
     pseudo = PseudoKeys(pool, seed=0)
     keys = [control_key(pseudo.random(0).shown) for _ in range(200)]
-    states = WordStates(model, background)
+    texts = (text for path in (demo.TRAIN, demo.VALID) for text in documents(Source(str(path))))
+    words = WordContexts(texts, background)
     return RuleAnnotator(
-        background, ClusterFinder.calibrate(states, background, pool, {"random": keys})
+        background, ClusterFinder.calibrate(words, background, pool, {"random": keys})
     )
 
 

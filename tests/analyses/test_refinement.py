@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ffmem.analyses import last_layer as last_layer_module
 from ffmem.analyses.inputs.layer_readings import (
     DEFAULT_CONVENTION,
     NO_CHANGE,
@@ -16,19 +15,23 @@ from ffmem.analyses.inputs.layer_readings import (
     record_sample,
 )
 from ffmem.analyses.inputs.prefix_sample import prefix_batches
-from ffmem.analyses.last_layer import (
-    Case,
+from ffmem.analyses.last_layer import measure as last_layer_module
+from ffmem.analyses.last_layer.measure import (
     Judge,
     calibrate_nearness,
     edit_distance,
     foreign_tokens,
-    last_layer,
     last_memories,
     nearness,
     ranks_under_cells,
     spelling_relation,
 )
-from ffmem.analyses.refinement import Refinement, refinement
+from ffmem.analyses.last_layer.measure import (
+    measure as last_layer,
+)
+from ffmem.analyses.last_layer.record import Case
+from ffmem.analyses.refinement.measure import measure
+from ffmem.analyses.refinement.record import Refinement
 from ffmem.memories.projection import logits
 from ffmem.memories.prompt_explanation import winner
 from ffmem.memories.recording import record
@@ -46,7 +49,7 @@ Read = tuple[LanguageModel, SampleRecord, Refinement]
 def refined(scanned_toy: Scanned) -> Read:
     model, _ = scanned_toy
     reading = record_sample(model, sample_for(model, 40))
-    return model, reading, refinement(reading, model.vocab_size, torch.Generator().manual_seed(0))
+    return model, reading, measure(reading, model.vocab_size, torch.Generator().manual_seed(0))
 
 
 def test_shares_add_up_and_are_the_winners_of_each_place(refined: Read) -> None:
@@ -120,7 +123,7 @@ def test_a_foreign_output_is_another_prefixs(scanned_toy: Scanned) -> None:
     sample = sample_for(model, 6)
     prefixes = [sample.prefix_tokens(row) for row in range(6)]
     (batch,) = prefix_batches(prefixes, model.bos, 6)
-    readings = record(model, batch.tokens, "hramyo", at=batch.columns)
+    readings = record(model, batch.tokens, "hramyo", at=batch.columns + 1).layers
     found = predictions_of(model, readings, DEFAULT_CONVENTION)["foreign_change"]
     for place, reading in enumerate(readings):
         if reading.layer.form == "post-norm":

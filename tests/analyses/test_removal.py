@@ -9,19 +9,15 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.analyses.removal import (
+from ffmem.analyses.removal.charts import removal_chart
+from ffmem.analyses.removal.measure import _random_tokens, _Triggers, _triggers, measure
+from ffmem.analyses.removal.record import Removal, Variant
+from ffmem.analyses.removal.saliency import saliency
+from ffmem.analyses.removal.shortened_prefixes import (
     CoefficientQuery,
-    Removal,
     ShortenedSentence,
-    Variant,
-    _random_tokens,
-    _Triggers,
-    _triggers,
-    removal,
-    saliency,
     shortened_coefficients,
 )
-from ffmem.figures.patterns import removal_chart
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_tokenizer
@@ -33,7 +29,7 @@ from tests.analyses.conftest import scanned_lines
 def slowly(model: LanguageModel, key: Address, ids: list[int]) -> float:
     """The coefficient at the end of `ids`, read alone."""
     lead = [] if model.bos is None else [model.bos]
-    m = record(model, torch.tensor([lead + ids]), "m")[key.layer - 1].m[0, -1, key.index].item()
+    m = record(model, torch.tensor([lead + ids]), "m").layer(key.layer).m[0, -1, key.index].item()
     return max(-m if key.sign == "-" else m, 0.0)
 
 
@@ -61,7 +57,7 @@ def test_removing_the_last_token_needs_no_pass_and_is_the_position_before(
     relu: LanguageModel,
 ) -> None:
     ids = relu.encode("a river to the sea")[0, 1:].numpy().astype(np.int32)
-    m = record(relu, "a river to the sea", "m")[1].m[0]
+    m = record(relu, "a river to the sea", "m").layer(2).m[0]
     asked = [
         CoefficientQuery(Address(2, i), ShortenedSentence(0, ids, g), 9)
         for i in range(30)
@@ -76,7 +72,7 @@ def test_removing_the_last_token_needs_no_pass_and_is_the_position_before(
 def test_the_layers_numbers_are_those_of_one_prefix_at_a_time(
     relu: LanguageModel, relu_store: ScanStore
 ) -> None:
-    found = removal(relu, relu_store, keys=5, top=4, seed=3)
+    found = measure(relu, relu_store, keys=5, top=4, seed=3)
     for layer in found.layers:
         changes: dict[str, list[float]] = {"first": [], "last": [], "random": []}
         short = 0
@@ -119,13 +115,13 @@ def random_removals(
 def test_the_same_seed_draws_the_same_keys_and_another_seed_others(
     relu: LanguageModel, relu_store: ScanStore
 ) -> None:
-    one, same = (removal(relu, relu_store, keys=4, top=3, seed=1) for _ in range(2))
+    one, same = (measure(relu, relu_store, keys=4, top=3, seed=1) for _ in range(2))
     assert repr(one) == repr(same)  # an empty decile is nan
-    assert one.drawn != removal(relu, relu_store, keys=4, top=3, seed=2).drawn
+    assert one.drawn != measure(relu, relu_store, keys=4, top=3, seed=2).drawn
 
 
 def test_gated_cells_are_measured_by_sign(gated: LanguageModel, gated_store: ScanStore) -> None:
-    found = removal(gated, gated_store, keys=6, top=4)
+    found = measure(gated, gated_store, keys=6, top=4)
     assert {name[-1] for names in found.drawn.values() for name in names} == {"+", "-"}
     assert all(layer.silent == 0 and layer.triggers > 0 for layer in found.layers)
     assert all(layer.last.mean.low >= -100 for layer in found.layers)
@@ -140,8 +136,8 @@ def planted(relu: LanguageModel, token: str) -> LanguageModel:
         block.self_attn.out_proj.weight.zero_()
         block.self_attn.out_proj.bias.zero_()
     model = wrap(hf, tiny_tokenizer(), "planted")
-    every = record(model, torch.arange(3, 259)[:, None], "x")[0].x[:, 0]
-    mine = record(model, model.encode(token), "x")[0].x[0, -1]
+    every = record(model, torch.arange(3, 259)[:, None], "x").layer(1).x[:, 0]
+    mine = record(model, model.encode(token), "x").layer(1).x[0, -1]
     others = (every @ mine).sort(descending=True).values
     assert others[0] > others[1] + 0.1  # the bias between them is clear of rounding
     with torch.no_grad():
@@ -156,7 +152,7 @@ def test_a_key_that_is_one_tokens_direction_loses_all_without_the_last_token(
     model = planted(relu, "q")
     lines = ["ab q is here", "then aq is there", "some liqor or other", "baq", "nothing at all"]
     store = scanned_lines(model, tmp_path / "scan", lines, top=4)
-    layer = removal(model, store, keys=8, top=4).layers[0]
+    layer = measure(model, store, keys=8, top=4).layers[0]
     assert layer.triggers == 8 * 3  # a sentence's last prefix is no trigger
     assert (layer.last.mean.estimate, layer.last.ratio_of_means, layer.last.median) == (-100,) * 3
     assert layer.first.mean.estimate == pytest.approx(0, abs=0.01)
@@ -177,13 +173,13 @@ def test_a_layer_whose_keys_are_all_dead_has_no_numbers(
         hf.model.decoder.layers[0].fc1.bias.fill_(-1e4)
     model = wrap(hf, tiny_tokenizer(), "a silent layer")
     store = scanned_lines(model, tmp_path / "scan", ["ab q is here", "then aq is there"])
-    first, *others = removal(model, store, keys=8, top=4).layers
+    first, *others = measure(model, store, keys=8, top=4).layers
     assert (first.triggers, first.dead) == (0, 8)
     assert any(layer.triggers for layer in others)
 
 
 def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: ScanStore) -> None:
-    result = removal(relu, relu_store, keys=3, top=3)
+    result = measure(relu, relu_store, keys=3, top=3)
     drawn = removal_chart(result).to_dict()["data"]["values"]
     expected = [
         (layer.layer, f"{kind} token", getattr(layer, kind).mean.estimate / 100)
@@ -196,8 +192,8 @@ def test_the_figure_shows_the_results_numbers(relu: LanguageModel, relu_store: S
 def test_an_interior_token_is_neither_the_first_nor_the_last(
     relu: LanguageModel, relu_store: ScanStore
 ) -> None:
-    usual = removal(relu, relu_store, keys=20, top=6)
-    found = removal(relu, relu_store, keys=20, top=6, variant=Variant(interior=True))
+    usual = measure(relu, relu_store, keys=20, top=6)
+    found = measure(relu, relu_store, keys=20, top=6, variant=Variant(interior=True))
     assert found.drawn == usual.drawn
     for layer, before in zip(found.layers, usual.layers, strict=True):
         for kind in ("first", "last"):
@@ -233,8 +229,8 @@ def test_every_token_of_a_prefix_is_as_likely_to_be_removed() -> None:
 def test_unclipped_coefficients_may_fall_below_zero(
     gated: LanguageModel, gated_store: ScanStore
 ) -> None:
-    clipped = removal(gated, gated_store, keys=20, top=6)
-    free = removal(gated, gated_store, keys=20, top=6, variant=Variant(clipped=False))
+    clipped = measure(gated, gated_store, keys=20, top=6)
+    free = measure(gated, gated_store, keys=20, top=6, variant=Variant(clipped=False))
     pairs = [
         (one.last.mean.estimate, other.last.mean.estimate)
         for one, other in zip(clipped.layers, free.layers, strict=True)
@@ -251,7 +247,7 @@ def slowly_signed(model: LanguageModel, key: Address, store: ScanStore) -> list[
     found = []
     for row in range(len(store.sentences)):
         ids = torch.tensor([lead + store.sentences.token_ids(row).tolist()])
-        m = record(model, ids, "m")[key.layer - 1].m[0, :, key.index]
+        m = record(model, ids, "m").layer(key.layer).m[0, :, key.index]
         found += (-m if key.sign == "-" else m).tolist()
     return found
 

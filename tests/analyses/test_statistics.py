@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ffmem.analyses import statistics
-from ffmem.analyses.inputs.claim_effects import (
+from ffmem.analyses.inputs.effects import (
     lowest_layer_effect,
     mean_effect,
     ratio_effect,
@@ -172,6 +172,18 @@ def test_the_interval_of_a_share_is_of_shares() -> None:
     assert lowest_layer_effect(1 - flags).high == 1.0
     assert ratio_effect(flags, torch.ones(44, 3)).low == 0.0
     assert mean_effect(-flags[:, 0]).low < 0.0
+
+
+def test_three_more_units_are_as_far_away_as_the_farthest_that_was_seen() -> None:
+    """Of percents, whose possible range says nothing about what a key does."""
+    changes = torch.full((100, 1), -80.0).double()
+    changes[0] = -60
+    found = resample(with_count(changes), share, largest=None)
+    assert found.estimate == pytest.approx(-79.8)
+    deviation = 60 - 79.8  # of the farthest, when it is left out
+    assert found.high == pytest.approx(-79.8 - 3 / 99 * deviation, abs=1e-3)
+    wide = resample(with_count(changes), share, largest=100)
+    assert wide.high == pytest.approx(-79.8 + 3)
 
 
 def test_a_difference_of_independent_samples_adds_squares() -> None:

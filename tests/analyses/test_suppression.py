@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from ffmem.analyses.composition import Suppression, suppression
 from ffmem.analyses.inputs.layer_readings import SampleRecord, foreign_gold, record_sample
-from ffmem.figures.composition import suppression_charts
+from ffmem.analyses.suppression.charts import suppression_chart
+from ffmem.analyses.suppression.measure import measure
+from ffmem.analyses.suppression.record import Suppression
 from ffmem.memories.recording import record
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -18,7 +19,7 @@ NONE = -1
 
 
 def count_suppression(model: LanguageModel, reading: SampleRecord) -> Suppression:
-    return suppression(model, reading, torch.Generator().manual_seed(0))
+    return measure(model, reading, torch.Generator().manual_seed(0))
 
 
 def test_the_right_memory_is_the_strongest_active_one_that_says_what_follows(
@@ -89,5 +90,5 @@ def test_memories_that_say_every_token_alike_show_no_difference(relu: LanguageMo
 
 def test_the_figure_has_both_lines_for_every_layer(relu: LanguageModel) -> None:
     found = count_suppression(relu, record_sample(relu, sample_for(relu, 40)))
-    rows = suppression_charts(found)["suppression"].to_dict()["data"]["values"]
+    rows = suppression_chart(found).to_dict()["data"]["values"]
     assert len(rows) == 2 * len(found.layers)

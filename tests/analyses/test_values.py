@@ -10,6 +10,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.analyses.controls import (
     agreement_of_shuffles,
+    permuted_model,
     random_rows_like,
     shuffle_rows,
     unigram_match,
@@ -26,8 +27,9 @@ from ffmem.analyses.inputs.value_rankings import (
     target_ranks,
     trigger_tokens,
 )
-from ffmem.analyses.values import Values, exclusions, summarise
-from ffmem.figures.values import mass_chart
+from ffmem.analyses.values.charts import mass_chart
+from ffmem.analyses.values.measure import exclusions, measure
+from ffmem.analyses.values.record import Values
 from ffmem.memories import projection
 from ffmem.memories.projection import logits
 from ffmem.memories.value_vectors import value_vectors
@@ -43,7 +45,7 @@ Planted = tuple[LanguageModel, ScanStore, dict[int, tuple[int, int]]]
 def read(model: LanguageModel, store: ScanStore) -> tuple[list[LayerValueRankings], Values]:
     draw = torch.Generator().manual_seed(0)
     parts = list(rank_values(model, store, draw))
-    return parts, summarise(model, store, parts, draw)
+    return parts, measure(model, store, parts, draw)
 
 
 def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> None:
@@ -212,6 +214,21 @@ def test_random_rows_like_keep_the_groups() -> None:
     found = random_rows_like(groups, chosen, torch.Generator().manual_seed(0))
     assert groups[found].tolist() == [0, 0, 0, 3]
     assert len(set(found.tolist())) == 4
+
+
+def test_a_permuted_model_has_the_weights_of_every_tensor_in_another_order() -> None:
+    """As the recipe that the shipped readings were drawn with: tensors in the order of names."""
+    for kind in ("opt", "mixtral"):
+        model = load(f"tiny:{kind}")
+        one, same, other = permuted_model(model), permuted_model(model), permuted_model(model, 1)
+        draw = torch.Generator().manual_seed(0)
+        found, again, differs = (dict(part.model.named_parameters()) for part in (one, same, other))
+        for name, weights in sorted(model.model.named_parameters()):
+            order = torch.randperm(weights.numel(), generator=draw)
+            assert torch.equal(found[name], weights.flatten()[order].view_as(weights))
+            assert torch.equal(found[name], again[name])
+        assert any(not torch.equal(found[name], differs[name]) for name in found)
+        assert one.name == f"tiny:{kind} with permuted weights"
 
 
 def test_an_untrained_model_has_the_shape_and_none_of_the_weights(relu: LanguageModel) -> None:

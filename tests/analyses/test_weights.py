@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.weights import (
+from ffmem.analyses.weights.measure import (
     OUTLIER_DEVIATIONS,
     robust_scores,
     summarise_weights,
@@ -34,7 +34,7 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
-from ffmem.store.weight_columns import NUMBERS, WORDS, write_columns
+from ffmem.store.search.columns import NUMBERS, WORDS, write_columns
 
 # plain and gated, tied and untied, fused gate and key, Conv1D, parallel, norms before and behind
 KINDS = ["opt", "gpt2", "llama", "gpt_neox", "gemma2", "phi3", "bloom", "granite", "post-norm"]

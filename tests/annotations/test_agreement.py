@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from ffmem.address import Address
-from ffmem.annotations.agreement import agreement, cohen_kappa, krippendorff_alpha
+from ffmem.analyses.patterns.record import Pattern
+from ffmem.analyses.statistics import cohen_kappa
+from ffmem.annotations.agreement import agreement, krippendorff_alpha
 from ffmem.annotations.sheets import PatternAnswer, SheetAnswer
-from ffmem.patterns.record import Pattern
-from ffmem.store.result_files import restore, to_plain
+from ffmem.records import restore, to_plain
 from tests.annotations.test_sheets import SHEET
 
 

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
+from ffmem.analyses.patterns.record import PatternKind
 from ffmem.annotations.answer_rules import Fault, check, normalise
 from ffmem.annotations.sheets import PatternAnswer
-from ffmem.patterns.record import PatternKind
 from tests.annotations.test_sheets import SHEET
 
 GOOD = ("ends with a river", "shallow", [4, 1, 2])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ffmem.analyses.last_layer import Case, LastLayer, LastMemories, TokenVotes
+from ffmem.analyses.last_layer.record import Case, LastLayer, LastMemories, TokenVotes
 from ffmem.analyses.statistics import wilson
 from ffmem.annotations.agreement import case_agreement
 from ffmem.annotations.markdown import (
@@ -18,6 +18,7 @@ from ffmem.annotations.markdown import (
 from ffmem.annotations.sheets import ON_A_SHEET, CaseAnswer, CaseSheet, Judgement, draw_case_sheets
 from ffmem.errors import StoreError
 from tests.annotations.test_sheets import SHEET as KEY_SHEET
+from tests.waiting import time_limit
 
 NOTHING = wilson(0, 0)
 VOTES = TokenVotes(NOTHING, NOTHING, (), ())
@@ -175,3 +176,9 @@ def test_shares_and_kappa_are_those_counted_by_hand() -> None:
     assert pairs["ana", "rules"].cases == 60
     assert len(found.disagreements) == 30
     assert all(not case.control for case, _ in found.disagreements)
+
+
+def test_a_long_line_takes_no_longer_than_its_length() -> None:
+    text = case_sheet_text(SHEET) + " " * 300_000 + "x"
+    with time_limit(60), pytest.raises(StoreError):
+        parse_case_sheet(text, "a.md", KNOWN)

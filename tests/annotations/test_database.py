@@ -1,57 +1,20 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.revisions import Revisions
 from ffmem.annotations.sheets import CaseAnswer, Judgement, PatternAnswer
-from ffmem.errors import StoreError
+from ffmem.store.people.revisions import Revisions
 from tests.annotations.test_cases import SAID
 from tests.annotations.test_cases import SHEET as CASES
 from tests.annotations.test_sheets import ANSWER, SHEET
-from tests.waiting import LONGEST
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """The URL of a real server, started for these tests, reached through a socket file."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # where Debian puts them
-    path = os.pathsep.join([os.environ["PATH"], *map(str, programs)])
-    initdb, pg_ctl = (shutil.which(name, path=path) for name in ("initdb", "pg_ctl"))
-    if initdb is None or pg_ctl is None:
-        pytest.skip("no PostgreSQL server is installed here")
-    if os.getuid() == 0 and shutil.which("runuser") is None:
-        pytest.skip("PostgreSQL does not run as root and there is no runuser")
-    home = Path(tempfile.mkdtemp(prefix="ffmem-pg-"))  # a path that another user can reach
-    user: list[str] = []
-    if os.getuid() == 0:
-        shutil.chown(home, "nobody")
-        user = ["runuser", "-u", "nobody", "--"]
-
-    def call(*words: str) -> None:
-        subprocess.run([*user, *words], check=True, capture_output=True, cwd=home, timeout=LONGEST)
-
-    data = str(home / "data")
-    options = f"-k {shlex.quote(str(home))} -c listen_addresses='' -c fsync=off"
-    try:
-        call(initdb, "-D", data, "-U", "ffmem", "-A", "trust", "-E", "UTF8", "--locale=C")
-        call(pg_ctl, "-D", data, "-w", "-l", str(home / "log"), "-o", options, "start")
-        yield f"postgresql://ffmem@/postgres?host={quote(str(home))}"
-        call(pg_ctl, "-D", data, "-w", "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -157,12 +120,6 @@ def test_an_answer_saved_between_looking_and_writing_is_not_overwritten(
     monkeypatch.setattr(Revisions, "latest", interrupted)
     assert annotations.answer(sheet, "bo", ANSWER)
     assert annotations.history(sheet.name, "bo") == [tuple(ANSWER[:1]), tuple(ANSWER)]
-
-
-def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
-    for url in (str(tmp_path / "no" / "folder" / "x.sqlite"), "nonsense://x"):
-        with pytest.raises(StoreError, match="cannot be opened"):
-            Annotations.open(url)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs a list of open files")

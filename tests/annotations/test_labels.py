@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ffmem.annotations.database import Annotations
-from ffmem.annotations.labels import STAR_LIST, Label
-from ffmem.annotations.revisions import ANSWERS, SHEETS, TABLES
+from ffmem.store.people.memory_labels import STAR_LIST, Label
+from ffmem.store.people.revisions import ANSWERS, SHEETS, TABLES
 from tests.annotations.test_sheets import ANSWER, SHEET
 
 

@@ -6,7 +6,6 @@ import http.server
 import json
 import random
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +17,11 @@ from ffmem.annotations.chat import (
     CachedChat,
     Endpoint,
     LocalChat,
-    Pace,
     Reply,
     Usage,
     adapt_settings,
 )
 from ffmem.annotations.llm_annotator import (
-    Price,
     answers_by_llm,
     ask_about_sheet,
     expected_usage,
@@ -159,7 +156,6 @@ def test_a_question_is_paid_for_once_and_its_cost_known_before(
     assert again.usage == Usage(0, 3, 0, 0)
     other = CachedChat(Endpoint(url, str(folder), MOST), tmp_path / "replies", "another", MOST)
     assert not other.knows(question(sheets[0]))
-    assert Price(2.0, 10.0).of(Usage(1, 0, 500_000, 100_000)) == pytest.approx(2.0)
 
 
 def test_a_busy_service_is_asked_again_and_the_key_goes_nowhere_else(
@@ -198,16 +194,6 @@ def test_an_error_stops_the_asking(at_once: int) -> None:
     with pytest.raises(AnnotatorError, match="the key is wrong"):
         list(answers_by_llm(refuse, [SHEET] * 2000, at_once))
     assert 1 <= len(asked) <= at_once
-
-
-def test_requests_keep_the_pace() -> None:
-    pace, start = Pace(a_minute=1200), time.monotonic()
-    threads = [threading.Thread(target=pace.wait) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert time.monotonic() - start >= 4 * 0.05
 
 
 def test_settings_bend_to_what_the_server_says() -> None:
@@ -286,15 +272,14 @@ def test_a_language_model_answers_sheets_like_anybody_else(
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MY_KEY", "my-secret-key")
     words = ["annotate", "llm", str(scan), "--llm", str(model), "--keys", "1", "--longest", "20"]
-    code, out, _ = run(capsys, *words, "--dry-run", "--price", "1,10")
+    code, out, _ = run(capsys, *words, "--dry-run")
     assert code == 0
     assert out.startswith("9 questions to ask, 0 known already: about ")
-    assert "at most 180 to write, for at most about 0." in out
+    assert "at most 180 to write; a reply" in out
     asked = [*words, "--endpoint", url, "--key-from", "MY_KEY", "--at-once", "2"]
-    code, out, _ = run(capsys, *asked, "--price", "1,10")
+    code, out, _ = run(capsys, *asked)
     assert code == 0
     assert "9 of 9 sheets answered" in out
-    assert "paid" in out
     code, out, _ = run(capsys, *asked)
     assert out.startswith("0 questions to ask, 9 known already")
     assert "0 requests, " in out
@@ -335,3 +320,26 @@ def test_a_server_that_is_not_there_is_one_sentence(
     code, _, err = run(capsys, "annotate", "score", str(folder))
     assert code == 2
     assert "nobody has answered" in err
+
+
+def test_the_question_names_base_rates_and_says_that_copies_count_once() -> None:
+    """What careful readers were told; nothing in it tells a key from a control."""
+    system, user = question(SHEET)
+    for words in ("drawn at random, two or three end in the same", "counts once", "at most 6"):
+        assert words in " ".join(system["content"].split())
+    control = replace(SHEET, key=None, control="random")
+    assert question(control) == [system, user]
+
+
+def test_a_reply_of_too_many_patterns_goes_back() -> None:
+    def text(count: int) -> str:
+        each = [
+            {"description": f"pattern {number}", "class": "shallow", "prefixes": [1, 2, 3]}
+            for number in range(count)
+        ]
+        return json.dumps({"patterns": each})
+
+    assert len(parse_reply(text(6), SHEET).answers) == 6
+    found = parse_reply(text(7), SHEET)
+    assert (found.answers, found.readable) == ((), False)
+    assert found.faults == ("there are 7 patterns; give the 6 clearest",)

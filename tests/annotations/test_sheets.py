@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from ffmem.annotations.markdown import is_blank_sheet, parse_sheet, sheet_text
 from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix
 from ffmem.errors import StoreError
+from tests.waiting import time_limit
 
 WORDS = ("river", "hill", "stone", "road", "field", "lake", "wood", "shore")
 SHEET = Sheet(
@@ -111,3 +113,20 @@ def test_half_filled_or_contradictory_sheets_are_refused_with_the_line_to_mend(c
     assert str(found.value).startswith("a.md, line ")
     number = int(str(found.value).removeprefix("a.md, line ").split(":")[0])
     assert text.split("\n")[number - 1].startswith(line_text)
+
+
+LONG = 300_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Prefixes: 1-4", "Prefixes: 1" + " " * LONG + "4"),
+        ("Prefixes: 1-4", "Prefixes: 1-4\n" + "\n".join(["5"] * LONG)),
+        ("the river is_an", "the\n" * LONG + "river is_an"),
+    ],
+)
+def test_a_long_sheet_takes_no_longer_than_its_length(before: str, after: str) -> None:
+    text = filled(sheet_text(SHEET)).replace(before, after, 1)
+    with time_limit(60), suppress(StoreError):
+        parse_sheet(text, "a.md", KNOWN)

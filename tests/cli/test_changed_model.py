@@ -8,23 +8,18 @@ from typing import Any
 import pytest
 import torch
 
+from ffmem.analyses.inputs import study_inputs
 from ffmem.errors import StoreError
 from ffmem.explorer.live_model import LiveModel
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies import inputs
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
 from tests.waiting import in_a_loop
 
 COMMANDS = [
-    ["removal", "--keys", "1", "--top", "2"],
-    ["patterns", "--keys", "1"],
-    ["patterns", "--annotator", "ana", "--embedding", "states"],
-    ["annotate", "rules", "--embedding", "states"],
-    ["annotate", "score", "--embedding", "states"],
     ["show", "L1.3", "--saliency"],
     ["analyse", "--only", "values", "--no-figures"],
 ]
@@ -32,27 +27,17 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scan of a model in a folder, whose weights are other ones now; one sheet is answered."""
+    """A scan of a model in a folder, whose weights are other ones now."""
     root = tmp_path_factory.mktemp("changed")
     saved, out = root / "model", root / "scan"
     toy = tiny_model("opt")
     toy.save_pretrained(saved)
     tiny_tokenizer().save_pretrained(saved)
-    store = scanned_lines(load(str(saved)), out, FEW_LINES, top=30)
-    answer_one_sheet(store)
+    scanned_lines(load(str(saved)), out, FEW_LINES, top=30)
     with torch.no_grad():
         toy.model.decoder.layers[1].fc1.weight.add_(0.5)
     toy.save_pretrained(saved)
     return out
-
-
-def answer_one_sheet(store: ScanStore) -> None:
-    from ffmem.annotations.database import Annotations
-    from ffmem.annotations.sheets import PatternAnswer, draw_sheets
-
-    annotations = Annotations.open(str(store.folder.root / "annotations.sqlite"))
-    sheet = annotations.add_and_get_sheets(draw_sheets(store, 1, 0, 0))[0]
-    annotations.answer(sheet, "ana", (PatternAnswer("same end", "shallow", (1, 2, 3)),))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -60,8 +45,7 @@ def test_a_command_refuses_weights_that_were_not_scanned(
     capsys: pytest.CaptureFixture[str], folder: Path, words: list[str]
 ) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    at = 2 if words[0] == "annotate" else 1
-    code, _, err = run(capsys, *words[:at], str(folder), *words[at:])
+    code, _, err = run(capsys, words[0], str(folder), *words[1:])
     assert code == 2
     assert "are not those that" in err
     assert len(err.splitlines()) == 1
@@ -73,7 +57,7 @@ def test_the_explorer_refuses_them_too(folder: Path) -> None:
         in_a_loop(LiveModel(ScanStore.open(folder)).ask(lambda model: model.vocab_size))
 
 
-def test_the_scans_revision_is_loaded_unless_another_model_or_revision_is_named(
+def test_the_scans_revision_is_loaded_unless_another_model_is_named(
     relu: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = scanned_lines(relu, tmp_path / "scan", FEW_LINES)
@@ -83,12 +67,11 @@ def test_the_scans_revision_is_loaded_unless_another_model_or_revision_is_named(
         asked.append(revision)
         return load(name, **options)
 
-    monkeypatch.setattr(inputs, "load", recorded)
+    monkeypatch.setattr(study_inputs, "load", recorded)
     monkeypatch.setitem(store.manifest.key.model, "revision", "abc")
     name = store.manifest.key.model["name"]
     for given in (None, name):
-        inputs.scanned_model(store, name=given)
-    inputs.scanned_model(store, revision="main")
+        study_inputs.scanned_model(store, name=given)
     with pytest.raises(StoreError, match=r"tiny:gpt2 \(float32\) are not those that"):
-        inputs.scanned_model(store, name="tiny:gpt2")
-    assert asked == ["abc", "abc", "main", None]
+        study_inputs.scanned_model(store, name="tiny:gpt2")
+    assert asked == ["abc", "abc", None]

@@ -42,7 +42,7 @@ def test_the_list_of_commands_cuts_no_sentence(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = run(capsys, *words, "--help")
-    listed = " ".join(out.partition("Commands:")[2].split())
+    listed = " ".join(out.partition("Commands:" if words else "Options:")[2].split())
     assert "..." not in listed
     assert "including control keys." in listed if words else "corpora, controls." in listed
 
@@ -95,14 +95,14 @@ def test_prompt_shows_every_layer_and_the_next_token(capsys: pytest.CaptureFixtu
     from ffmem.models.loading import load
 
     code, out, _ = run(capsys, "prompt", "tiny:gpt2", "the river", "--json")
-    view = json.loads(out)["plain"]
+    found = json.loads(out)
     model = load("tiny:gpt2")
     said = model.model(model.encode("the river")).logits[0, -1, : model.vocab_size].softmax(-1)
     assert code == 0
-    assert [step["layer"] for step in view["steps"]] == [1, 2, 3]
-    assert_best(view["next_tokens"][0]["id"], said)
-    assert view["next_tokens"][0]["probability"] == pytest.approx(said.max().item(), rel=1e-4)
-    assert view["steps"][-1]["output"] == view["next_tokens"][0]["token"]
+    assert [step["layer"] for step in found["plain"]["steps"]] == [1, 2, 3]
+    assert_best(found["chances"][0]["id"], said)
+    assert found["chances"][0]["plain"] == pytest.approx(said.max().item(), rel=1e-4)
+    assert found["plain"]["steps"][-1]["output"] == found["chances"][0]["text"]
 
 
 def test_prompt_at_an_earlier_position_is_the_shorter_prompt(
@@ -110,9 +110,10 @@ def test_prompt_at_an_earlier_position_is_the_shorter_prompt(
 ) -> None:
     _, whole, _ = run(capsys, "prompt", "tiny:gpt2", "the river", "--position", "3", "--json")
     _, short, _ = run(capsys, "prompt", "tiny:gpt2", "the", "--json")
-    found, expected = json.loads(whole)["plain"], json.loads(short)["plain"]
-    assert found["prefix"] == expected["prefix"] == "the"
-    one, other = ({t["id"]: t["probability"] for t in v["next_tokens"]} for v in (found, expected))
+    found, expected = json.loads(whole), json.loads(short)
+    read = ("".join(view["tokens"][: view["position"]]) for view in (found, expected))
+    assert tuple(read) == ("the", "the")
+    one, other = ({t["id"]: t["plain"] for t in view["chances"]} for view in (found, expected))
     least = min(other.values())  # of tokens that tie for the last place, either may be shown
     assert sorted(one.values()) == pytest.approx(sorted(other.values()), rel=1e-4)
     for token in one.keys() | other.keys():
@@ -137,18 +138,22 @@ def test_prompt_answers_in_one_screen(
 
 def test_the_sum_of_a_prompt_is_the_logit(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "prompt", "tiny:llama", "the river", "--token", "s", "--json")
-    why = json.loads(out)["why"]
+    why = json.loads(out)["plain"]["explanation"]
     assert code == 0
-    assert why["sum"] == pytest.approx(why["logit"], rel=1e-3, abs=1e-3)
-    assert sum(why["parts"].values()) == pytest.approx(why["sum"], rel=1e-6, abs=1e-6)
-    amounts = [abs(memory["adds"]) for memory in why["memories"]]
+    assert why["total"] == pytest.approx(why["logit"], rel=1e-3, abs=1e-3)
+    layers = sum(
+        sum(value for key, value in one.items() if key != "layer") for one in why["layers"]
+    )
+    whole = why["start"] + layers + why["constant"]
+    assert whole == pytest.approx(why["total"], rel=1e-6, abs=1e-6)
+    amounts = [abs(memory["amount"]) for memory in why["strongest"]]
     assert amounts == sorted(amounts, reverse=True)
 
 
 def test_an_empty_prompt_gets_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "prompt", "tiny:opt", "")
     assert code == 2
-    assert "nothing to read" in err
+    assert "0 tokens; give between 1 and" in err
 
 
 def test_prompt_with_an_edit_shows_both_and_the_change(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,8 +161,8 @@ def test_prompt_with_an_edit_shows_both_and_the_change(capsys: pytest.CaptureFix
     code, out, _ = run(capsys, *words, "--json")
     data = json.loads(out)
     assert code == 0
-    assert data["kl"] > 0.01
-    assert data["edited"]["next_tokens"] != data["plain"]["next_tokens"]
+    assert data["moved"] > 0.01
+    assert any(one["edited"] != one["plain"] for one in data["chances"])
     code, out, _ = run(capsys, *words)
     assert "with L2.7=9, L1.0*2" in out
     assert "nats" in out
@@ -203,7 +208,7 @@ def test_scan_of_some_experts_says_what_to_lower_when_memory_is_short(
     text, little = tmp_path / "text.txt", tmp_path / "meminfo"
     text.write_text("the river runs\nto the sea\n")
     little.write_text("MemTotal:  100 kB\nMemAvailable:   64 kB\n")
-    monkeypatch.setattr("ffmem.studies.estimates.MEMINFO", little)
+    monkeypatch.setattr("ffmem.execution.plan.MEMINFO", little)
     monkeypatch.setattr("ffmem.cli.commands.scan.TOP_VALUES", 0)  # no memory is clear enough
     words = ("scan", "tiny:mixtral", str(text), "-o", str(tmp_path / "out"), "--experts", "1-2")
     code, out, err = run(capsys, *words)
@@ -218,3 +223,76 @@ def test_scan_of_some_experts_says_what_to_lower_when_memory_is_short(
     code, _, err = run(capsys, "show", str(tmp_path / "out"), "L2.E0.3")
     assert code == 2
     assert "E1, E2" in err
+
+
+def test_why_shows_predicted_and_true_effects_in_one_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = run(capsys, "why", "demo", "It was later discovered", "--top", "12")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "Why ·that: logit" in out
+    assert "L12.691   4 ·discovered  +1.3" in out
+    assert "all 12 pairs together +" in out
+    assert "  L16 " in out
+    assert "were silenced at random" in out
+    assert err.startswith("37 copies of 5 tokens, 37 at a time: at most about ")
+
+
+def test_why_as_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("why", "tiny:qwen2_moe", "the river", "--top", "3", "--token", "a", "--json")
+    code, out, _ = run(capsys, *words)
+    found = json.loads(out)
+    assert code == 0
+    assert found["token"] == "a"
+    assert len(found["effects"]) == found["missed"]["sampled"] == 3
+    assert found["effects"][0].keys() >= {"address", "place", "direct", "predicted", "true"}
+
+
+def test_why_refuses_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (("",), "nothing to read"),
+        (("the river", "--token", ""), "token"),
+        (("the river", "--against-text", "sea"), "as many"),
+        (("x" * 100,), "reads at most 63"),
+        (("the river", "--top", "0"), "write a whole number from 1"),
+    ):
+        code, out, err = run(capsys, "why", "tiny:opt", *words)
+        assert (code, out) == (2, ""), words
+        assert message in err
+        assert "Traceback" not in err
+
+
+def test_why_saves_its_answer_heat_map_and_graph(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("why", "tiny:llama", "the river", "--top", "6", "--edges", "--save", str(tmp_path))
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert " -> L" in out
+    answer = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))
+    assert answer["edges"][0].keys() == {
+        "source", "source_place", "target", "target_place", "predicted", "true"
+    }  # fmt: skip
+    for name in ("why-heat-map", "why-edges"):
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
+    graph = (tmp_path / "why-edges.svg").read_text(encoding="utf-8")
+    assert answer["edges"][0]["source"] in graph
+
+
+def test_why_of_several_prompts_has_controls(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("the river\n\na river\nthe rivers\n", encoding="utf-8")
+    code, out, _ = run(capsys, "why", "tiny:llama", "--prompts", str(file), "--top", "9")
+    assert code == 0
+    assert "in at least 2 of 3 prompts" in out
+    assert "their controls" in out
+    code, _, err = run(capsys, "why", "tiny:llama", "the", "--prompts", str(file))
+    assert (code, "give a TEXT, or a file" in err) == (2, True)
+    code, _, err = run(capsys, "why", "tiny:llama", "--prompts", str(file), "--edges")
+    assert (code, "--prompts goes with" in err) == (2, True)
+    code, _, err = run(capsys, "why", "tiny:llama", "--prompts", str(tmp_path / "none.txt"))
+    assert (code, "none.txt" in err) == (2, True)

@@ -8,8 +8,8 @@ import torch
 
 from ffmem.cli.options import placement
 from ffmem.errors import ModelError
+from ffmem.execution.executor import Cluster
 from ffmem.models.loading import load, weight_bytes
-from ffmem.scaleout.executor import Cluster
 
 GIB = 2**30
 

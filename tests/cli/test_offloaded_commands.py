@@ -97,32 +97,12 @@ def test_a_command_says_the_same_of_an_offloaded_model(
     assert_near(*said)
 
 
-@pytest.mark.parametrize(
-    ("words", "results"),
-    [
-        (["analyse", "SCAN", "--sample", "20", "--size", "small", "--no-figures"], None),
-        (["removal", "SCAN", "--keys", "2"], ["removal"]),
-        (["patterns", "SCAN", "--keys", "2", "--embedding", "states"], ["patterns"]),
-    ],
-    ids=lambda value: value[0] if value else "",
-)
-def test_a_command_leaves_results_of_an_offloaded_model(
-    words: list[str], results: list[str] | None, folder: Path, weight_places: list[set[str]]
-) -> None:
-    scan = StudyFolder(folder / "scan")
-    given = [str(scan.root) if word == "SCAN" else word for word in words]
-    assert cli.run([*given, "--device", "all"]) == 0
-    assert weight_places == [{"cpu", "meta"}]
-    for name in results or ["values", "weights", "composition", "causal", "last-layer"]:
-        assert scan.result(name).exists()
-
-
-def test_annotators_are_scored_with_the_states_of_an_offloaded_model(
+def test_analyse_leaves_results_of_an_offloaded_model(
     folder: Path, weight_places: list[set[str]]
 ) -> None:
-    scan, how = str(folder / "scan"), ["--embedding", "states", "--device", "all"]
-    assert cli.run(["annotate", "sheets", scan, str(folder / "sheets"), "--keys", "1"]) == 0
-    assert cli.run(["annotate", "rules", scan, *how]) == 0
-    assert cli.run(["annotate", "score", scan, *how]) == 0
-    assert weight_places == [{"cpu", "meta"}] * 2
-    assert StudyFolder(folder / "scan").result("annotators").exists()
+    scan = StudyFolder(folder / "scan")
+    words = ["--sample", "20", "--size", "small", "--no-figures", "--device", "all"]
+    assert cli.run(["analyse", str(scan.root), *words]) == 0
+    assert weight_places == [{"cpu", "meta"}]
+    for name in ["values", "weights", "composition", "causal", "last-layer"]:
+        assert scan.result(name).exists()

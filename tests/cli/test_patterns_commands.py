@@ -1,10 +1,9 @@
-"""The commands on patterns and removal, end to end on a toy model."""
+"""The commands on patterns, end to end on a toy model."""
 
 from __future__ import annotations
 
 import json
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -36,73 +35,33 @@ def test_patterns_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> 
     assert (folder / "figures" / "patterns.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_removal_leaves_numbers_and_a_figure(capsys: Capture, folder: Path) -> None:
-    code, out, _ = run(capsys, "removal", str(folder), "--keys", "2", "--top", "3")
-    assert code == 0
-    assert "left out" in out
-    numbers = json.loads((folder / "analyses" / "removal.json").read_text())["result"]
-    assert len(numbers["drawn"]["1"]) == 2
-    assert (folder / "figures" / "removal.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_variants_of_removal_leave_the_published_one_alone(capsys: Capture, folder: Path) -> None:
-    before = folder / "analyses" / "removal.json"
-    assert run(capsys, "removal", str(folder), "--keys", "1", "--top", "2")[0] == 0
-    kept = before.read_bytes()
-    words = ["removal", str(folder), "--keys", "2", "--top", "3"]
-    code, out, _ = run(capsys, *words, "--random-interior", "--unclipped")
-    assert code == 0
-    assert out.startswith("2 keys in each of 3 layers, 3 triggers each")
-    assert before.read_bytes() == kept
-    found = json.loads((folder / "analyses" / "removal-interior-unclipped.json").read_text())
-    assert found["result"]["variant"] == {"interior": True, "clipped": False}
-    assert (folder / "figures" / "removal-interior-unclipped.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "others"),
-    [
-        (["patterns", "--keys", "2"], [["--keys", "1"], ["--seed", "4"]]),
-        (["removal", "--keys", "2", "--top", "3"], [["--keys", "1"], ["--top", "2"]]),
-        (["removal", "--keys", "2", "--top", "3", "--unclipped"], [["--keys", "1"]]),
-    ],
-)
-def test_other_sizes_leave_the_result_that_is_there_alone(
-    capsys: Capture, folder: Path, words: list[str], others: list[list[str]]
-) -> None:
-    name = words[0] + ("-unclipped" if "--unclipped" in words else "")
-    numbers, figure = folder / "analyses" / f"{name}.json", folder / "figures" / f"{name}.png"
-    shutil.rmtree(folder / "other-settings", ignore_errors=True)
+def test_a_result_of_other_keys_is_replaced_only_when_asked(capsys: Capture, folder: Path) -> None:
+    words, numbers = ["patterns", str(folder), "--keys"], folder / "analyses" / "patterns.json"
     numbers.unlink(missing_ok=True)
-    run(capsys, words[0], str(folder), *words[1:])
-    before = numbers.read_bytes(), figure.read_bytes()
-    there: set[Path] = set()
-    for other in others:
-        code, out, _ = run(capsys, words[0], str(folder), *words[1:], *other)
-        assert code == 0
-        assert (numbers.read_bytes(), figure.read_bytes()) == before
-        assert "the study's own result has other settings and stays" in out
-        (beside,) = set((folder / "other-settings").iterdir()) - there
-        there.add(beside)
-        assert f"-> {beside / 'analyses' / numbers.name}" in out
-        found = json.loads((beside / "analyses" / numbers.name).read_text())
-        assert found["made_from"] != json.loads(before[0])["made_from"]
-        assert (beside / "figures" / figure.name).exists()
-    code, out, _ = run(capsys, words[0], str(folder), *words[1:])
-    assert "other settings" not in out
+    run(capsys, *words, "2")
+    before = numbers.read_bytes()
+    for other, said in ((["1"], "pattern_keys 2"), (["2", "--seed", "4"], "seed 0")):
+        code, _, err = run(capsys, *words, *other)
+        assert code == 2
+        assert f"results of other settings: patterns ({said}); " in err
+        assert "or add --again to replace them" in err
+        assert numbers.read_bytes() == before
+    assert run(capsys, *words, "1", "--again")[0] == 0
+    assert json.loads(numbers.read_text())["made_from"]["pattern_keys"] == 1
 
 
 def test_saliency_has_a_number_a_token_and_the_last_is_position_before(
     capsys: Capture, folder: Path
 ) -> None:
     code, out, _ = run(capsys, "show", str(folder), "L2.7", "--saliency", "-n", "2", "--json")
-    triggers = json.loads(out)[0]["triggers"]
+    found = json.loads(out)
+    triggers = found["triggers"]
     assert code == 0
-    for trigger in triggers[:2]:
-        places = trigger["saliency"]
+    assert [one["rank"] for one in found["saliency"]] == [1, 2]
+    for trigger, one in zip(triggers, found["saliency"], strict=False):
+        places = one["tokens"]
         assert "".join(place["token"] for place in places) == trigger["before"] + trigger["last"]
         assert len(places) == trigger["position"]
-    assert "saliency" not in triggers[2]
     code, out, _ = run(capsys, "show", str(folder), "L2.7", "--saliency", "-n", "2")
     assert triggers[0]["before"] in out
 

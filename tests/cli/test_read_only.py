@@ -7,15 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ffmem.report.build import write_report
-from ffmem.studies.study import open_study
+from ffmem.analyses.study import Study
 
-STUDIES = Path(__file__).parent.parent / "fixtures" / "studies.tar.xz"
 DRAWING = ["altair", "vl_convert"]
 SLOW = {"torch", "transformers", "pandas", "pyarrow.compute", *DRAWING}
 COMMANDS: list[tuple[list[str], int]] = [
@@ -51,46 +49,57 @@ print("ANSWERS" + json.dumps(answers))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished study, made by another version."""
-    place = tmp_path_factory.mktemp("studies")
-    with tarfile.open(STUDIES) as archive:
-        archive.extractall(place)
-    return next(path.parent for path in sorted(place.rglob("manifest.json")))
+def folder(toy_study: Study) -> Path:
+    """The folder of a finished study."""
+    return toy_study.folder
 
 
-def answers_of(commands: list[list[str]]) -> tuple[list[object], str]:
+def answers_of(commands: list[list[str]]) -> tuple[list[Any], str]:
     """What each command said in one process: its exit code, and what slow modules were there."""
     command = [sys.executable, "-c", CODE, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True)
     return json.loads(done.stdout.rpartition("ANSWERS")[2]), done.stderr
 
 
-def test_a_comparison_of_reports_imports_nothing_slow(folder: Path, tmp_path: Path) -> None:
-    """Claims are read from what reports have left, and only the page is drawn."""
+def test_claims_and_reports_need_no_torch(folder: Path, tmp_path: Path) -> None:
+    """Claims are judged from records; charts, which a page and a report have, are slow too."""
     study = tmp_path / "study"
     shutil.copytree(folder, study)
     for result in (study / "analyses").glob("*.json"):
-        if result.stem not in ("values", "refinement"):
-            result.unlink()  # each is figures to draw, twice
-    twin = study / "control-random-weights"
-    shutil.copytree(study, tmp_path / "twin")
-    shutil.move(tmp_path / "twin", twin)
-    write_report(open_study(study))
+        if result.stem != "weights":
+            result.unlink()  # each is figures to draw
+    (study / "report.html").unlink()
     claims = ["compare", str(study), str(study)]
-    data, page = [*claims, "--json"], [*claims, "-o", str(tmp_path / "both.html")]
-    with_twin = ["compare", str(study), str(twin)]  # which has no report of its own
-    answers, errors = answers_of([with_twin, claims, data, page])
-    quick = [[words, 0, []] for words in (with_twin, claims, data)]
-    assert answers == [*quick, [page, 0, DRAWING]], errors
+    page = [*claims, "-o", str(tmp_path / "both.html")]
+    commands = [claims, [*claims, "--json"], ["report", str(study)], page]
+    answers, errors = answers_of(commands)
+    assert answers[:2] == [[words, 0, []] for words in commands[:2]], errors
+    for words, code, slow in answers[2:]:
+        assert code == 0, (words, errors)
+        assert not {"torch", "transformers"} & set(slow), words
+    assert "<figure" in (study / "report" / "weights.html").read_text()
     assert "<figure>" in (tmp_path / "both.html").read_text()
+
+
+def test_an_opened_study_needs_no_torch(folder: Path) -> None:
+    code = """
+import sys, ffmem
+study = ffmem.open_study(sys.argv[1])
+assert study.memory("L1.3").triggers and study.verdicts and study.charts
+assert all(study.result(name) for name in study.names)
+assert len(study.frame("values-agreement")) and len(study.memories())
+print({"torch", "transformers"} & set(sys.modules))
+"""
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
 
 
 def test_a_command_that_ends_at_once_has_said_everything(folder: Path) -> None:
     """Through a pipe, where output is kept back until there is much of it."""
     shown = ffmem_process("show", str(folder), "L1.3", "--json")
     assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)[0]["triggers"]
+    assert json.loads(shown.stdout)["triggers"]
     refused = ffmem_process("show", str(folder), "L99.3")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "has no layer 99" in refused.stderr

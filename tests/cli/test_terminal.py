@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -17,35 +19,38 @@ from rich.console import Console
 from rich.text import Text
 
 from ffmem.address import Address
+from ffmem.analyses.estimate import CorpusSize, Estimate
+from ffmem.analyses.patterns.record import HeldOutScore
+from ffmem.analyses.runner import AnalysisEvent
+from ffmem.analyses.search import By, Hit
 from ffmem.analyses.statistics import Interval
+from ffmem.analyses.verdicts import NO_CONTROL, Finding, Outcome, Source, Verdict, tally
 from ffmem.cli import main as command_line
+from ffmem.cli.claims import MARKS, print_verdicts
 from ffmem.cli.commands.annotate import print_held_out
 from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
-from ffmem.cli.commands.search import print_numbers, print_word_hits
+from ffmem.cli.commands.search import score_text, why_text
 from ffmem.cli.commands.show import key_line
 from ffmem.cli.output import (
-    MARKS,
     percent_text,
     print_columns,
     print_hanging,
     print_parts,
-    print_verdicts,
     say,
     terminal,
     token_words,
 )
-from ffmem.cli.progress import print_plan, progress_lines
+from ffmem.cli.progress import QUIET, print_plan, progress_lines, remaining_seconds
+from ffmem.execution.checkpoint import ScanProgress
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
-from ffmem.patterns.held_out import HeldOutScore
+from ffmem.models.loading import load
 from ffmem.report.comparison import Comparison, Side
-from ffmem.report.verdicts import Finding, Outcome, Source, Verdict
 from ffmem.steps import listen, steps
-from ffmem.store.checkpoint import ScanProgress
-from ffmem.store.lookup import TokenPush
-from ffmem.store.memory_page import token_line
-from ffmem.studies.estimates import CorpusSize, Estimate
-from ffmem.studies.runner import AnalysisEvent
+from ffmem.store.memory_page import Evidence, token_line
+from ffmem.store.search.lookup import TokenPush
+from ffmem.text import Piece
+from tests.analyses.conftest import FEW_LINES, scanned_lines
 
 
 @pytest.fixture(autouse=True)
@@ -68,24 +73,25 @@ def verdict(outcome: Outcome, source: Source = "paper", measured: bool = True) -
         word=outcome,
         reason="" if measured else "not measured",
         finding=found if measured else None,
-        twin=None,
+        controls=(),
         chance=1.0,
     )
 
 
 def test_user_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0}, 2**30, ("values",))
+    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0}, 2**30, 2**26, ("values",))
     print_plan(terminal(), "tiny:llama: mod[bold]el[/] :smile:", estimate)
     out = capsys.readouterr().out
     assert "tiny:llama: mod[bold]el[/] :smile:" in out
     assert "already there: values" in out
+    assert "needs about 1.0 GiB of memory, 64 MiB of disk and 1 s: scan 1 s" in out
 
 
 def test_claims_fit_80_columns_whatever_their_outcomes_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     verdicts = [*map(verdict, MARKS), verdict("holds", "own"), verdict("undecided", measured=False)]
-    print_verdicts(terminal(), verdicts)
+    print_verdicts(terminal(), verdicts, every=True)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("  also without training  12.3 %") for line in lines)
@@ -96,13 +102,49 @@ def test_claims_fit_80_columns_whatever_their_outcomes_are(
     assert "1 of 5 claims of the paper holds, 1 also without training, 1 does not" in said
 
 
+def test_the_tally_comes_first_then_a_line_for_each_claim_that_is_decided(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    verdicts = [*map(verdict, MARKS), verdict("undecided", measured=False)]
+    print_verdicts(terminal(), verdicts)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("1 of 5 claims of the paper holds, 1 also without training")
+    assert [line[:9] for line in lines if "a-claim" in line] == ["✓ a-claim", "✗ a-claim"]
+    assert all(
+        " 12.3 %   12.3 %  keys that were shuffled" in line for line in lines if "a-claim" in line
+    )
+    said = " ".join(" ".join(lines).split())
+    assert said.endswith("✓ holds, ✗ does not hold; all 5, with intervals and reasons: --claims")
+
+
+def test_without_controls_no_claim_is_said_to_hold_or_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = replace(verdict("undecided"), reason=NO_CONTROL)
+    print_verdicts(terminal(), [alone, alone, verdict("does not hold")])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith(
+        "2 of 3 claims of the paper may hold, but there are no controls to compare with, "
+        "1 does not hold claim here control ✗ a-claim"
+    )
+
+
+def test_the_countdown_follows_what_is_done_and_is_silent_at_first() -> None:
+    assert remaining_seconds(elapsed=QUIET / 2, share=0.5, planned=100.0) == 0
+    assert remaining_seconds(elapsed=10.0, share=0.25, planned=100.0) == 30
+    assert remaining_seconds(elapsed=10.0, share=0.0, planned=100.0) == 100
+
+
 def test_claims_of_several_studies_fit_80_columns_and_say_where_they_differ(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = [[verdict("holds"), verdict("undecided", measured=False)], [verdict("holds")] * 2]
     columns = zip(*rows, strict=True)
     labels = ("one [bold]model[/]", "a model with a name of some length")
-    sides = [Side(label, {}, tuple(one)) for label, one in zip(labels, columns, strict=True)]
+    sides = [
+        Side(label, {}, tally(one), tuple(one)) for label, one in zip(labels, columns, strict=True)
+    ]
     print_claims(Comparison(tuple(sides), ()))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -140,15 +182,11 @@ def test_parts_stay_whole_one_below_the_other() -> None:
     [
         ["weights", "tiny:llama"],
         ["effect", "tiny:opt", "FOLDER/c.txt", "--set", "L2.7=0", "--generate", "the sea " * 4],
-        ["check", "tiny:gpt2", "--published", "FOLDER/published.json"],
     ],
     ids=lambda words: words[0],
 )
 def test_a_command_fits_80_columns(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("the river runs to the sea\nthe stone lies in it\n")
-    shape = {"name": "toy", "type": "gpt2", "layers": 3, "memories": 64, "width": 32}
-    numbers = {**shape, "source": "a source with a long name " * 4, "classes": [0, 192, 0]}
-    (tmp_path / "published.json").write_text(json.dumps([numbers]))
     command = [word.replace("FOLDER", str(tmp_path)) for word in words]
     done = CliRunner().invoke(command_line.ffmem, command)
     assert done.exit_code == 0, done.output
@@ -186,35 +224,21 @@ def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture
     assert token_line([TokenPush(1, "\x1b", 0.1), TokenPush(2, " a", 0.1)]) == "\\x1b  ·a"
 
 
-def test_hits_of_a_search_for_words_say_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    hits = [{"address": "L1.2", "score": score, "trigger": "a *river*"} for score in (0.54, 0.1234)]
-    print_word_hits(hits, False, "are about this")
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "  L1.2      nearness 0.540  a *river*",
-        "  L1.2      nearness 0.123  a *river*",
-    ]
-    print_word_hits([{"address": "L1.2", "score": 7, "trigger": "a *sea*"}], False, "have this")
-    assert capsys.readouterr().out.splitlines()[1] == "  L1.2       7 triggers  a *sea*"
-    print_word_hits([], False, "have these words")
-    assert "no memory has strong triggers that have these words; try" in capsys.readouterr().out
-
-
-def test_numbers_that_a_search_went_by_stand_in_columns_below_their_names(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    hits: list[dict[str, Any]] = [
-        {"address": "L13.404", "value_norm": 1.0, "class": "weakening"},
-        {"address": "L9.5", "value_norm": 0.91327, "class": "weakening"},
-    ]
-    print_numbers(hits, "2 of 31 memories, largest value_norm first:", False)
-    assert capsys.readouterr().out.splitlines() == [
-        "2 of 31 memories, largest value_norm first:",
-        "  memory   value_norm  class",
-        "  L13.404  1           weakening",
-        "  L9.5     0.9133      weakening",
-    ]
-    print_numbers([], "", False)
-    assert capsys.readouterr().out == "no memory is like that; ask for less\n"
+@pytest.mark.parametrize(
+    ("by", "score", "says"),
+    [
+        ("meaning", 0.1234, "nearness 0.123"),
+        ("words", 7, "  7 triggers"),
+        ("phrase", 0.5, " 50 %"),
+        ("promotes", 0, "rank  1, logit +2.50"),
+    ],
+)
+def test_hits_of_a_search_say_what_their_score_is(by: By, score: float, says: str) -> None:
+    trigger = Evidence(1, 2.0, (Piece("a "), Piece("river", "word")))
+    hit = Hit("L1.2", score, (), 1, 1.0, 2.0, 0.1, None, logit=2.5, evidence=trigger)
+    assert score_text(by, hit) == says
+    assert why_text(hit) == "a *river*"
+    assert why_text(replace(hit, pattern="on water")) == "on water  a *river*"
 
 
 class Screen(StringIO):
@@ -305,6 +329,14 @@ def test_help_fits_the_terminal_and_ends_no_line_inside_a_word(
         assert [line for line in shown if line.endswith("-") or line.strip()[:1] == "%"] == []
 
 
+def test_help_lists_every_command_once_in_the_order_of_use() -> None:
+    shown = CliRunner().invoke(command_line.ffmem, ["--help"]).output
+    listed = re.findall(r"^  ([a-z]+)  ", shown.partition("\nStart:")[2], flags=re.MULTILINE)
+    assert listed == list(command_line.ffmem.commands)
+    assert listed[0] == "study"
+    assert sorted(listed) == sorted(set(listed))
+
+
 def test_tokens_are_whole_or_not_there() -> None:
     assert token_words([" one", " two", "three"], 9) == "·one ·two"
 
@@ -320,7 +352,9 @@ def test_steps_tell_how_far_a_loop_is() -> None:
 
 def events_on(console: Console) -> None:
     """A scan that ranks values last, one analysis, and the scan of the twin."""
-    estimate = Estimate(CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0, "twin": 1.0}, 2**30)
+    estimate = Estimate(
+        CorpusSize(10, 5.0), {"scan": 1.0, "values": 1.0, "twin": 1.0}, 2**30, 2**26
+    )
     with progress_lines(console, estimate) as watches:
         watches.scan(ScanProgress(tokens=10, seconds=1.0), 1.0)
         for _ in steps(range(8), "ranking values"):
@@ -336,8 +370,8 @@ def events_on(console: Console) -> None:
 def test_a_file_gets_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
     events_on(terminal())
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["scan", "values", "twin"]
-    assert lines[1].split()[1:] == ["2.5", "s"]
+    assert [line.split()[0] for line in lines] == ["scan", "ranking", "values", "twin"]
+    assert lines[2].split()[1:] == ["2.5", "s"]
 
 
 def test_a_scan_that_has_ended_does_not_say_what_it_did_last() -> None:
@@ -385,6 +419,25 @@ def test_the_table_of_layers_cuts_no_token_of_a_memory(width: int) -> None:
     assert said
     assert said == [token.replace(" ", "·") for token in tokens[: len(said)]]
     assert ("·outputtoken" in line) == (width == 120)  # whole where there is room
+
+
+def test_a_key_along_a_text_has_a_row_for_every_prefix(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "scan")
+    store = scanned_lines(load("tiny:opt"), Path(folder), FEW_LINES)
+    text = "I love dogs [bold]and this line is a little too long[/bold]"
+    assert command_line.run(["show", folder, "L2.7", "--text", text, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert command_line.run(["show", folder, "L2.7", "--text", text]) == 0
+    _, head, *rows = capsys.readouterr().out.splitlines()
+    assert f"largest in the scan {store.counts(Address.parse('L2.7')).largest:.3f}" in head
+    assert max(map(len, rows)) <= 80
+    assert [float(row[:10]) for row in rows] == pytest.approx(found["coefficients"], abs=6e-4)
+    assert [row[11:16] == "fires" for row in rows] == [m > 0 for m in found["coefficients"]]
+    ends = [f"{one}[{after}]" for one, after in pairwise([*found["tokens"], "end"])]
+    assert all(row.endswith(end) for row, end in zip(rows, ends, strict=True))
+    assert rows[1].endswith("".join(found["tokens"][:2]) + f"[{found['tokens'][2]}]")
 
 
 def test_tokens_near_a_key_fit_80_columns_each_with_its_cosine() -> None:

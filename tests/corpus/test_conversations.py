@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from ffmem.corpus import chat_templates
 from ffmem.corpus.batches import batches
 from ffmem.corpus.conversations import chat_text, conversation_line, template_digest
 from ffmem.corpus.sentences import Sentences, SentenceSettings, tokenise
@@ -53,6 +54,31 @@ def test_the_model_reads_what_transformers_would_let_it_read(chatty: Any) -> Non
     for row, talk in enumerate((TALK, TALK[:1])):
         wanted = chatty.apply_chat_template(talk, return_dict=False)
         assert [chatty.bos_token_id, *found.token_ids(row).tolist()] == wanted
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ 'a' * 10**9 }}", "1 GiB of memory"),
+        (
+            "{% set n = namespace(x='aa') %}{% for i in range(40) %}{% set n.x = n.x ~ n.x %}"
+            "{% endfor %}",
+            "1 GiB of memory",
+        ),
+        ("{{ 'a' * (17 * 2**20) }}", "16 MiB of text"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "1 s"),
+    ],
+)
+def test_a_template_that_makes_too_much_is_stopped(
+    chatty: Any, template: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chatty.chat_template = template
+    if reason == "1 s":
+        monkeypatch.setattr(chat_templates, "SECONDS", 1)
+    with pytest.raises(CorpusError, match=f"refuses .*more than {reason}"):
+        chat_text(TALK, chatty)
+    chatty.chat_template = TEMPLATE
+    assert chat_text(TALK, chatty).text.startswith("<system>be brief"), "the next is not stopped"
 
 
 def test_content_is_what_the_messages_say_and_nothing_else(chatty: Any) -> None:

@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -14,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffmem.corpus import file_formats, shards
 from ffmem.corpus.file_formats import _zstd
+from ffmem.corpus.shards import pieces
 from ffmem.corpus.sources import Source, digest, documents, has_fixed_width
 from ffmem.errors import CorpusError
 
@@ -27,7 +30,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def read(path: Path | str, **options: str) -> list[str]:
+def read(path: Path | str, **options: Any) -> list[str]:
     return list(documents(Source(str(path), **options)))
 
 
@@ -103,6 +106,51 @@ def test_a_large_file_is_never_held(tmp_path: Path) -> None:
     assert count == 100_000
     assert path.stat().st_size > 15_000_000
     assert peak < 1_000_000
+
+
+def test_a_text_without_line_breaks_is_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"one word more " * 1_500_000))
+    tracemalloc.start()
+    found = sum(map(len, documents(Source(str(path)))))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == 21_000_000
+    assert peak < 16_000_000
+
+
+@given(st.text("ab. \nü日", max_size=400), st.integers(1, 9))
+def test_pieces_are_those_of_the_whole_line(
+    tmp_path_factory: pytest.TempPathFactory, text: str, part: int
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.txt"
+    path.write_bytes(text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_formats, "PART", part)
+        patch.setattr(shards, "SHARD_BYTES", 16)
+        expected = [one for line in text.split("\n") for one in pieces(line) if one.strip()]
+        assert (read(path) if expected else []) == expected
+        joined = re.split(r"\n(?: *\n)+", text)
+        lines = [[one.strip() for one in text.split("\n") if one.strip()] for text in joined]
+        expected = [one for text in lines for one in pieces(" ".join(text))]
+        assert (read(path, paragraphs=True) if expected else []) == expected
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "quotes.csv"])
+def test_a_row_that_is_too_long_is_refused_with_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(file_formats, "PART", 1000)
+    monkeypatch.setattr(file_formats, "LONGEST", 4000)
+    rows = {
+        "a.jsonl": '{"text": "one"}\n{"text": "%s"}\n' % ("a" * 5000),
+        "a.csv": "text\n" + "a" * 5000 + "\n",
+        "quotes.csv": 'text\n"' + "a\n" * 3000,
+    }
+    (tmp_path / name).write_text(rows[name])
+    assert ("limit" if name == "quotes.csv" else "line 2 is longer than") in complaint(
+        tmp_path / name
+    )
 
 
 def test_a_missing_file_is_refused_at_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from ffmem.corpus import tokeniser_processes
+from ffmem.corpus import child_process
 from ffmem.corpus.sentences import (
     CorpusRequest,
     SentenceSettings,
@@ -98,13 +98,13 @@ def test_a_reader_that_stops_early_leaves_no_process(
     corpus: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    real = tokeniser_processes.subprocess.Popen
+    real = child_process.subprocess.Popen
 
     def noted(*given: object, **options: object) -> object:
         started.append(real(*given, **options))  # type: ignore[call-overload]
         return started[-1]
 
-    monkeypatch.setattr(tokeniser_processes.subprocess, "Popen", noted)
+    monkeypatch.setattr(child_process.subprocess, "Popen", noted)
     shards = tokenise_in_processes(reading(corpus), tokenizer, 2)
     next(shards)
     shards.close()  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def test_a_process_that_dies_is_one_sentence(
     corpus: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies = [sys.executable, "-c", "raise SystemExit(3)"]
-    monkeypatch.setattr(tokeniser_processes, "command", lambda _serve: dies)
+    monkeypatch.setattr(child_process, "command", lambda _serve: dies)
     with pytest.raises(CorpusError, match=r"ended early \(exit code 3\)"):
         list(tokenise_in_processes(reading(corpus), tokenizer, 1))
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 
 from ffmem.corpus.batches import Batch
-from ffmem.execution.shard_reader import ReadyShards
+from ffmem.execution.executor import JobAnswer
+from ffmem.execution.ready_shards import ReadyShards
 from ffmem.execution.worker import Read, ScanWorker
-from ffmem.scaleout.executor import JobAnswer
 
 
 class FaultyWorker(ScanWorker):

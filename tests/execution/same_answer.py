@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.memories.recording import LayerRecord, record
+from ffmem.memories.recording import Records, record
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -44,7 +44,7 @@ def same_fires(model: LanguageModel, corpus: Path, one: ScanStore, other: ScanSt
 
 def same_triggers(model: LanguageModel, one: ScanStore, other: ScanStore) -> None:
     @cache
-    def readings(sentence: int, position: int) -> tuple[LayerRecord, ...]:
+    def readings(sentence: int, position: int) -> Records:
         store = one if sentence in one.sentences.numbers else other
         ids = store.sentences.token_ids(store.sentences.row(sentence))[:position].tolist()
         return record(model, torch.tensor([[model.bos, *ids]]), "m")
@@ -56,7 +56,7 @@ def same_triggers(model: LanguageModel, one: ScanStore, other: ScanStore) -> Non
         for left, right in zip(*pair, strict=False):  # one at zero's edge may be in one alone
             places = {(trigger.sentence, trigger.position) for trigger in (left, right)}
             for place in places if len(places) > 1 else ():
-                m = readings(*place)[cell.layer - 1].m[0, -1]
+                m = readings(*place).layer(cell.layer).m[0, -1]
                 own = float(m[cell.index]) * (-1 if cell.sign == "-" else 1)
                 assert own == pytest.approx(left.coefficient, rel=1e-4, abs=1e-5), cell
 
@@ -74,7 +74,7 @@ def prefixes_near_zero(model: LanguageModel, corpus: Path, cell: Address) -> int
     """How many prefixes of the corpus rounding alone can let fire."""
     count = 0
     for line in corpus.read_text(encoding="utf-8").splitlines():
-        reading = record(model, line, "am")[cell.layer - 1]
+        reading = record(model, line, "am").layer(cell.layer)
         scores = (reading.m if model.gated else reading.a)[..., cell.index].flatten()
         count += int((scores[1:-1].abs() < NEAR_ZERO).sum())
     return count

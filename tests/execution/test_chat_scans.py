@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ffmem
+from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.corpus.sentences import Sentences, tokenise
 from ffmem.corpus.shards import shards
 from ffmem.corpus.sources import Source, documents
@@ -21,7 +22,6 @@ from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.inputs import StudyInputs
 from tests.execution.small_scans import plan_for, sentences
 
 TEMPLATE = (

@@ -13,7 +13,9 @@ import pytest
 
 from ffmem.cli import main as cli
 from ffmem.errors import CorpusError, ScanError, StoreError
+from ffmem.execution.checkpoint import read_notes
 from ffmem.execution.distributed import Ledger
+from ffmem.execution.executor import LocalExecutor
 from ffmem.execution.run import (
     Cluster,
     ModelChoice,
@@ -24,8 +26,6 @@ from ffmem.execution.run import (
 )
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
-from ffmem.scaleout.executor import LocalExecutor
-from ffmem.store.checkpoint import read_notes
 from ffmem.store.folder import StudyFolder
 from ffmem.store.scan_store import ScanStore
 from tests.execution.faulty_worker import FaultyWorker
@@ -96,7 +96,8 @@ def test_devices_that_lose_a_worker_and_run_out_of_memory_make_the_store_of_one(
     one, two = tmp_path / "one", tmp_path / "two"
     words = ["scan", MIXTURE.name, str(corpus), "--splitter", "line", "--budget", str(2 * 8192)]
     assert cli.run([*words, "-o", str(one), "--devices", "cpu"]) == 0
-    (two / "faults").mkdir(parents=True)
+    for folder in ("faults", "parts"):  # the second as of a scan that was begun
+        (two / folder).mkdir(parents=True)
     for fault in ("kill-3", "memory-7"):
         (two / "faults" / fault).touch()
     assert cli.run([*words, "-o", str(two), "--devices", "cpu,cpu"]) == 0

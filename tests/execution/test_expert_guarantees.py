@@ -13,7 +13,12 @@ import torch
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
-from ffmem.analyses.expert_use import Experts
+from ffmem.analyses.analysis import Sizes
+from ffmem.analyses.experts.record import Experts
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.study import Study, open_study
+from ffmem.execution.executor import LocalExecutor
 from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
@@ -24,13 +29,9 @@ from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.report.build import summarise
 from ffmem.report.comparison import compare
-from ffmem.scaleout.executor import LocalExecutor
-from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.inputs import Sizes, StudyInputs
-from ffmem.studies.runner import run_analyses
-from ffmem.studies.study import Study, open_study
+from ffmem.store.search.lookup import MemoryIndex
 from tests.execution.small_scans import plan_for, same_store, sentences
 
 KIND = "tiny:deepseek_v3"
@@ -113,7 +114,7 @@ def test_odd_routers_are_scanned_as_a_plain_loop_scans(name: str, tmp_path: Path
     path = tmp_path / "text.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     store = run_scan(model, plan_for(model, path), tmp_path / "out")
-    readings = [record(model, line, "mw")[2] for line in lines]
+    readings = [record(model, line, "mw").layer(3) for line in lines]
     m = torch.cat([one.m[0, 1:-1] for one in readings])
     w = torch.cat([one.w[0, 1:-1] for one in readings])
     rows = store.cells.rows_of(3)

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 
 from ffmem.address import Address, Parts
 from ffmem.errors import AddressError, ModelError
+from ffmem.execution.plan import memory, shortage
 from ffmem.execution.run import run_scan
 from ffmem.memories.edits import edited
 from ffmem.memories.recording import record
-from ffmem.models.experts import experts_in
+from ffmem.models.experts.routing import experts_in
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
-from ffmem.store.lookup import MemoryIndex
 from ffmem.store.manifest import FORMAT
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.estimates import memory, shortage
+from ffmem.store.search.lookup import MemoryIndex
 from tests.cli.test_commands import run
 from tests.execution.small_scans import plan_for, sentences
 
@@ -142,7 +142,7 @@ def test_show_has_a_column_of_router_weights(
     assert code == 0
     assert f"weight {weight:.3f} " in out
     code, out, _ = run(capsys, "show", root, "L3.E1.5+", "--json")
-    (page,) = json.loads(out)
+    page = json.loads(out)
     assert page["triggers"][0]["weight"] == weight
     expert = page["counts"]["expert"]
     assert (expert["routed"], expert["fire_rate"]) == (
@@ -158,11 +158,11 @@ def test_search_narrows_to_an_expert(store: ScanStore, capsys: pytest.CaptureFix
     words = ("--where", "expert=E1", "--where", "layer=3", "--sort", "fire_rate", "--json")
     code, out, _ = run(capsys, "search", root, *words, "-n", "100")
     assert code == 0
-    hits = json.loads(out)
+    hits = json.loads(out)["hits"]
     assert {hit["address"] for hit in hits} == {f"L3.E1.{i}{s}" for i in range(16) for s in "+-"}
-    for hit in hits:
-        counts = store.counts(Address.parse(hit["address"]))
-        assert hit["fire_rate"] == pytest.approx(counts.fires / counts.prefixes)
+    fires = [hit["fires"] for hit in hits]
+    assert fires == sorted(fires, reverse=True)
+    assert fires == [store.counts(Address.parse(hit["address"])).fires for hit in hits]
     code, _, said = run(capsys, "search", root, "--where", "expert=E9")
     assert code == 2
     assert "there are E0, E1, E2, E3, S" in said
@@ -178,7 +178,7 @@ def test_shared_experts_and_dense_layers_are_those_of_a_full_sort(
     readings = [record(model, line, "m") for line in lines]
     for address in map(Address.parse, ("L1.40-", "L2.S.3+", "L3.S.15-", "L2.E3.0+")):
         sign, index = -1 if address.sign == "-" else 1, model.index_of(address)
-        m = [sign * one[address.layer - 1].m[0, 1:-1, index] for one in readings]
+        m = [sign * one.layer(address.layer).m[0, 1:-1, index] for one in readings]
         strongest = sorted((max(0.0, float(one.max())) for one in m), reverse=True)[:6]
         stored = [t.coefficient for t in store.triggers(address)]
         assert stored + [0.0] * (6 - len(stored)) == pytest.approx(strongest, rel=1e-4, abs=1e-5)
@@ -214,7 +214,7 @@ def test_experts_are_counted_with_their_weights(
     model: LanguageModel, corpus: Path, store: ScanStore
 ) -> None:
     lines = corpus.read_text(encoding="utf-8").splitlines()
-    weights = torch.cat([record(model, line, "w")[2].w[0, 1:-1, :4] for line in lines])
+    weights = torch.cat([record(model, line, "w").layer(3).w[0, 1:-1, :4] for line in lines])
     for expert in range(4):
         found = store.counts(Address(3, 0, "+", f"E{expert}")).expert
         chosen = weights[:, expert][weights[:, expert] != 0]
@@ -255,7 +255,7 @@ def test_a_model_with_chosen_experts_runs_as_before(model: LanguageModel) -> Non
     assert some.experts == (1, 3)
     assert model.with_experts(None) is model
     assert some.with_experts([0]).experts == (0,)
-    whole, part = (record(one, "the river runs", "mwy")[2] for one in (model, some))
+    whole, part = (record(one, "the river runs", "mwy").layer(3) for one in (model, some))
     torch.testing.assert_close(part.y, whole.y)
     columns = [model.index_of(Address(3, i, "", f"E{e}")) for e in (1, 3) for i in range(16)]
     assert torch.equal(part.m[..., :32], whole.m[..., columns])
@@ -263,9 +263,9 @@ def test_a_model_with_chosen_experts_runs_as_before(model: LanguageModel) -> Non
     assert torch.equal(some.layer(3).values[:32], model.layer(3).values[columns])
     assert torch.equal(some.layer(3).values_at([0, 17, 40]), some.layer(3).values[[0, 17, 40]])
     with edited(some, ["L3.E3=0"]):
-        silenced = record(some, "the river runs", "y")[2].y
+        silenced = record(some, "the river runs", "y").layer(3).y
     with edited(model, ["L3.E3=0"]):
-        torch.testing.assert_close(silenced, record(model, "the river runs", "y")[2].y)
+        torch.testing.assert_close(silenced, record(model, "the river runs", "y").layer(3).y)
 
 
 def test_experts_that_are_not_there_are_refused(model: LanguageModel) -> None:

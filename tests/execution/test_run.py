@@ -15,7 +15,7 @@ from ffmem.execution.run import run_scan
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.lookup import MemoryIndex
+from ffmem.store.search.lookup import MemoryIndex
 from tests.execution.same_answer import same_answer
 from tests.execution.small_scans import plan_for, sentences
 
@@ -24,7 +24,7 @@ def by_brute_force(model: LanguageModel, corpus: Path, layer: int) -> dict[int, 
     """Every sentence's coefficients, [position - 1, cell], by a forward pass of its own."""
     found = {}
     for number, line in enumerate(corpus.read_text(encoding="utf-8").splitlines()):
-        m = record(model, line, "m")[layer - 1].m[0]  # column p: p tokens read
+        m = record(model, line, "m").layer(layer).m[0]  # column p: p tokens read
         m = m[1 : m.shape[0] - 1]
         found[number] = torch.cat([m, -m], dim=1) if model.gated else m
     return found
@@ -55,7 +55,7 @@ def test_a_stored_coefficient_is_that_of_the_prefix_alone(
     store = run_scan(gated, plan_for(gated, corpus), tmp_path / "out")
     for address in (Address(1, 3, "+"), Address(2, 40, "-"), Address(3, 63, "+")):
         for trigger in store.triggers(address):
-            m = record(gated, trigger.before + trigger.last, "m")[address.layer - 1].m[0, -1]
+            m = record(gated, trigger.before + trigger.last, "m").layer(address.layer).m[0, -1]
             sign = -1 if address.sign == "-" else 1
             assert sign * float(m[address.index]) == pytest.approx(trigger.coefficient, rel=1e-4)
 
@@ -174,7 +174,7 @@ def test_a_planted_memory_is_found_with_its_pattern(tmp_path: Path) -> None:
     lines = [*sentences(60), "river z stone z light", "winter z market garden z engine"]
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(lines) + "\n")
-    x = torch.cat([record(model, line, "x")[0].x[0] for line in lines])
+    x = torch.cat([record(model, line, "x").layer(1).x[0] for line in lines])
     wanted = torch.cat([model.encode(line)[0] for line in lines]) == planted
     weights = torch.where(wanted, 300.0, 1.0)  # as there are few of them
     squares = (weights * x.T) @ x + 0.1 * torch.eye(x.shape[1])

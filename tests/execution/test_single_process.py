@@ -206,18 +206,19 @@ def test_a_changed_bit_of_a_checkpoint_is_noticed(
     relu: LanguageModel, corpus: Path, tmp_path: Path
 ) -> None:
     """Wherever it is: in a number, a place, a sentence or a note."""
-    plan, checkpoint = plan_for(relu, corpus), tmp_path / "checkpoint.safetensors"
+    plan, out = plan_for(relu, corpus), tmp_path / "scan"
+    checkpoint = out / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        run_scan(relu, plan, tmp_path, stop_at_once)
+        run_scan(relu, plan, out, stop_at_once)
     whole = checkpoint.read_bytes()
     for place in range(8, len(whole), len(whole) // 40):
         damaged = bytearray(whole)
         damaged[place] ^= 4
         checkpoint.write_bytes(damaged)
         with pytest.raises(StoreError, match="is damaged .*; delete it to start the scan again"):
-            run_scan(relu, plan, tmp_path)
+            run_scan(relu, plan, out)
     checkpoint.write_bytes(whole)
-    run_scan(relu, plan, tmp_path)
+    run_scan(relu, plan, out)
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(
@@ -290,7 +291,7 @@ def test_a_scan_stopped_while_its_store_is_written_reads_nothing_again(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(finish, "write_table", stop)
+    monkeypatch.setattr(finish, "versions", stop)
     with pytest.raises(KeyboardInterrupt):
         run_scan(relu, plan, out)
     monkeypatch.undo()
@@ -301,7 +302,7 @@ def test_a_scan_stopped_while_its_store_is_written_reads_nothing_again(
 def test_a_scan_stopped_while_values_are_ranked_keeps_no_part_of_a_layer(
     relu: LanguageModel, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the cache; whether the first text or the last is waited for meanwhile."""
+    """In the cache."""
     plan, out = plan_for(relu, corpus), tmp_path / "out"
     run_scan(relu, plan, tmp_path / "whole")
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))

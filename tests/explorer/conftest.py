@@ -10,13 +10,14 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from ffmem.analyses.analysis import SMALL_SIZES
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.study import open_study, save_charts
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.models.loading import load
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
-from ffmem.studies.runner import run_analyses
-from ffmem.studies.study import open_study, save_charts
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
 from tests.shared_folders import folder_once
 

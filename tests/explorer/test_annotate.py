@@ -26,12 +26,12 @@ from ffmem.errors import StoreError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.memory import memory_patterns
+from ffmem.records import json_text
 from tests.annotations.served import reply
 from tests.annotations.test_answer_rules import BAD, to_answers
-from tests.annotations.test_database import postgres  # noqa: F401 - a fixture
 from tests.explorer.conftest import client_for
 
-NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb"]
+NAMES_REFUSED = ["", "  ", "x" * 81, "rules", " rules ", "a\u0000b", "a\tb", "a\u200bb", "a\nb"]
 PATTERN = {"description": "ends  with a river", "kind": "shallow", "ranks": [4, 1, 2]}
 
 
@@ -72,7 +72,7 @@ def test_a_memory_shows_what_people_said_last_whenever_they_said_it(
         return [one.description for one in memory_patterns(annotated, key) if one.annotator == "a"]
 
     for turn, words in enumerate(["ends with a river", "ends with a stone", "ends with a tree"]):
-        annotated.annotations.answer(sheet, "a", [PatternAnswer(words, "shallow", (1, 2))])
+        annotated.annotations.answer(sheet, "a", [PatternAnswer(words, "shallow", (1, 2, 3))])
         assert descriptions() == [words]  # just written
         os.utime(file, (turn, turn))
         assert descriptions() == [words]  # written long ago
@@ -226,12 +226,8 @@ def test_a_picked_memory_can_be_annotated_and_stays_out_of_the_study(
     assert [(p["description"], p["annotator"]) for p in shown] == [("ends with a river", "mara")]
     sayings = annotated.annotations.answers()
     assert agreement(sayings).false_patterns == {}
-
-    def never() -> Any:
-        raise AssertionError("there is nothing to compare by meaning")
-
     with pytest.raises(StoreError, match="'mara'"):
-        patterns_by_annotator(annotated.store, sayings, "mara", never)
+        patterns_by_annotator(annotated.store, sayings, "mara")
 
 
 def test_agreement_is_that_of_the_records(client: TestClient, annotated: StudyContext) -> None:
@@ -245,7 +241,7 @@ def test_agreement_is_that_of_the_records(client: TestClient, annotated: StudyCo
     assert [pair["kappa"] for pair in found["pairs"]] == pytest.approx(
         [pair.kappa for pair in expected.pairs]
     )
-    assert found["differing"] == len(expected.disagreements)
+    assert found == json.loads(json_text(expected))
     page = client.get("/annotate/agreement")
     assert page.status_code == 200
     assert "mara" in page.text
@@ -257,7 +253,7 @@ def test_several_people_at_once_lose_nothing(client: TestClient, annotated: Stud
 
 def test_several_people_at_once_on_postgresql(
     explored: StudyContext,
-    postgres: str,  # noqa: F811
+    postgres: str,
 ) -> None:
     shared = replace(explored, database=postgres)
     with TestClient(create_app(shared), base_url="http://127.0.0.1:8600") as asking:

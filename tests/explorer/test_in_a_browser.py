@@ -18,13 +18,13 @@ import httpx
 import pytest
 import uvicorn
 
+from ffmem.analyses.study import open_study
 from ffmem.annotations.sheets import draw_sheets
-from ffmem.errors import visible_token
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.report.build import write_report
 from ffmem.store.scan_store import ScanStore
-from ffmem.studies.study import open_study
+from ffmem.text import visible_token
 from tests.waiting import LONGEST, wait_until
 
 TEXT = "the river and the stone"
@@ -51,9 +51,10 @@ def opened(
 
 
 @contextmanager
-def serving(context: StudyContext) -> Iterator[str]:
+def serving(context: StudyContext, token: str | None = None) -> Iterator[str]:
     """A real server on a port of its own, in a thread."""
-    config = uvicorn.Config(create_app(context), port=0, log_level="error", access_log=False)
+    app = create_app(context, token)
+    config = uvicorn.Config(app, port=0, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -187,7 +188,7 @@ PAGES = {
     "/compare": ".claims",
     "/compare/memories": "h1",
     "/figure/values-agreement": ".living svg",
-    "/report": ".controls",
+    "/report": "a code.address",
     "/api": ".route",
 }
 
@@ -351,17 +352,38 @@ def test_patterns_are_found_on_request(browser: Any, fresh: StudyContext) -> Non
     context.close()
 
 
-def test_memories_of_a_served_report_lead_to_their_pages(browser: Any, address: str) -> None:
+def test_memories_of_a_served_report_lead_to_their_pages(
+    browser: Any, opened: StudyContext
+) -> None:
+    """Also where a token is needed: to the browser the sandboxed report is another site."""
     context = browser.new_context()
     page, complaints = page_of(context)
-    page.goto(address)
-    page.get_by_role("link", name="Read the report").click()
-    first = page.locator("a:has(code.address)").first
-    memory = first.inner_text()
-    first.click()
-    page.locator("h1", has_text=re.compile(f"^{re.escape(memory)}$")).wait_for()
-    assert complaints == []
-    context.close()
+    with serving(opened, token="s3cret") as address:
+        page.goto(f"{address}/?token=s3cret")
+        page.get_by_role("link", name="Read the report").click()
+        first = page.locator("a:has(code.address)").first
+        memory = first.inner_text()
+        first.click()
+        page.locator("h1", has_text=re.compile(f"^{re.escape(memory)}$")).wait_for()
+        assert complaints == []
+        context.close()
+
+
+def test_a_script_in_a_strangers_report_does_not_run(browser: Any, fresh: StudyContext) -> None:
+    """The report allows it itself; the program's own script on the same page still runs."""
+    planted = "window.planted = true"
+    report = write_report(fresh.study)
+    text = report.read_text(encoding="utf-8")
+    text = re.sub(r"<meta http-equiv=[^>]*>", "", text, count=1)
+    report.write_text(f"{text}<script>{planted}</script>", encoding="utf-8")
+    context = browser.new_context()
+    page, complaints = page_of(context)
+    with serving(fresh) as address:
+        page.goto(f"{address}/report")
+        page.locator("a code.address").first.wait_for()
+        assert page.evaluate("[window.planted, self.origin]") == [None, "null"]
+        assert any("Content Security Policy" in one for one in complaints)
+        context.close()
 
 
 def go_by_slash(page: Any, text: str) -> None:

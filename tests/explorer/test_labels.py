@@ -25,7 +25,7 @@ def client(app: FastAPI, explored: StudyContext, tmp_path: Path) -> Iterator[Tes
 
 
 def test_a_label_and_a_note_are_kept_and_shown_as_text(client: TestClient) -> None:
-    cell = client.get("/api/memories/L2.7").json()["address"]
+    cell = client.get("/api/memories/L2.7").json()["page"]["address"]
     path = f"/api/memories/{cell}/label"
     nothing = {"label": "", "note": "", "lists": [], "known_lists": []}
     assert client.get(path).json() == nothing

@@ -10,7 +10,11 @@ import torch
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
-from ffmem.analyses.removal import saliency
+from ffmem.analyses.analysis import SMALL_SIZES
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.removal.saliency import saliency
+from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.study import open_study
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 from ffmem.memories.edits import Edit, edited
@@ -18,9 +22,6 @@ from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.store.memory_page import memory_page, stored_coefficients
-from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
-from ffmem.studies.runner import run_analyses
-from ffmem.studies.study import open_study
 from tests.near_ties import assert_strongest
 
 
@@ -78,7 +79,7 @@ def test_coefficients_along_a_trigger_are_those_of_the_model(
     assert found["source"] == "model"
     assert found["largest"] == pytest.approx(explored.store.counts(cell).largest)
     by_number = {one["sentence"]: one for one in found["sentences"]}
-    page = client.get(f"/api/memories/{lively}").json()
+    page = client.get(f"/api/memories/{lively}").json()["page"]
     shown = [*page["triggers"], *(one for band in page["bands"] for one in band["examples"])]
     assert shown
     for trigger in shown:
@@ -88,7 +89,7 @@ def test_coefficients_along_a_trigger_are_those_of_the_model(
         at = text["coefficients"][trigger["position"] - 1]
         assert at == pytest.approx(trigger["coefficient"], rel=2e-3, abs=1e-5)
     text = by_number[page["triggers"][0]["sentence"]]
-    slow = record(model, "".join(text["tokens"]), "m")[cell.layer - 1].m[0, :, cell.index]
+    slow = record(model, "".join(text["tokens"]), "m").layer(cell.layer).m[0, :, cell.index]
     slow = -slow if cell.sign == "-" else slow
     lead = 0 if model.bos is None else 1
     assert text["coefficients"] == pytest.approx(slow[lead:].tolist(), rel=2e-3, abs=1e-4)
@@ -98,7 +99,7 @@ def test_any_text_is_coloured(client: TestClient, model: LanguageModel, lively: 
     cell, text = Address.parse(lively), "the river <b>and</b> the stone"
     found = client.get(f"/api/memories/{lively}/text", params={"text": text}).json()
     assert "".join(found["tokens"]) == text
-    slow = record(model, text, "m")[cell.layer - 1].m[0, :, cell.index]
+    slow = record(model, text, "m").layer(cell.layer).m[0, :, cell.index]
     slow = (-slow if cell.sign == "-" else slow)[0 if model.bos is None else 1 :]
     assert found["coefficients"] == pytest.approx(slow.tolist(), rel=2e-3, abs=1e-4)
 
@@ -138,9 +139,8 @@ def test_without_the_model_coefficients_are_those_that_the_study_keeps(
                 other["coefficients"], rel=2e-3, abs=tolerance
             )
         page = memory_page(context.lookup, first)
-        along = page.along(page.triggers[0])
-        assert along is not None
-        assert along[page.triggers[0].position - 1][1] == pytest.approx(
+        along = {one.sentence: one for one in page.along}[page.triggers[0].sentence]
+        assert along.coefficients[page.triggers[0].position - 1] == pytest.approx(
             page.triggers[0].coefficient, rel=5e-3
         )
 
@@ -195,7 +195,7 @@ def matched_effects(
     """KL of the same change of the memory that adds a vector most nearly as long; all near ties."""
     layer = model.layer(cell.layer)
     lengths = layer.values.float().norm(dim=1)
-    m = record(model, tokens, "m")[cell.layer - 1].m[0, -1]
+    m = record(model, tokens, "m").layer(cell.layer).m[0, -1]
     apart = (m.abs() * lengths - m[cell.index].abs() * lengths[cell.index]).abs()
     apart[cell.index] = torch.inf
     near = (apart < apart.min() + 1e-5 * lengths.max()).nonzero()[:, 0].tolist()

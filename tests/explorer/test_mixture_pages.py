@@ -15,20 +15,17 @@ from fastapi.testclient import TestClient
 
 from ffmem.address import Address
 from ffmem.analyses.statistics import wilson
+from ffmem.analyses.study import Study
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
-from ffmem.models.loading import load
-from ffmem.studies.study import Study
 from tests.explorer.test_in_a_browser import page_of, serving
-from tests.small_study import small_results
 
 KIND = "tiny:deepseek_v3"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A dense layer, then two mixtures, through every analysis."""
-    return small_results(load(KIND), tmp_path_factory.mktemp("mixture") / "study")
+def study(mixture_study: Study) -> Study:
+    return mixture_study
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,8 @@ def test_pages_of_experts_lead_to_their_neighbours(client: TestClient) -> None:
     assert page.status_code == 200
     assert "L2.E0.15" in page.text
     assert "0 of expert 1 of layer 2" in page.text
-    share = 100 * found["routed"] / found["prefixes"]
+    counts = found["page"]["counts"]
+    share = 100 * counts["expert"]["routed"] / counts["prefixes"]
     assert f"chooses its expert for {share:.2f} % of the prefixes" in page.text.replace(
         "&nbsp;", " "
     )

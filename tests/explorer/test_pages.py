@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 import numpy as np
 import pytest
@@ -16,12 +16,14 @@ from fastapi.testclient import TestClient
 from ffmem.address import Address
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.explorer.queries.figures import title_inside
 from ffmem.explorer.queries.overview import agreeing_rows, best_cells
 from ffmem.explorer.templating import WEIGHT_NOTES, short_number
 from ffmem.report.build import write_report
 from ffmem.report.rendering import script_source
-from ffmem.store.weight_columns import agreement_table
+from ffmem.store.search.columns import agreement_table
 from tests.explorer.conftest import HOSTILE
+from tests.waiting import time_limit
 
 PAGES = [
     "/",
@@ -82,10 +84,10 @@ def test_random_leads_to_a_memory(client: TestClient) -> None:
     assert client.get(answer.headers["location"]).status_code == 200
 
 
-def test_a_report_is_served_with_a_policy_that_lets_only_its_own_script_run(
+def test_a_file_of_the_study_is_sandboxed_and_runs_no_script_but_the_programs(
     explored: StudyContext, tmp_path: Path
 ) -> None:
-    """And a page that carries no such script runs none."""
+    """Whoever wrote the report cannot choose the script: its own policy names a planted one."""
     shutil.copytree(explored.store.folder.root, tmp_path / "study")
     context = open_context(tmp_path / "study")
     context.store.folder.report_page.unlink(missing_ok=True)
@@ -94,14 +96,39 @@ def test_a_report_is_served_with_a_policy_that_lets_only_its_own_script_run(
         assert "/report" not in client.get("/").text
         page = write_report(context.study).read_text(encoding="utf-8")
         script = re.findall(r'<script type="module">(.*?)</script>', page, flags=re.DOTALL)
-        answer = client.get("/report")
-        assert answer.text == page
-        (policy,) = answer.headers.get_list("content-security-policy")
-        assert f"script-src {script_source(script[0])};" in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert [policy_of(client, "/report")["script-src"]] == [*map(script_source, script)]
+        assert client.get("/report").text == page
         assert 'href="/report"' in client.get("/").text
-        context.store.folder.report_page.write_text("<html><head></head><script>1</script></html>")
-        assert "script-src 'none';" in client.get("/report").headers["content-security-policy"]
+        links = {urljoin("/report", link) for link in re.findall('href="([^"#]*.html)', page)}
+        assert len(links) > 4
+        for path in links:
+            assert policy_of(client, path)["script-src"] == script_source(script[0])
+        assert client.get("/report/none.html").status_code == 404
+        assert client.get("/report/..%2Fmanifest.html").status_code in (404, 422)
+
+        planted = "fetch('/api/lists')"
+        allowing = f"script-src {script_source(planted)}"
+        head = f'<meta http-equiv="Content-Security-Policy" content="{allowing}">'
+        evil = f"<html><head>{head}</head><script>{planted}</script></html>"
+        context.store.folder.report_page.write_text(evil, encoding="utf-8")
+        assert client.get("/report").text == evil
+        report = policy_of(client, "/report")
+        assert report["script-src"] == script_source(script[0]) != script_source(planted)
+        assert report["sandbox"] == "allow-scripts"
+        for path in ("/figures/values-agreement.svg", "/figures/values-agreement.csv"):
+            picture = policy_of(client, path)
+            assert (picture["sandbox"], "script-src" in picture) == ("", False)
+
+
+def policy_of(client: TestClient, path: str) -> dict[str, str]:
+    """What the browser may do with an answer, each rule by its name."""
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    (policy,) = answer.headers.get_list("content-security-policy")
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    return rules
 
 
 def test_the_overview_says_where_to_start(client: TestClient, explored: StudyContext) -> None:
@@ -120,7 +147,7 @@ def test_the_overview_says_where_to_start(client: TestClient, explored: StudyCon
         assert table.agreeing[row] == 0
         assert table.triggers[row] >= 10
     assert data["claims"], "those of the values were measured"
-    assert all(claim["found"][0]["number"] is not None for claim in data["claims"])
+    assert all(claim["finding"]["number"]["n"] for claim in data["claims"])
     page = client.get("/").text
     assert "Start here" in page
     assert data["headline"] in page
@@ -144,8 +171,8 @@ def test_the_values_that_are_right_most_often_come_first(explored: StudyContext)
 def test_what_follows_is_ranked_from_one_as_in_a_search(
     client: TestClient, explored: StudyContext
 ) -> None:
-    found = client.get("/api/memories/L2.7").json()
-    rank, tokens = found["agreement"]["median_rank"] + 1, round(1 / found["uniform"])
+    found = client.get("/api/memories/L2.7").json()["page"]
+    rank, tokens = found["agreement"]["median_rank"] + 1, found["vocabulary"]
     page = client.get("/memory/L2.7").text
     assert f"at a median of {short_number(rank)} of {tokens:,}." in page
     assert page.index('id="own"') < page.index('id="triggers"')  # a text of one's own is near
@@ -162,3 +189,10 @@ def test_a_figure_has_its_title_words_and_claims(client: TestClient) -> None:
         assert words in page
     assert client.get("/figure/nothing").status_code == 404
     assert client.get("/api/figures/values-agreement").json()["title"]["text"] in page
+
+
+def test_a_picture_without_a_title_takes_no_longer_than_its_length(tmp_path: Path) -> None:
+    picture = tmp_path / "values-ranks.svg"
+    picture.write_text('role-title-text<text font-size="' * 30_000)
+    with time_limit(60):
+        assert title_inside(picture) == "Values ranks"

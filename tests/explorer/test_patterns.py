@@ -14,13 +14,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
+from ffmem.analyses.patterns.findings import KeyFinding, PatternFinder, read_findings
 from ffmem.annotations.chat import Message, Reply
+from ffmem.annotations.explanations import QUESTIONS, matched_memories
 from ffmem.annotations.llm_annotator import Explainer, list_choice, share_right
 from ffmem.errors import FfmemError
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
-from ffmem.explorer.queries.pattern_results import matched_memories
-from ffmem.patterns.findings import KeyFinding, PatternFinder, read_findings
 from ffmem.store.scan_store import ScanStore
 from tests.waiting import LONGEST, wait_until
 
@@ -56,7 +56,7 @@ def test_patterns_are_found_kept_and_shown(client: TestClient, context: StudyCon
     after = client.get("/api/memories/L2.7").json()
     (finding,) = after["findings"]
     assert (finding["annotator"], finding["controls"]) == ("rules", 4)
-    assert finding["patterns"] == len(after["patterns"]) == job["patterns"]
+    assert len(finding["patterns"]) == len(after["patterns"]) == job["patterns"]
     slow = PatternFinder(context.store).by_rule(context.store.cells.address(64 + 7))
     assert {one.description for one in slow.patterns} == {
         one["description"] for one in after["patterns"]
@@ -153,9 +153,9 @@ def test_a_language_model_explains_and_is_scored_on_both_sides(context: StudyCon
     (finding,) = found["findings"]
     assert finding["annotator"] == "llm:toy"
     assert [one["description"] for one in found["patterns"]] == ["ends in a stone"]
-    assert finding["auc_random"] is not None
-    assert (finding["questions"], finding["by_value"], finding["by_change"]) == (6, 0.5, 0.5)
-    assert len(asked) == 1 + 2 * 6 == found["questions"]
+    assert {one["against"] for one in finding["held_out"]} == {"random", "weak"}
+    assert finding["output"] == {"questions": 6, "by_value": 0.5, "by_change": 0.5}
+    assert len(asked) == 1 + 2 * 6 == QUESTIONS
     assert finding["usage"] == {"asked": 13, "read": 1300, "written": 13}
     assert ". It took 13 questions: 1,300 tokens read, 13 written." in page
     own = [push.text for push in context.lookup.value_tokens(context.store.cells.address(71))][:10]
@@ -231,7 +231,7 @@ def test_matched_memories_fire_most_nearly_as_often(context: StudyContext) -> No
 
 
 def test_the_command_line_names_the_language_model() -> None:
-    from ffmem.cli.commands.explore import load_explainer
+    from ffmem.cli.commands.study import load_explainer
 
     assert load_explainer(None, None, "KEY") is None
     with pytest.raises(FfmemError, match="needs --llm"):

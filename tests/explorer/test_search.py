@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +13,19 @@ import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
+from ffmem.analyses import search
+from ffmem.analyses.result_files import ResultFile, write_result
+from ffmem.analyses.search import By, Hit, Question, SearchAnswer, Sort
 from ffmem.cli.main import ffmem
 from ffmem.explorer import templating
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries import search
-from ffmem.explorer.queries.memory import TokenView
-from ffmem.explorer.queries.search import By, Hit, Question, SearchAnswer, Sort, cell
 from ffmem.memories.edits import read_set
 from ffmem.memories.folded_weights import wake_up_link
 from ffmem.models.loading import load
-from ffmem.store.memory_page import Evidence, Piece
+from ffmem.records import csv_cell
+from ffmem.store.memory_page import Evidence, memory_page
+from ffmem.store.search.lookup import TokenPush
+from ffmem.text import Piece
 
 STATISTICS = ["fires", "mean", "largest", "probability", "agreement"]
 
@@ -36,7 +38,7 @@ def found(client: TestClient, **asked: Any) -> dict[str, Any]:
 
 
 def test_a_promoted_token_is_among_those_of_every_hit(client: TestClient) -> None:
-    page = client.get("/api/memories/L2.7").json()
+    page = client.get("/api/memories/L2.7").json()["page"]
     token = page["promoted"][3]["text"]
     hits = found(client, by="promotes", q=token, count=500)["hits"]
     mine = {hit["address"]: hit["score"] for hit in hits}
@@ -45,7 +47,7 @@ def test_a_promoted_token_is_among_those_of_every_hit(client: TestClient) -> Non
     assert 'class="token asked"' in text
     assert 'class="token asked"' not in client.get("/search?by=words&q=the").text
     for hit in hits[:5]:
-        promoted = client.get(f"/api/memories/{hit['address']}").json()["promoted"]
+        promoted = client.get(f"/api/memories/{hit['address']}").json()["page"]["promoted"]
         assert token in [one["text"] for one in promoted]
 
 
@@ -79,11 +81,11 @@ def test_any_memory_by_a_statistic(
 def test_a_large_answer_is_cut_to_the_same_first_memories(
     explored: StudyContext, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = search.answer(explored, question, 0, 5)
+    whole = search.answer(explored.search, question, 0, 5)
     assert whole.total > 10
     monkeypatch.setattr(search, "MOST_HITS", 5)
     monkeypatch.setattr(search, "MOST_SAVED", 5)
-    assert search.answer(explored, question, 0, 5) == whole
+    assert search.answer(explored.search, question, 0, 5) == whole
 
 
 def test_dead_memories_never_fire(client: TestClient) -> None:
@@ -113,7 +115,7 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
     path = explored.folder / "analyses" / "patterns-ann.json"
     assert found(client, by="pattern", q="RIVER")["total"] == 0
     assert "Nothing fits" in client.get("/search?by=pattern&q=RIVER").text
-    path.write_text(json.dumps({"result": {"records": [record]}}), encoding="utf-8")
+    write_result(path, ResultFile("patterns-ann", {}, 0.0, {"records": [record]}))
     try:
         assert f"/memory/L2.7{sign}" in client.get("/search?by=pattern&q=RIVER").text
         hits = found(client, by="pattern", q="RIVER")["hits"]
@@ -142,9 +144,9 @@ def test_the_table_to_download_has_every_hit(client: TestClient) -> None:
 
 
 def test_a_cell_that_a_spreadsheet_would_run_is_text() -> None:
-    assert cell("=1+1") == "'=1+1"
-    assert cell((" =x", "b")) == " =x b"
-    assert cell(-1.5) == -1.5
+    assert csv_cell("=1+1") == "'=1+1"
+    assert csv_cell((" =x", "b")) == " =x b"
+    assert csv_cell(-1.5) == -1.5
 
 
 def test_a_form_without_a_layer_searches_all_of_them(client: TestClient) -> None:
@@ -258,7 +260,7 @@ def test_words_are_found_with_a_trigger_that_holds_them(client: TestClient) -> N
     assert hits
     for hit in hits:
         marked = {one["text"].lower() for one in hit["evidence"]["pieces"] if one["mark"] == "word"}
-        whole = client.get(f"/api/memories/{hit['address']}").json()["triggers"]
+        whole = client.get(f"/api/memories/{hit['address']}").json()["page"]["triggers"]
         trigger = whole[hit["evidence"]["rank"] - 1]
         read = (trigger["before"] + trigger["last"]).lower()
         assert "river" in read
@@ -270,7 +272,7 @@ def test_words_are_found_with_a_trigger_that_holds_them(client: TestClient) -> N
 
 
 def test_a_promoted_token_comes_with_its_logit(client: TestClient) -> None:
-    promoted = client.get("/api/memories/L2.7").json()["promoted"]
+    promoted = client.get("/api/memories/L2.7").json()["page"]["promoted"]
     hits = found(client, by="promotes", q=promoted[3]["text"], count=500)["hits"]
     mine = [hit for hit in hits if hit["address"] in ("L2.7", "L2.7+")]
     assert mine  # more than once where several tokens have this text
@@ -309,7 +311,7 @@ def test_text_of_the_corpus_stays_text_in_evidence(client: TestClient) -> None:
     assert "&lt;<mark>script</mark>&gt;" in re.sub(r"</?span[^>]*>", "", page)
 
 
-def test_text_from_corpus_tokens_and_results_is_shown_as_text() -> None:
+def test_text_from_corpus_tokens_and_results_is_shown_as_text(explored: StudyContext) -> None:
     hostile = "<script>alert(1)</script>"
     pieces = (
         Piece(hostile),
@@ -320,8 +322,9 @@ def test_text_from_corpus_tokens_and_results_is_shown_as_text() -> None:
     hit = Hit("L1.1", 0.0, (hostile,), 1, 1.0, 1.0, 0.5, None, hostile, None, None, hostile)
     hit = replace(hit, evidence=Evidence(1, 1.0, pieces))
     found = SearchAnswer(Question("words", hostile), hostile, 1, 1.0, 0, (hit,))
+    page = memory_page(explored.lookup, explored.store.cells.address(0))
     parts = {
-        "tokens": templating.token_bars([TokenView(1, hostile, 1.0, 2.0)], "promotes", 1.0),
+        "tokens": templating.token_bars(page, [TokenPush(1, hostile, 1.0)], "promotes", 1.0),
         "hits": templating.hit_rows(found),
         "weights": templating.weight_items({hostile: hostile}),
         "heading": templating.heading(found.question, "fires", hostile),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import unescape
 
 import pytest
@@ -48,7 +49,7 @@ def test_the_token_of_the_printed_address_becomes_a_cookie(closed_app: FastAPI) 
     assert (answer.status_code, answer.headers["location"]) == (303, "/search?by=any")
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    assert "samesite=lax" in cookie
     assert asking.get("/search?by=any").status_code == 200
     stranger = TestClient(closed_app, base_url=HERE)
     assert stranger.get("/?token=other").status_code == 401
@@ -171,6 +172,26 @@ def test_what_cannot_be_found_or_read_is_named(
     assert says in unescape(answer.text)
 
 
+@pytest.mark.parametrize(
+    ("referer", "expected"),
+    [
+        (f"{HERE}/search?by=any", "/search?by=any"),
+        (f"{HERE}//evil.example/", "/evil.example/"),
+        (f"{HERE}/nothing", None),
+        ("https://evil.example/search", None),
+        ("http://[", None),
+    ],
+)
+def test_a_page_that_is_not_there_leads_back(
+    client: TestClient, referer: str, expected: str | None
+) -> None:
+    """To the overview, and to the page before unless that is another site's or this one."""
+    links = re.findall(
+        r'<p><a href="([^"]*)"', client.get("/nothing", headers={"Referer": referer}).text
+    )
+    assert links == [expected or "/"]
+
+
 def test_requests_are_bounded(client: TestClient) -> None:
     assert client.get("/search", params={"q": "x" * 500}).status_code == 422
     assert client.get("/search", params={"q": "x" * 50_000}).status_code == 413
@@ -209,6 +230,14 @@ def test_another_host_than_this_machine_gets_a_token() -> None:
     assert len(made.token) >= 24
     assert made.url == f"http://127.0.0.1:8600/?token={made.token}"
     assert ListenAddress.with_token("10.0.0.7", 80, "mine").token == "mine"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("token", ["", " ", "\t\n"])
+def test_a_blank_token_is_refused(host: str, token: str) -> None:
+    """It would let everybody in, and on loopback take the check of the Host away."""
+    with pytest.raises(ListenError, match="the token is empty"):
+        ListenAddress.with_token(host, 8600, token)
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:

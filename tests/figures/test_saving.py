@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 import vl_convert
 
-from ffmem.analyses.composition import Composition, LayerActivity
+from ffmem.analyses.composition.charts import active_chart
+from ffmem.analyses.composition.record import (
+    ActivityEffects,
+    CaseEffects,
+    Composition,
+    CompositionEffects,
+    LayerActivity,
+)
+from ffmem.analyses.statistics import Interval
 from ffmem.figures import style
-from ffmem.figures.composition import active_chart
-from ffmem.figures.saving import EMBED, chart_script, picture, rows_of, save
+from ffmem.figures.saving import EMBED, chart_script, picture, rows_of, save, save_picture
 
 ROWS = [{"layer": 1, "share": 0.25}, {"layer": 2, "share": float("nan"), "n": 3}]
 
@@ -87,8 +94,12 @@ def test_gates_are_not_called_coefficients() -> None:
     interval = (0.0,) * 5
     row = LayerActivity(1, 4, interval, interval, interval, interval, 0.0, 0.0, 0.0)
     words = {}
+    nothing = Interval(0.0, 0.0, 0.0, 0)
+    effects = CompositionEffects(
+        ActivityEffects(nothing, nothing), nothing, CaseEffects(nothing, nothing)
+    )
     for gated in (False, True):
-        result = Composition((row,), (), (), (), (), 3, 0, gated)
+        result = Composition((row,), (), (), (), (), 3, 0, gated, effects)
         words[gated] = " ".join(active_chart(result).to_dict()["title"]["subtitle"])
     assert "coefficient above zero" in words[False]
     assert "gate is on" in words[True]
@@ -119,3 +130,12 @@ def test_a_png_is_on_white_and_of_the_size_of_the_chart(tmp_path: Path) -> None:
     )
     assert ours[16:24] == own[16:24]  # width and height
     assert ours == own
+
+
+def test_tokens_that_are_control_characters_can_be_drawn(tmp_path: Path) -> None:
+    rows = [{"row": row, "token": token} for row, token in enumerate(("\x17\0", "\uffff"))]
+    chart = style.with_size(style.base(rows).mark_text().encode(y="row:O", text="token:N"))
+    for ending in ("svg", "png"):
+        save_picture(chart, tmp_path / f"memory.{ending}")
+        assert (tmp_path / f"memory.{ending}").stat().st_size > 0
+    assert "\u2417" in (tmp_path / "memory.svg").read_text()

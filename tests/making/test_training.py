@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from making import pack, pieces, train_model
+from making import pack, train_model
 from making.baselines import Trigram, grams_of, trigram_perplexity, unigram_perplexity
 from making.evaluate import perplexity
 from making.files import lines_of
@@ -123,15 +123,3 @@ def test_a_pack_holds_model_and_text_and_a_part_keeps_the_order(made: Path) -> N
     assert all(line in everything for line in shipped)  # a subsequence
     assert json.loads((target / "card.json").read_text())["training text shipped"]["tokens"] >= 400
     AutoModelForCausalLM.from_pretrained(target)
-
-
-def test_pieces_joined_are_the_file_and_a_missing_piece_is_noticed(tmp_path: Path) -> None:
-    source = tmp_path / "file"
-    source.write_bytes(bytes(range(256)) * 10)
-    cut = pieces.cut(source, tmp_path / "cut", 1000)
-    assert [piece.stat().st_size for piece in cut] == [1000, 1000, 560]
-    pieces.join(tmp_path / "cut" / "file", tmp_path / "joined")
-    assert (tmp_path / "joined").read_bytes() == source.read_bytes()
-    cut[1].unlink()
-    with pytest.raises(SystemExit, match="do not add up"):
-        pieces.join(tmp_path / "cut" / "file", tmp_path / "joined")

@@ -10,14 +10,15 @@ from torch import Tensor
 
 import ffmem
 from ffmem.analyses.inputs.layer_readings import DEFAULT_CONVENTION, predictions_of
-from ffmem.analyses.last_layer import nearness
-from ffmem.analyses.lenses import lenses_of
+from ffmem.analyses.last_layer.measure import nearness
+from ffmem.analyses.lenses.measure import lenses_of
 from ffmem.memories.attribution import contributions
-from ffmem.memories.prompt_explanation import continue_text, explain_prompt
+from ffmem.memories.projection import Lens
+from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.value_vectors import value_ends
 from tests.small_study import small_results
 
-LINEAR = ffmem.Lens(bands="linear")
+LINEAR = Lens(bands="linear")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_states_and_pieces_are_read_as_log_probabilities(model: ffmem.LanguageMo
 
 def test_linear_scores_are_inner_products(model: ffmem.LanguageModel) -> None:
     h = states(model)
-    for lens, embed in ((LINEAR, "output"), (ffmem.Lens(embed="input"), "input")):
+    for lens, embed in ((LINEAR, "output"), (Lens(embed="input"), "input")):
         expected = h @ vectors_of(model, embed)[: model.vocab_size].T
         found = ffmem.logits(model, h, "piece", lens)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -81,14 +82,14 @@ def test_every_lens_that_differs_is_offered(model: ffmem.LanguageModel) -> None:
 
 @pytest.mark.parametrize("token", [10, 100, 200])  # one of each band
 def test_terms_add_up_to_the_log_probability(model: ffmem.LanguageModel, token: int) -> None:
-    readings = explain_prompt(model, "a river and a stone").readings
+    readings = explain_prompt(model, "a river and a stone").records
     found = contributions(model, readings, token)
     with torch.no_grad():
         own = model.model(model.encode("a river and a stone")).logits[0, -1, token]
     assert found.logit == pytest.approx(float(own), abs=1e-4)
     assert found.total == pytest.approx(found.logit, abs=1e-4)
     layer, memory = found.layers[1], found.layers[1].strongest[0].address.index
-    value, m = model.layers[1].values[memory], readings[1].m[0, memory]
+    value, m = model.layers[1].values[memory], readings.layer(2).m[0, memory]
     direction = vectors_of(model)[token]
     if token >= 64:
         direction = direction + model.head.classes[0 if token < 164 else 1]  # type: ignore[index]
@@ -119,7 +120,7 @@ def test_nearness_is_by_the_whole_vectors(model: ffmem.LanguageModel) -> None:
 
 
 def test_pushes_are_scores_that_add_up(model: ffmem.LanguageModel) -> None:
-    readings = ffmem.record(model, "the stone lay in the river for years", "hramyo", at=-1)
+    readings = ffmem.record(model, "the stone lay in the river for years", "hramyo", at=-1).layers
     found = predictions_of(model, readings, DEFAULT_CONVENTION)
     vectors = vectors_of(model)
     for place, reading in enumerate(readings):
@@ -137,7 +138,7 @@ def test_edits_and_generation_go_through_it(model: ffmem.LanguageModel) -> None:
         after = explain_prompt(model, "a river")
     assert after.divergence_from(before) > 0
     assert float(after.distribution.sum()) <= 1 + 1e-5
-    assert len(continue_text(model, "a river", 7, 4)) > 0
+    assert len(model.generate("a river", 4, 7)) > 0
 
 
 def test_every_analysis_runs_on_it(model: ffmem.LanguageModel, tmp_path: Path) -> None:

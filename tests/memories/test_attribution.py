@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
-from ffmem.errors import AddressError, ModelError
+import ffmem
+from ffmem.errors import AddressError, FfmemError, ModelError
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import edited
 from ffmem.memories.prompt_explanation import explain_prompt
@@ -27,7 +30,7 @@ def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
     expected = own_logits(toy)
     view = explain_prompt(toy, TEXT)
     for token in (3, int(expected.argmax())):
-        found = contributions(toy, view.readings, token)
+        found = contributions(toy, view.records, token)
         assert found.total == pytest.approx(found.logit, abs=1e-4)
         if toy.head.softcap is None:
             assert found.total == pytest.approx(float(expected[token]), abs=1e-4)
@@ -38,7 +41,7 @@ def test_parts_add_up_to_the_models_own_logit(toy: LanguageModel) -> None:
 
 def test_contributions_show_themselves(gated: LanguageModel) -> None:
     token = gated.encode("<")[0, -1].item()
-    found = contributions(gated, explain_prompt(gated, TEXT).readings, int(token))
+    found = contributions(gated, explain_prompt(gated, TEXT).records, int(token))
     first = found.strongest(1)[0]
     assert repr(found).startswith(f"<Contributions to the logit {found.logit:.3f} of '<': ")
     assert f"{first.address} {first.amount:+.3f}" in repr(found)
@@ -49,7 +52,7 @@ def test_contributions_show_themselves(gated: LanguageModel) -> None:
 
 
 def test_a_term_is_found_by_the_address_as_text(gated: LanguageModel) -> None:
-    found = contributions(gated, explain_prompt(gated, TEXT).readings, 5)
+    found = contributions(gated, explain_prompt(gated, TEXT).records, 5)
     memory = found.strongest(1)[0]
     assert found.of(str(memory.address)) == found.of(memory.address) == memory.amount
     with pytest.raises(AddressError, match="no layer 99; its layers are 1 to"):
@@ -61,9 +64,22 @@ def test_an_explanation_and_the_text_of_a_token_will_do(gated: LanguageModel) ->
     token = int(gated.encode("<")[0, -1])
     found = contributions(gated, view, "<")
     assert found.token == token
-    assert found.total == contributions(gated, view.readings, token).total
-    with pytest.raises(ModelError, match="does not begin with a token"):
+    assert found.total == contributions(gated, view.records, token).total
+    with pytest.raises(FfmemError, match="is not one token of"):
         contributions(gated, view, "")
+
+
+def test_a_text_names_the_token_that_gives_it_back() -> None:
+    demo, toy = ffmem.load("demo"), ffmem.load("tiny:opt")
+    for model, texts in ((demo, [")", ",", "'s", "\n", "é", " river", "</s>"]), (toy, [")", " "])):
+        assert [model.token_text(model.token_id(text)) for text in texts] == texts
+    assert demo.token_text(demo.token_id("river")) == " river"
+    for text, pieces in (("foo bar", "4 (' f', 'o', 'o', ' bar')"), ("Qz", "2 (' Q', 'z')")):
+        with pytest.raises(FfmemError, match=re.escape(f"not one token of demo, but {pieces};")):
+            demo.token_id(text)
+    for text in ("\ud800", ""):
+        with pytest.raises(FfmemError, match="not one token of demo; give"):
+            demo.token_id(text)
 
 
 def test_contributions_are_those_of_one_place(relu: LanguageModel) -> None:
@@ -71,7 +87,7 @@ def test_contributions_are_those_of_one_place(relu: LanguageModel) -> None:
         with pytest.raises(ModelError, match="at one place of one text"):
             contributions(relu, readings, 5)
     one = record(relu, TEXT, "hramyo", at=-1)
-    whole = explain_prompt(relu, TEXT).readings
+    whole = explain_prompt(relu, TEXT).records
     assert contributions(relu, one, 5).total == pytest.approx(contributions(relu, whole, 5).total)
 
 
@@ -79,7 +95,7 @@ def test_contributions_are_those_of_one_place(relu: LanguageModel) -> None:
 def test_parts_add_up_where_vectors_or_numbers_multiply_what_is_added(kind: str) -> None:
     model = wrap(tiny_model(kind), tiny_tokenizer(), kind)
     view = explain_prompt(model, TEXT)
-    found = contributions(model, view.readings, 5)
+    found = contributions(model, view.records, 5)
     assert found.total == pytest.approx(float(own_logits(model)[5]), abs=1e-4)
     assert all(abs(part.rest) < 1e-4 for part in found.layers)
 
@@ -93,7 +109,7 @@ def test_a_memory_passes_the_vectors_of_later_blocks() -> None:
         block.mlp.down_proj.weight.zero_()
         block.self_attn.o_proj.weight.zero_()
     view = explain_prompt(model, TEXT)
-    found = contributions(model, view.readings, 5)
+    found = contributions(model, view.records, 5)
     for part in found.layers[1:]:
         assert part.attention == pytest.approx(0.0, abs=1e-5)
         assert part.memories == pytest.approx(0.0, abs=1e-5)
@@ -105,7 +121,7 @@ def test_a_memory_passes_the_vectors_of_later_blocks() -> None:
 def test_norms_around_the_sum_are_a_part_of_their_own() -> None:
     model = wrap(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
     view = explain_prompt(model, TEXT)
-    found = contributions(model, view.readings, 5)
+    found = contributions(model, view.records, 5)
     assert found.total == pytest.approx(float(own_logits(model)[5]), abs=1e-4)
     assert any(abs(part.rest) > 1e-3 for part in found.layers), "norms around the sum show"
 
@@ -116,8 +132,8 @@ def test_the_terms_of_memories_are_coefficient_times_value_along_the_direction(
 ) -> None:
     """The slow way: each value by hand through a norm that divides by what it did divide by."""
     token, view = 7, explain_prompt(relu, TEXT)
-    found = contributions(relu, view.readings, token)
-    reading, norm = view.readings[-1], relu.head.norm
+    found = contributions(relu, view.records, token)
+    reading, norm = view.records.layers[-1], relu.head.norm
     assert norm is not None
     normed = relu.head.chain[0](reading.o[0])
     size = norm.fold(reading.o[0]).norm() / (normed - norm.shift).norm()
@@ -128,11 +144,11 @@ def test_the_terms_of_memories_are_coefficient_times_value_along_the_direction(
 
 
 def test_the_strongest_come_first_and_follow_an_edit(toy: LanguageModel) -> None:
-    plain = contributions(toy, explain_prompt(toy, TEXT).readings, 7)
+    plain = contributions(toy, explain_prompt(toy, TEXT).records, 7)
     first, *others = plain.strongest(5)
     assert all(abs(first.amount) >= abs(other.amount) for other in others)
     with edited(toy, [f"{str(first.address).rstrip('+-')}=0"]):
-        without = contributions(toy, explain_prompt(toy, TEXT).readings, 7, count=10_000)
+        without = contributions(toy, explain_prompt(toy, TEXT).records, 7, count=10_000)
     address = first.address
     silenced = [
         memory

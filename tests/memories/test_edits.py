@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.errors import AddressError, EditError
+from ffmem.errors import AddressError, EditError, FfmemError
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
 from tests.memories.test_recording import hooks_in
 from tests.near_ties import assert_best
 
@@ -20,9 +22,9 @@ def says(model: LanguageModel) -> torch.Tensor:
 
 def test_holding_a_memory_adds_the_difference_times_its_value(toy: LanguageModel) -> None:
     layer = toy.layers[1]
-    plain = record(toy, TEXT, "my")[1]
+    plain = record(toy, TEXT, "my").layer(2)
     with edited(toy, ["L2.7=5"]):
-        held = record(toy, TEXT, "my")[1]
+        held = record(toy, TEXT, "my").layer(2)
     push = (5 - plain.m[..., 7, None]) * layer.values[7]
     found = held.raw["values out"] - plain.raw["values out"]
     torch.testing.assert_close(found, push, rtol=1e-4, atol=1e-4)
@@ -30,7 +32,7 @@ def test_holding_a_memory_adds_the_difference_times_its_value(toy: LanguageModel
 
 def test_an_edit_to_the_coefficient_it_already_has_changes_nothing(toy: LanguageModel) -> None:
     plain = says(toy)
-    m = record(toy, TEXT, "m")[2].m[0, :, 3]
+    m = record(toy, TEXT, "m").layer(3).m[0, :, 3]
     same = [Edit(Address(3, 3), "set", float(c), (column,)) for column, c in enumerate(m)]
     for edits in ([], ["L1.0*1"], same):
         with edited(toy, edits):
@@ -61,6 +63,30 @@ def test_an_edit_at_one_position_leaves_earlier_ones_alone(toy: LanguageModel) -
     assert not torch.allclose(changed[:, 4], plain[:, 4])
 
 
+def test_positions_count_the_tokens_that_were_read_with_and_without_a_bos() -> None:
+    bare = tiny_tokenizer()
+    bare.bos_token = bare.eos_token = None
+    for tokenizer in (tiny_tokenizer(), bare):
+        model = wrap(tiny_model("opt"), tokenizer)
+        plain = record(model, TEXT, "m")["L2.7"][0]
+        with edited(model, "L2.7=9@2,4-5"):
+            held = record(model, TEXT, "m")["L2.7"][0]
+        lead = 0 if model.bos is None else 1
+        changed = (held != plain).nonzero().flatten().tolist()
+        assert changed == [1 + lead, 3 + lead, 4 + lead]
+    with pytest.raises(EditError, match="count from 1"), edited(model, "L2.7=9@0"):
+        pass
+
+
+def test_an_edit_with_positions_is_its_text() -> None:
+    for text in ("L7.3=0@2", "L7.3*2@0,5-7", "L7.E3.4+=1@1-3"):
+        assert str(Edit.parse(text)) == text
+    assert Edit.parse("L7.3=0@7,1-2,2").positions == (1, 2, 7)
+    for wrong in ("L7.3=0@", "L7.3=0@x", "L7.3=0@-1", "L7.3=0@3-1", "L7.3=0@1-9999", "L7.3=0@²"):
+        with pytest.raises(EditError, match="positions"):
+            Edit.parse(wrong)
+
+
 @pytest.mark.parametrize("cached", [True, False])
 def test_positions_mean_the_same_inside_generate(relu: LanguageModel, cached: bool) -> None:
     tokens = relu.encode("abc")
@@ -74,6 +100,21 @@ def test_positions_mean_the_same_inside_generate(relu: LanguageModel, cached: bo
     with edited(relu, [edit]):  # one pass over all that was written: each token is the likeliest
         assert_best(found[0, 4:], relu.model(found).logits[0, 3:-1])
     assert found[0].tolist() != plain[0].tolist()
+
+
+def test_generate_gives_the_text_that_the_edited_model_writes(relu: LanguageModel) -> None:
+    tokens = relu.encode("abc")
+    with edited(relu, "L3.7=40"):
+        found = relu.generate("abc", 6)
+        ids = relu.model.generate(tokens, max_new_tokens=6, do_sample=False)[0, tokens.shape[1] :]
+    assert found == relu.text_behind(tokens[0, 1:], ids)
+    assert relu.generate("abc", 6) != found
+    assert relu.generate("abc", 0) == ""
+    longest = "a" * (relu.context_length - 1)
+    assert relu.generate(longest, 3) == ""  # no room is left
+    for text, count in (("", 3), ("abc", -1), ("abc", 2.5)):
+        with pytest.raises(FfmemError):
+            relu.generate(text, count)  # type: ignore[arg-type]
 
 
 def test_a_sign_names_one_half_of_a_gated_coefficient() -> None:

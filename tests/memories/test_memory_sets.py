@@ -94,13 +94,13 @@ def test_a_set_is_edited_as_its_memories_one_by_one(gated: LanguageModel, sign: 
         for index, action, amount in ((1, "set", 0.5), (4, "scale", -2.0), (9, "set", 0.0))
     ]
     tokens = gated.encode(TEXT[0])
-    plain = record(gated, tokens, "m")[layer - 1].m
+    plain = record(gated, tokens, "m").layer(layer).m
     expected = plain.clone()
     for edit in edits:
         expected[..., edit.address.index] = edit.apply(plain[..., edit.address.index])
     summed = gated.layer(layer).value_map.module(expected).detach()
     with edited(gated, edits):
-        torch.testing.assert_close(record(gated, tokens, "y")[layer - 1].y, summed)
+        torch.testing.assert_close(record(gated, tokens, "y").layer(layer).y, summed)
 
 
 @torch.no_grad()
@@ -149,7 +149,9 @@ def test_the_effect_equals_a_plain_reading(
 
 def test_rates_are_those_of_the_coefficients(gated: LanguageModel) -> None:
     found = coefficient_rates(gated, rows(gated))
-    m = torch.cat([record(gated, gated.encode(line), "m")[1].m[0, 1:] for line in TEXT]).double()
+    m = torch.cat(
+        [record(gated, gated.encode(line), "m").layer(2).m[0, 1:] for line in TEXT]
+    ).double()
     torch.testing.assert_close(found.positive[2], (m > 0).double().mean(0), atol=1e-9, rtol=0)
     torch.testing.assert_close(found.negative[2], (m < 0).double().mean(0), atol=1e-9, rtol=0)
     torch.testing.assert_close(found.mean[2], m.mean(0), atol=1e-5, rtol=1e-5)
@@ -198,7 +200,9 @@ def test_tasks_are_answered_word_for_word(relu: LanguageModel, tmp_path: Path) -
 def test_random_sets_of_a_mixture_are_other_memories_and_other_experts() -> None:
     model = ffmem.load("tiny:qwen2_moe")
     rates = coefficient_rates(model, rows(model))
-    m = torch.cat([record(model, model.encode(line), "m")[0].m[0, 1:] for line in TEXT]).double()
+    m = torch.cat(
+        [record(model, model.encode(line), "m").layer(1).m[0, 1:] for line in TEXT]
+    ).double()
     assert rates.means([Address(1, 3, part="E2")]) == [
         pytest.approx(float(m[:, 2 * 16 + 3].mean()), abs=1e-5)
     ]
@@ -232,9 +236,9 @@ def test_a_whole_expert_is_held_at_the_means_of_its_memories() -> None:
     rates = coefficient_rates(model, rows(model))
     edits = expand_edits(["L1.E2=mean"], model, rates.means)
     assert edits == expand_edits([f"L1.E2.{i}=mean" for i in range(16)], model, rates.means)
-    m = torch.cat([record(model, model.encode(line), "m")[0].m[0, 1:] for line in TEXT])
+    m = torch.cat([record(model, model.encode(line), "m").layer(1).m[0, 1:] for line in TEXT])
     with edited(model, edits):
-        held = record(model, TEXT[0], "m")[0].m[0]
+        held = record(model, TEXT[0], "m").layer(1).m[0]
     torch.testing.assert_close(held[:, 32:48], m[:, 32:48].mean(0).expand(len(held), -1))
     generator = torch.Generator().manual_seed(0)
     for control in random_sets(model, edits, rates, 5, generator):
@@ -324,6 +328,9 @@ def test_a_patch_holds_a_memory_by_the_bias(tmp_path: Path, relu: LanguageModel)
         (["patch", "tiny:llama", "--set", "L2.7=0", "--set", "L2.7*2"], "twice"),
         (["patch", "tiny:llama", "--set", "L2.700=0"], "no memory"),
         (["patch", "tiny:llama", "--set", "@nowhere=0"], "cannot be read"),
+        (["patch", "tiny:opt", "--set", "L1.1*-1e308"], "not finite in float32"),
+        (["patch", "tiny:opt", "--set", "L1.1=1e39"], "not finite in float32"),
+        (["patch", "tiny:opt", "--dtype", "float16", "--set", "L1.1=1e5"], "not finite in float16"),
     ],
 )
 def test_a_wrong_patch_is_one_sentence(
@@ -334,6 +341,15 @@ def test_a_wrong_patch_is_one_sentence(
     assert said in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_patch_with_infinite_weights_is_not_written(tmp_path: Path, relu: LanguageModel) -> None:
+    from ffmem.models.patches import ValueChange, write_patch
+
+    for change in (ValueChange({7: 1e300}, {}), ValueChange({7: 0.0}, {7: 1e300})):
+        with pytest.raises(ModelError, match="layer 2 would not be finite"):
+            write_patch(relu, {2: change}, ["L2.7"], tmp_path / "patch")
+        assert not (tmp_path / "patch").exists()
 
 
 def test_a_patch_for_another_model_and_a_damaged_one_are_refused(tmp_path: Path) -> None:

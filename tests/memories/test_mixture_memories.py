@@ -13,7 +13,7 @@ from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
-from ffmem.models.experts import experts_in
+from ffmem.models.experts.routing import experts_in
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
@@ -84,25 +84,25 @@ def test_sums_that_end_elsewhere_than_their_module_are_edited_too(
 def test_a_memory_is_held_at_a_number_where_its_expert_is_not_chosen_too(
     model: LanguageModel,
 ) -> None:
-    reading = record(model, TEXT, "mwyr")[2]
+    reading = record(model, TEXT, "mwyr").layer(3)
     expert = int((reading.w[0, :, :4] == 0).sum(0).argmax())
     address = Address(3, 7, "", f"E{expert}")
     index = model.index_of(address)
     with edited(model, [Edit(address, "set", 2.0)]):
-        changed = record(model, TEXT, "my")[2]
+        changed = record(model, TEXT, "my").layer(3)
     assert (changed.m[..., index] == 2.0).all()
     value = reading.layer.values[index]
     expected = reading.y + (2.0 - reading.m[..., index, None]) * value
     torch.testing.assert_close(changed.y, expected, rtol=1e-4, atol=1e-5)
     with edited(model, [Edit(address, "scale", 3.0)]):
-        scaled = record(model, TEXT, "m")[2]
+        scaled = record(model, TEXT, "m").layer(3)
     torch.testing.assert_close(scaled.m[..., index], 3 * reading.m[..., index])
 
 
 def test_edits_at_some_positions_and_in_generation(model: LanguageModel) -> None:
-    before = record(model, TEXT, "m")[0].m
+    before = record(model, TEXT, "m").layer(1).m
     with edited(model, [Edit(Address(1, 2, "", "S"), "set", 1.5, positions=(3,))]):
-        m = record(model, TEXT, "m")[0].m
+        m = record(model, TEXT, "m").layer(1).m
     index = model.index_of(Address(1, 2, "", "S"))
     assert m[0, 3, index] == 1.5
     torch.testing.assert_close(m[0, :3], before[0, :3])
@@ -130,7 +130,7 @@ def test_edits_at_some_positions_and_in_generation(model: LanguageModel) -> None
 def test_a_logit_is_a_sum_over_experts_and_their_weighted_biases(kind: str) -> None:
     model = wrap(tiny_model(kind), tiny_tokenizer())
     view = explain_prompt(model, TEXT)
-    found = contributions(model, view.readings, view.likeliest(1)[0])
+    found = contributions(model, view.records, view.likeliest(1)[0])
     assert found.total == pytest.approx(found.logit, rel=1e-4, abs=1e-5)
     assert max(abs(part.rest) for part in found.layers) < 1e-4 * max(1, abs(found.logit))
     if kind == "gpt_oss":

@@ -76,7 +76,7 @@ def test_folding_is_linear_and_ignores_scale(toy: LanguageModel) -> None:
 
 
 def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel) -> None:
-    reading = record(gated, TEXT, "ryo")[-1]
+    reading = record(gated, TEXT, "ryo").layers[-1]
     norm = gated.head.norm
     assert norm is not None
     size = norm.size(reading.o)
@@ -163,7 +163,7 @@ def test_a_norm_behind_the_values_is_folded_into_them() -> None:
     model = load("tiny:gemma2")
     layer = model.layers[0]
     assert layer.after is not None
-    y = record(model, TEXT, "my")[0]
+    y = record(model, TEXT, "my").layer(1)
     folded = y.m @ value_vectors(layer)
     cosine = nn.functional.cosine_similarity(folded, y.y, dim=-1)
     torch.testing.assert_close(cosine, torch.ones_like(cosine), rtol=1e-4, atol=1e-4)
@@ -172,7 +172,7 @@ def test_a_norm_behind_the_values_is_folded_into_them() -> None:
 def test_a_residual_multiplier_is_folded_into_the_values() -> None:
     model = wrap(tiny_model("granite", residual_multiplier=0.3), tiny_tokenizer())
     assert model.layers[0].scale == 0.3
-    reading = record(model, TEXT, "my")[0]
+    reading = record(model, TEXT, "my").layer(1)
     torch.testing.assert_close(
         reading.m @ value_vectors(reading.layer), reading.y, rtol=1e-4, atol=1e-4
     )
@@ -198,7 +198,7 @@ def test_a_soft_cap_does_not_decide_the_ranking_of_pieces(size: float) -> None:
 
 def test_a_soft_cap_stays_on_whole_states() -> None:
     model = wrap(tiny_model("gemma2", final_logit_softcapping=5.0), tiny_tokenizer())
-    state = record(model, TEXT, "o")[-1].o[0]
+    state = record(model, TEXT, "o").layers[-1].o[0]
     tokens = model.encode(TEXT)
     expected = model.model(tokens).logits[0, :, : model.vocab_size]
     torch.testing.assert_close(logits(model, state, "state"), expected, rtol=1e-4, atol=1e-4)

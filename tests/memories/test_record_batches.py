@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from ffmem.errors import ModelError
+from ffmem.address import Address
+from ffmem.errors import AddressError, ModelError
 from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import RECORD_KINDS, record
 from ffmem.models.language_model import LanguageModel
+from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
 
 PROMPTS = ["the river runs", "stone", "a light on the water"]
 
@@ -23,7 +26,7 @@ def test_a_name_is_the_letter(toy: LanguageModel) -> None:
 
 
 def test_only_what_is_asked_for_is_recorded(relu: LanguageModel) -> None:
-    first = record(relu, PROMPTS[0], "coefficients")[0]
+    first = record(relu, PROMPTS[0], "coefficients").layer(1)
     assert first.kinds == ("coefficients",)
     shape = list(first.m.shape)
     assert repr(first) == f"<LayerRecord of layer 1: coefficients {shape}>"
@@ -52,9 +55,9 @@ def test_the_last_token_of_every_row(toy: LanguageModel) -> None:
 
 def test_token_ids_are_read_as_they_are(relu: LanguageModel) -> None:
     ids = relu.encode(PROMPTS[0])
-    expected = record(relu, ids, "m")[0].m
+    expected = record(relu, ids, "m").layer(1).m
     for form in (ids[0], ids[0].tolist(), ids.tolist()):
-        assert torch.equal(record(relu, form, "m")[0].m, expected)
+        assert torch.equal(record(relu, form, "m").layer(1).m, expected)
 
 
 @pytest.mark.parametrize("kinds", ["mq", ("coefficient",), ()])
@@ -72,7 +75,7 @@ def test_nothing_to_read_is_refused(relu: LanguageModel, text: list[list[int]]) 
 
 
 def test_a_column_behind_the_row_is_refused(relu: LanguageModel) -> None:
-    with pytest.raises(ModelError, match="no column 9"):
+    with pytest.raises(ModelError, match="no position 9"):
         record(relu, "ab", "m", at=9)
 
 
@@ -86,3 +89,64 @@ def test_an_explanation_shows_itself(gated: LanguageModel) -> None:
     assert page.count("<tr>") == 1 + len(gated.layers)
     assert page.isprintable()  # the toy's tokens are bytes, control characters among them
     assert str(found.steps[0].strongest[0].address) in page
+
+
+def test_a_layer_and_a_memory_are_found_by_name(toy: LanguageModel) -> None:
+    records = record(toy, PROMPTS[0], ("coefficients", "residual"))
+    assert len(records) == len(toy.layers)
+    assert records["L2"] is records.layer(2) is records.layers[1]
+    m = records.layer(2).coefficients
+    assert torch.equal(records["L2.3"], m[..., 3])
+    assert torch.equal(records["L2.3+"] - records["L2.3-"], m[..., 3])
+    assert torch.equal(records[Address(1, 5)], records["L1"].coefficients[..., 5])
+    assert torch.equal(records.stack("residual")[1], records["L2"].residual)
+    for wrong, because in (
+        (1, "layers count from 1"),
+        ("L9", "no layer 9"),
+        ("2.3", "not a memory"),
+    ):
+        with pytest.raises(AddressError, match=because):
+            records[wrong]  # type: ignore[index]
+
+
+def test_kinds_of_layers_that_differ_are_not_stacked() -> None:
+    records = record(wrap(tiny_model("glm4_moe"), tiny_tokenizer()), PROMPTS[0], "m")
+    with pytest.raises(ModelError, match="read them layer by layer"):
+        records.stack("coefficients")
+
+
+def test_a_position_counts_the_tokens_that_were_read(toy: LanguageModel) -> None:
+    text, ids = PROMPTS[0], toy.encode(PROMPTS[0])
+    lead = 0 if toy.bos is None else 1
+    whole, of_ids = record(toy, text, "m"), record(toy, ids, "m")
+    for position in (1, 4, -1):
+        here = record(toy, text, "m", at=position)
+        column = whole.column(position)
+        torch.testing.assert_close(here["L1"].m, whole["L1"].m[:, column], rtol=1e-4, atol=1e-5)
+    assert whole.column(1) == lead
+    assert of_ids.column(1) == 0
+    before = ids[:, : 4 + lead]
+    torch.testing.assert_close(
+        record(toy, before, "m", at=-1)["L1"].m,
+        record(toy, text, "m", at=4)["L1"].m,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_position_0_is_the_bos_where_there_is_one() -> None:
+    bare = tiny_tokenizer()
+    bare.bos_token = bare.eos_token = None
+    with_bos, without = wrap(tiny_model("opt"), tiny_tokenizer()), wrap(tiny_model("opt"), bare)
+    assert with_bos.bos is not None
+    assert without.bos is None
+    whole = record(with_bos, PROMPTS[0], "m")
+    assert whole.column(0) == 0
+    assert torch.allclose(record(with_bos, PROMPTS[0], "m", at=0)["L1"].m, whole["L1"].m[:, 0])
+    for refused in (
+        lambda: record(without, PROMPTS[0], "m", at=0),
+        lambda: record(without, PROMPTS[0], "m").column(0),
+        lambda: record(with_bos, [PROMPTS[0], [5, 6]]),  # type: ignore[list-item]
+    ):
+        with pytest.raises(ModelError, match="position 0|texts and some"):
+            refused()

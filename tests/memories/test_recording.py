@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -30,7 +32,7 @@ def test_residual_plus_layer_is_the_output_and_the_next_input(toy: LanguageModel
     readings = record(toy, TEXT, "hryo")
     for reading in readings:
         close(reading.r + reading.y, reading.o)
-    for before, after in zip(readings, readings[1:], strict=False):
+    for before, after in pairwise(readings):
         close(before.o, after.h)
 
 
@@ -39,7 +41,7 @@ def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageMo
 
     tokens = toy.encode(TEXT)
     expected = toy.model(tokens).logits[..., : toy.vocab_size]
-    found = logits(toy, record(toy, tokens, "o")[-1].o, "state")
+    found = logits(toy, record(toy, tokens, "o").layers[-1].o, "state")
     close(found, expected)
     assert_best(found.argmax(-1), expected)
 
@@ -70,8 +72,8 @@ def test_a_prefix_alone_gives_the_same_coefficients(toy: LanguageModel) -> None:
 
 def test_chosen_columns_are_the_same_columns_of_a_full_reading(toy: LanguageModel) -> None:
     tokens = torch.cat([toy.encode("abcdef"), toy.encode("zyxwvu")])
-    at = torch.tensor([3, 5])
-    for full, some in zip(record(toy, tokens), record(toy, tokens, at=at), strict=True):
+    at = torch.tensor([3, 5])  # columns; as positions of ids, which count from 1, one more
+    for full, some in zip(record(toy, tokens), record(toy, tokens, at=at + 1), strict=True):
         for quantity in "rxamyo":
             expected = getattr(full, quantity)[torch.arange(2), at]
             close(getattr(some, quantity), expected)

@@ -26,7 +26,6 @@ class Variant:
     final_norm: bool = False
     old_names: bool = False  # one map for q, k, v; numbered norms; no output projection
     settings: str = "args"  # or cfg: where they are stored
-    learned_positions: bool = False
     square: bool = False  # every band has rows as wide as states, as with a factor of 1
     changes: dict[str, Any] = field(default_factory=dict)  # of the settings
     ignored: dict[str, Any] = field(default_factory=dict)  # changes that mean nothing
@@ -58,10 +57,7 @@ def toy_tensors(variant: Variant) -> dict[str, Tensor]:
     if variant.final_norm:
         add("layer_norm.weight", WIDTH, around=1.0)
         add("layer_norm.bias", WIDTH)
-    if variant.learned_positions:
-        add("embed_positions.weight", PIECE + 2, WIDTH)
-    else:
-        found["embed_positions._float_tensor"] = torch.zeros(1)
+    found["embed_positions._float_tensor"] = torch.zeros(1)
     if not variant.adaptive:
         rows = add("embed_tokens.weight", WORDS, WIDTH)
         found["output_projection.weight"] = rows
@@ -167,12 +163,9 @@ def expected_logits(tensors: dict[str, Tensor], variant: Variant, ids: Tensor) -
     """Logits [position, word] by hand: log-probabilities where the softmax is adaptive."""
     scale = 1.0 if variant.changes.get("no_scale_embedding") else math.sqrt(WIDTH)
     activation = getattr(nn.functional, variant.changes.get("activation_fn", "relu"))
-    h = embed_words(tensors, ids) * scale
-    if not variant.changes.get("no_token_positional_embeddings"):
-        h = h + positions(tensors, len(ids))
-    norm_first = variant.changes.get("decoder_normalize_before", True)
+    h = embed_words(tensors, ids) * scale + positions(len(ids))
     for layer in range(LAYERS):
-        h = block(tensors, f"layers.{layer}", h, activation, norm_first)
+        h = block(tensors, f"layers.{layer}", h, activation)
     if variant.final_norm:
         h = norm(tensors, "layer_norm", h)
     if not variant.adaptive:
@@ -193,10 +186,8 @@ def embed_words(tensors: dict[str, Tensor], ids: Tensor) -> Tensor:
     return torch.cat(found)[ids]
 
 
-def positions(tensors: dict[str, Tensor], count: int) -> Tensor:
+def positions(count: int) -> Tensor:
     places = torch.arange(2, 2 + count)
-    if "embed_positions.weight" in tensors:
-        return tensors["embed_positions.weight"].double()[places]
     half = WIDTH // 2
     angle = torch.exp(torch.arange(half).double() * -math.log(10000) / (half - 1))
     turned = places[:, None].double() * angle
@@ -213,19 +204,11 @@ def linear(tensors: dict[str, Tensor], place: str, h: Tensor) -> Tensor:
     return h @ tensors[f"{place}.weight"].double().T + tensors[f"{place}.bias"].double()
 
 
-def block(
-    tensors: dict[str, Tensor], place: str, h: Tensor, activation: Any, norm_first: bool
-) -> Tensor:
-    def inside(part: str, state: Tensor) -> Tensor:
-        return norm(tensors, f"{place}.{part}", state) if norm_first else state
-
-    def behind(part: str, state: Tensor) -> Tensor:
-        return state if norm_first else norm(tensors, f"{place}.{part}", state)
-
-    r = h + attention(tensors, f"{place}.self_attn", inside("self_attn_layer_norm", h))
-    r = behind("self_attn_layer_norm", r)
-    m = activation(linear(tensors, f"{place}.fc1", inside("final_layer_norm", r)))
-    return behind("final_layer_norm", r + linear(tensors, f"{place}.fc2", m))
+def block(tensors: dict[str, Tensor], place: str, h: Tensor, activation: Any) -> Tensor:
+    x = norm(tensors, f"{place}.self_attn_layer_norm", h)
+    r = h + attention(tensors, f"{place}.self_attn", x)
+    x = norm(tensors, f"{place}.final_layer_norm", r)
+    return r + linear(tensors, f"{place}.fc2", activation(linear(tensors, f"{place}.fc1", x)))
 
 
 def attention(tensors: dict[str, Tensor], place: str, x: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ffmem.errors import ModelError
+from ffmem.models.blocks.trace import relative_error, sum_error
 from ffmem.models.families import FAMILIES, Family
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model
-from ffmem.models.trace import relative_error, sum_error
 from ffmem.models.wrapping import Identity, wrap
 
 Look = Callable[..., LanguageModel]

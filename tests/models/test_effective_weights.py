@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 import ffmem
-from ffmem.cli.commands.models import describe
+from ffmem.cli.commands.model import describe
 from ffmem.errors import ModelError
 from ffmem.memories.attribution import contributions
 from ffmem.memories.edits import Edit, edited
@@ -151,8 +151,8 @@ def same_answers(one: LanguageModel, other: LanguageModel) -> None:
     for mine, theirs in zip(record(one, TEXT, "my"), record(other, TEXT, "my"), strict=True):
         close(mine.m, theirs.m)
         close(mine.y, theirs.y)
-    found = contributions(one, explain_prompt(one, TEXT).readings, 7)
-    expected = contributions(other, explain_prompt(other, TEXT).readings, 7)
+    found = contributions(one, explain_prompt(one, TEXT).records, 7)
+    expected = contributions(other, explain_prompt(other, TEXT).records, 7)
     assert found.logit == pytest.approx(expected.logit, abs=1e-4)
     assert found.total == pytest.approx(found.logit, abs=1e-4)
     for mine, theirs in zip(found.layers, expected.layers, strict=True):
@@ -291,7 +291,7 @@ def test_values_of_no_memories() -> None:
 def test_values_are_those_of_the_layer_inside_an_edit_too() -> None:
     model = wrap(replace_maps(tiny_model("llama"), Packed), tiny_tokenizer())
     layer, prompt = model.layers[1], model.encode(TEXT)
-    before, plain_m = layer.values.clone(), record(model, TEXT, "m")[1].m
+    before, plain_m = layer.values.clone(), record(model, TEXT, "m").layer(2).m
     effective_weights._cache.clear()
     with edited(model, [Edit.parse("L2.3=0")]):
         torch.testing.assert_close(layer.values, before)
@@ -455,7 +455,7 @@ def test_a_dynamically_quantised_model_is_read_within_its_rounding() -> None:
     for layer, block in zip(model.layers, inner.model.decoder.layers, strict=True):
         weight = block.fc2.weight().dequantize()
         torch.testing.assert_close(layer.values, weight.T, rtol=2e-2, atol=2e-3)
-    found = contributions(model, explain_prompt(model, TEXT).readings, 7)
+    found = contributions(model, explain_prompt(model, TEXT).records, 7)
     assert found.total == pytest.approx(found.logit, abs=1e-3)
 
 
@@ -627,7 +627,7 @@ def test_quantised_models_are_read_through_their_layers(
     for mine, theirs in zip(model.layers, before.layers, strict=True):
         for one, other in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
             assert 0 < (one - other).norm() / other.norm() < rough
-    found = contributions(model, explain_prompt(model, TEXT).readings, 7)
+    found = contributions(model, explain_prompt(model, TEXT).records, 7)
     assert found.total == pytest.approx(found.logit, abs=1e-3)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -20,7 +19,7 @@ from torch import nn
 
 import ffmem
 from ffmem.cli.main import run
-from ffmem.errors import CorpusError, ModelError
+from ffmem.errors import FfmemError, ModelError
 from ffmem.models.fairseq.adaptive_model import AdaptiveHead
 from ffmem.models.fairseq.checkpoint_file import read_pickle
 from ffmem.models.fairseq.conversion import convert
@@ -46,15 +45,9 @@ VARIANTS = {
     "untied rows only": Variant(tied=False),
     "adaptive with a final norm": Variant(final_norm=True),
     "plain": Variant(adaptive=False, final_norm=True),
-    "plain, untied, cfg": Variant(adaptive=False, final_norm=True, tied=False, settings="cfg"),
+    "plain, cfg": Variant(adaptive=False, final_norm=True, settings="cfg"),
     "plain without final norm, old names": Variant(adaptive=False, old_names=True),
-    "learned positions": Variant(learned_positions=True),
     "gelu, not scaled": Variant(changes={"activation_fn": "gelu", "no_scale_embedding": True}),
-    "no positions": Variant(changes={"no_token_positional_embeddings": True}),
-    "plain, no positions": Variant(
-        adaptive=False, final_norm=True, changes={"no_token_positional_embeddings": True}
-    ),
-    "norms behind the sums": Variant(changes={"decoder_normalize_before": False}),
     "a final norm, which the default of the version denies": Variant(
         final_norm=True, ignored={"decoder_normalize_before": False}
     ),
@@ -65,7 +58,6 @@ VARIANTS = {
         tied=False, tied_projections=False, changes={"tie_adaptive_proj": True}
     ),
 }
-FORMS_OF_BLOCKS = {"norms behind the sums": "post-norm"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -80,11 +72,11 @@ def test_a_converted_model_computes_what_the_tensors_say(
     with torch.no_grad():
         found = model.model(IDS[None]).logits[0]
     torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)
-    through_head = ffmem.logits(model, ffmem.record(model, IDS, "o")[-1].o[0], "state")
+    through_head = ffmem.logits(model, ffmem.record(model, IDS, "o").layers[-1].o[0], "state")
     torch.testing.assert_close(through_head.double(), expected, atol=2e-5, rtol=1e-5)
     assert model.head.tied == variant.tied
     assert len(model.layers) == 2
-    assert model.layers[0].form == FORMS_OF_BLOCKS.get(name, "sequential")
+    assert model.layers[0].form == "sequential"
     written = model.model.generate(IDS[None], max_new_tokens=3, do_sample=False)[0]
     for place in range(len(IDS), len(written)):  # with keys and values of the past
         best = expected_logits(tensors, variant, written[:place])[-1]
@@ -124,8 +116,8 @@ def test_a_batch_is_its_rows_and_a_prefix_a_part_of_its_text(toy: ffmem.Language
             count = len(rows[number])
             torch.testing.assert_close(whole.m[number, :count], single.m[0])
             torch.testing.assert_close(whole.o[number, :count], single.o[0])
-    prefix = ffmem.record(toy, IDS[:4], "o")[-1].o[0]
-    torch.testing.assert_close(ffmem.record(toy, IDS, "o")[-1].o[0, :4], prefix)
+    prefix = ffmem.record(toy, IDS[:4], "o").layers[-1].o[0]
+    torch.testing.assert_close(ffmem.record(toy, IDS, "o").layers[-1].o[0, :4], prefix)
 
 
 def test_no_embedding_of_full_width_is_ever_built(
@@ -420,9 +412,32 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         settings(no_decoder_final_norm=False),
         "decoder.layer_norm.weight is not there",
     ),
-    "no learned positions where the settings have them": (
+    "learned positions": (
+        lambda folder: damage(
+            folder,
+            lambda model: model.update({"decoder.embed_positions.weight": torch.ones(26, WIDTH)}),
+        ),
+        "is a model with learned positions, which ffmem does not convert",
+    ),
+    "learned positions by the settings": (
         settings(decoder_learned_pos=True),
-        "decoder.embed_positions.weight is not there",
+        "is a model with learned positions",
+    ),
+    "no positions": (
+        settings(no_token_positional_embeddings=True),
+        "is a model with no positions",
+    ),
+    "norms behind the sums": (
+        settings(decoder_normalize_before=False),
+        "is a model with norms behind the sums",
+    ),
+    "a plain output of its own": (
+        lambda folder: write_toy(folder, Variant(adaptive=False, tied=False)),
+        "is a model with an output matrix of its own that is not adaptive",
+    ),
+    "another activation": (
+        settings(activation_fn="swish"),
+        "the activation 'swish'; ffmem converts relu, gelu, gelu_accurate",
     ),
     "no output where the settings have their own": (
         lambda folder: write_toy(
@@ -564,10 +579,10 @@ def test_text_is_split_at_spaces(toy: ffmem.LanguageModel) -> None:
     assert toy.encode("word0 word7\n nothing word55 <unk>")[0].tolist() == [2, 4, 11, 3, 59, 3]
     assert toy.tokenizer.decode([4, 11, 59]) == "word0 word7 word55"
     assert toy.vocab_size == WORDS
-    assert [toy.first_token(text) for text in (" word7", "<unk>", "word0, of")] == [11, 3, 4]
-    for text in ("river", "river word7"):
-        with pytest.raises(ModelError, match="does not begin with a token"):
-            toy.first_token(text)
+    assert [toy.token_id(text) for text in (" word7", "<unk>", "word0")] == [11, 3, 4]
+    for text in ("river", "river word7", "word0 word7"):
+        with pytest.raises(FfmemError, match="is not one token"):
+            toy.token_id(text)
 
 
 FORMS = {  # plain text, and WikiText's form of it
@@ -624,34 +639,3 @@ def test_the_form_is_an_option_of_the_conversion(tmp_path: Path) -> None:
     assert model.encode("word0, word1")[0].tolist() == [2, 3, 5]
     toy = ffmem.load(str(convert(tmp_path / "toy", tmp_path / "other")), device="cpu")
     assert toy.encode("word0, word1")[0].tolist() == [2, 4, 3, 5]
-
-
-def test_the_form_can_be_switched_off_for_a_prompt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_toy(tmp_path / "toy")
-    place = str(convert(tmp_path / "toy", tmp_path / "out"))
-    model, text = ffmem.load(place, device="cpu"), "word0, word1"
-    plain = model.without_wikitext_form()
-    assert plain.encode(text)[0].tolist() == [2, 3, 5]
-    assert model.encode(text)[0].tolist() == [2, 4, 3, 5]
-    for form, expected in (([], "word0 <unk> word1"), (["--no-wikitext-form"], "<unk> word1")):
-        assert run(["prompt", place, text, "--json", "--device", "cpu", *form]) == 0
-        assert json.loads(capsys.readouterr().out)["plain"]["prefix"] == expected
-    (tmp_path / "text.txt").write_text("word0, word1 word2\n")
-    lengths = []
-    for form in ([], ["--no-wikitext-form"]):
-        words = ["effect", place, str(tmp_path / "text.txt"), "--set", "L1.0=0", "--random", "0"]
-        assert (
-            run([*words, "--generate", text, "--most", "8", "--json", "--device", "cpu", *form])
-            == 0
-        )
-        found = json.loads(capsys.readouterr().out)
-        lengths.append(found["text"]["tokens"])
-        written = found["generated"][0]["as_it_is"]
-        assert written.startswith(" ")  # words behind words
-        assert len(written.split()) > 1
-    assert lengths == [4, 3]
-    for other in (plain, ffmem.load("tiny:opt", device="cpu")):
-        with pytest.raises(CorpusError, match="does not bring text into WikiText's form"):
-            other.without_wikitext_form()

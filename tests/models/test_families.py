@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from ffmem.models.blocks.trace import first_tensor
 from ffmem.models.families import FAMILIES
 from ffmem.models.language_model import LanguageModel
-from ffmem.models.trace import first_tensor
 from ffmem.models.wrapping import state_logits
 from tests.near_ties import assert_best
 

@@ -16,6 +16,7 @@ from ffmem.models.fingerprint import tokenizer_digest, weights_digest
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import is_in_hub_cache, load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
+from ffmem.models.wrapping import wrap
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_a_pickled_checkpoint_loads_as_plain_tensors_only(folder: Path) -> None:
     torch.save(weights, folder / "pytorch_model.bin")
     assert load(str(folder)).memories == 192
     torch.save({"transformer.wte.weight": Path()}, folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="could not be loaded"):
+    with pytest.raises(ModelError, match="pickled weights that are damaged, or not plain tensors"):
         load(str(folder))
 
 
@@ -77,6 +78,31 @@ def test_a_checkpoint_that_lacks_weights_is_refused(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"lacks 1 of its weights, .*h\.1\.mlp\.c_fc\.weight"):
         load(str(folder))
+
+
+def test_an_encoder_decoder_is_called_one(tmp_path: Path) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"vocab_size": 64, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1}
+    T5ForConditionalGeneration(T5Config(**sizes, num_heads=2)).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="is an encoder-decoder, not a causal language model"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_is_named(number: float) -> None:
+    toy = tiny_model("opt")
+    with torch.no_grad():
+        toy.get_decoder().layers[1].fc1.weight[3, 3] = number
+    with pytest.raises(ModelError, match=r"NaN or infinite numbers in its weight .*1\.fc1\.weight"):
+        wrap(toy)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_not_here_is_not_recommended() -> None:
+    with pytest.raises(ModelError, match="cannot be used") as caught:
+        load("tiny:opt", device="cuda")
+    assert "cuda" not in str(caught.value).rpartition(";")[2]
 
 
 def test_an_encoder_is_refused_because_it_reads_ahead(tmp_path: Path) -> None:
@@ -191,7 +217,7 @@ def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sources[4:] == ["file", "folder"]
 
 
-def test_an_unpacked_gguf_file_that_is_damaged_is_unpacked_again(
+def test_an_unpacked_gguf_file_that_is_cut_off_is_unpacked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
@@ -199,9 +225,7 @@ def test_an_unpacked_gguf_file_that_is_damaged_is_unpacked_again(
     write_llama_gguf(file)
     expected = weights_digest(load(str(file)).model)
     (weights,) = (tmp_path / "cache" / "gguf").glob("*/model.safetensors")
-    content = bytearray(weights.read_bytes())
-    content[-1000:] = bytes(1000)
-    weights.write_bytes(content)
+    weights.write_bytes(weights.read_bytes()[:-1000])
     assert weights_digest(load(str(file)).model) == expected
 
 
@@ -269,9 +293,13 @@ def test_code_inside_a_checkpoint_is_not_run(folder: Path, tmp_path: Path) -> No
     }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "surprise.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('yes')\n")
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="brings its own code, which is not run by default"):
         load(str(folder))
     assert not (tmp_path / "ran").exists()
+    del config["auto_map"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="is of a type that transformers .* does not know"):
+        load(str(folder))
 
 
 @pytest.mark.parametrize(

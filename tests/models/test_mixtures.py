@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ffmem.address import Parts
-from ffmem.cli.commands.models import describe
+from ffmem.cli.commands.model import describe
 from ffmem.errors import ModelError
 from ffmem.memories.recording import record
-from ffmem.models.experts import experts_in
+from ffmem.models.experts.routing import experts_in
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
@@ -123,13 +123,13 @@ def test_one_model_that_is_wrapped_twice_is_read_by_both() -> None:
     inner = tiny_model("mixtral")
     one, other = wrap(inner), wrap(inner)
     tokens = torch.arange(6)
-    expected = record(one, tokens, "m")[1].m
+    expected = record(one, tokens, "m").layer(2).m
     layer = one.layers[1]
     noted: list[Tensor] = []
     assert layer.mixture is not None
     leave = layer.mixture.listen(lambda reading: noted.append(reading.coefficients))  # type: ignore[arg-type,return-value,func-returns-value]
     try:
-        torch.testing.assert_close(record(other, tokens, "m")[1].m, expected)
+        torch.testing.assert_close(record(other, tokens, "m").layer(2).m, expected)
     finally:
         leave()
     torch.testing.assert_close(noted[0], expected[0])

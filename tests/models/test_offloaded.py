@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from ffmem.analyses.study import Study
 from ffmem.annotations.chat import LocalChat
 from ffmem.errors import ModelError
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model
 from ffmem.models.wrapping import wrap
-from ffmem.studies.study import Study
 from tests.spread import CHECKS, KINDS, Split, assert_same_study, device_map, spread
 
 accelerate = pytest.importorskip("accelerate")

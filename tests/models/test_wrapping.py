@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ffmem.errors import ModelError
-from ffmem.memories.prompt_explanation import continue_text, explain_prompt
+from ffmem.memories.prompt_explanation import explain_prompt
 from ffmem.memories.recording import record
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -25,7 +25,7 @@ def test_a_model_in_training_stays_in_training_and_is_read_without_dropout() -> 
     for found, one in zip(record(model, TEXT, "m"), expected, strict=True):
         torch.testing.assert_close(found.m, one.m)
     explain_prompt(model, TEXT)
-    continue_text(model, TEXT, 2, 3)
+    model.generate(TEXT, 3, 2)
     modes = {name: module.training for name, module in inner.named_modules()}
     assert not modes.pop("lm_head")
     assert all(modes.values())
@@ -57,7 +57,7 @@ def test_adapters_in_attention_are_seen_through() -> None:
     config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
     adapted = peft.get_peft_model(inner, config)
     model = wrap(adapted, tiny_tokenizer())
-    assert not torch.allclose(record(model, TEXT, "m")[0].m, plain[0].m)
+    assert not torch.allclose(record(model, TEXT, "m").layer(1).m, plain["L1"].m)
     expected = adapted(model.encode(TEXT)).logits
     torch.testing.assert_close(model.model(model.encode(TEXT)).logits, expected)
 

@@ -6,26 +6,20 @@ import pytest
 import torch
 
 from ffmem.address import Address
-from ffmem.errors import StoreError
-from ffmem.figures.patterns import patterns_chart
-from ffmem.memories.recording import record
-from ffmem.models.language_model import LanguageModel
-from ffmem.patterns.analysis import (
-    PatternResults,
-    control_removals,
-    near_misses,
-    patterns_by_rule,
-)
-from ffmem.patterns.embeddings import WordContexts, WordStates, content_words
-from ffmem.patterns.prefixes import (
+from ffmem.analyses.patterns.charts import patterns_chart
+from ffmem.analyses.patterns.measure import control_removals, near_misses, patterns_by_rule
+from ffmem.analyses.patterns.prefixes import (
     CONTROLS,
     PseudoKeys,
-    prefix_at,
     random_prefixes,
     trigger_prefixes,
 )
-from ffmem.patterns.rule_annotator import RuleAnnotator
-from ffmem.patterns.surface_patterns import Background
+from ffmem.analyses.patterns.record import PatternResults
+from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
+from ffmem.analyses.patterns.semantic_patterns import WordContexts
+from ffmem.analyses.patterns.surface_patterns import Background
+from ffmem.errors import StoreError
+from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import scanned_lines
 from tests.analyses.planted import NEWS, WAR, filler, prefixes
@@ -40,7 +34,7 @@ def store(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Scan
 
 @pytest.fixture(scope="module")
 def study(store: ScanStore) -> PatternResults:
-    return patterns_by_rule(store, lambda counted: WordContexts.of_scan(store, counted), keys=5)
+    return patterns_by_rule(store, keys=5)
 
 
 def test_triggers_come_back_as_the_store_shows_them(store: ScanStore) -> None:
@@ -58,23 +52,6 @@ def test_random_prefixes_are_distinct_places_short_of_the_whole_sentence(store: 
     assert all(0 < len(p.ids) < len(store.sentences.token_ids(p.sentence)) for p in found)
     assert found == random_prefixes(store, 500, seed=3)
     assert found != random_prefixes(store, 500, seed=4)
-
-
-def test_states_of_words_are_those_of_the_prefix_read_alone(
-    relu: LanguageModel, store: ScanStore
-) -> None:
-    background = Background.of(random_prefixes(store, 200, 0))
-    states = WordStates(relu, background, layer=2)
-    long, short = prefix_at(store, 4, 40), prefix_at(store, 4, 33)
-    both = states([short, long], [frozenset(), frozenset(content_words(long)[:1])])
-    for prefix, first, mean in ((short, 0, both[0]), (long, 1, both[1])):
-        o = record(relu, torch.tensor([[relu.bos or 0, *prefix.ids]]), "o")[1].o[0, 1:]
-        expected = torch.zeros(relu.hidden_size)
-        for at in content_words(prefix)[first:]:
-            word, start, end = prefix.words[at]
-            rare = (background.words[word.lower()] + 1) / (background.prefixes + 1)
-            expected -= torch.tensor(rare).log() * o[start:end].mean(dim=0)  # a token is a letter
-        assert torch.allclose(mean, expected, atol=1e-4)
 
 
 def test_a_study_counts_every_key_and_carries_its_controls(
@@ -181,6 +158,6 @@ def test_words_that_keep_the_same_company_are_near_and_others_are_not() -> None:
     assert abs(float(vectors[0] @ vectors[1] - vectors[0] @ vectors[2])) < 0.4
 
 
-def test_too_little_text_is_refused(relu: LanguageModel, relu_store: ScanStore) -> None:
+def test_too_little_text_is_refused(relu_store: ScanStore) -> None:
     with pytest.raises(StoreError, match="scan more text"):
-        patterns_by_rule(relu_store, lambda background: WordStates(relu, background))
+        patterns_by_rule(relu_store)

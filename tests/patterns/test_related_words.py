@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ffmem.analyses.inputs.related_words import count_vectors, open_related_words, read_vectors
 from ffmem.cli.main import ffmem
-from ffmem.corpus.kept_sentences import KeptSentences, starts_of
-from ffmem.patterns.related_words import count_vectors, open_related_words, read_vectors
+from ffmem.scan.histograms import COLUMNS
+from ffmem.scan.settings import ScanSettings
 from ffmem.store.folder import StudyFolder
-from ffmem.store.lookup import Matches, MemoryIndex
+from ffmem.store.kept_sentences import KeptSentences, starts_of
 from ffmem.store.manifest import Manifest, ScanKey
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.scan_writer import write_array, write_sentences, write_table, write_vocabulary
+from ffmem.store.search.lookup import Matches, MemoryIndex
 
 CONCEPTS = {
     "sea": ["harbour", "sailor", "anchor", "tide", "captain", "lighthouse", "vessel", "mast"],
@@ -79,15 +82,16 @@ def concept_store(tmp_path_factory: pytest.TempPathFactory) -> ScanStore:
         **write_array(folder, "fires", fires),
         **write_array(folder, "totals", fires << 22),
         **write_array(folder, "largest", np.full(len(rows), 3, np.float32)),
+        **write_array(folder, "thresholds", np.zeros(1, np.float32)),
+        **write_array(folder, "histogram", np.zeros((len(rows), COLUMNS), np.uint32)),
     }
     for kind in ("trigger", "sample"):
         files |= write_array(folder, f"{kind}_sentences", sentence)
         files |= write_array(folder, f"{kind}_positions", lengths)
         files |= write_array(folder, f"{kind}_coefficients", coefficients)
     names = dict.fromkeys(("revision", "dtype", "weights", "tokenizer", "bos"))
-    key = ScanKey(
-        {**names, "name": "planted", "type": "none"}, {"path": "planted"}, {"top": 25, "sample": 25}
-    )
+    settings = asdict(ScanSettings(top=TRIGGERS, sample=TRIGGERS))
+    key = ScanKey({**names, "name": "planted", "type": "none"}, {"path": "planted"}, settings)
     counts = {"sentences": len(kept), "tokens": len(kept.tokens), "prefixes": len(kept.tokens)}
     Manifest(key, [(1, len(rows))], False, counts, 0.0, {}, files).write(folder)
     return ScanStore.open(folder.root)
@@ -192,7 +196,7 @@ def test_the_command_finds_what_the_explorer_finds(concept_store: ScanStore) -> 
             command = ["search", str(concept_store.folder.root), option, "harbour", "--json"]
             printed = CliRunner().invoke(ffmem, command)
             assert printed.exit_code == 0, printed.output
-            mine = json.loads(printed.stdout)
+            mine = json.loads(printed.stdout)["hits"]
             theirs = client.get("/api/search", params={"by": by, "q": "harbour", "count": 20})
             hits = theirs.json()["hits"]
             assert [hit["address"] for hit in mine] == [hit["address"] for hit in hits]
@@ -202,8 +206,8 @@ def test_the_command_finds_what_the_explorer_finds(concept_store: ScanStore) -> 
 def test_a_folder_that_cannot_be_written_is_searched_too(
     concept_store: ScanStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ffmem.analyses.inputs import related_words
     from ffmem.errors import StoreError
-    from ffmem.patterns import related_words
 
     def refuse(path: Path, write: object) -> None:
         raise StoreError("no room")

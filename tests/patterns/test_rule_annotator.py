@@ -5,16 +5,27 @@ import random
 from collections import Counter
 
 import pytest
+import torch
 
 from ffmem.address import Address
 from ffmem.analyses.inputs.english import stem
-from ffmem.patterns.embeddings import ClusterFinder, content_words
-from ffmem.patterns.held_out import Trial, auc, held_out_scores
-from ffmem.patterns.prefixes import Prefix, PseudoKeys
-from ffmem.patterns.record import KeyPatterns, Pattern, summarise_patterns, trigger_labels
-from ffmem.patterns.rule_annotator import RuleAnnotator
-from ffmem.patterns.surface_patterns import Background, shared_features
-from tests.analyses.planted import NEWS, WAR, about, control_key, embedding, filler, prefixes
+from ffmem.analyses.patterns.held_out import Trial, auc, held_out_scores
+from ffmem.analyses.patterns.measure import summarise_patterns
+from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.analyses.patterns.record import KeyPatterns, Pattern, trigger_labels
+from ffmem.analyses.patterns.rule_annotator import RuleAnnotator
+from ffmem.analyses.patterns.semantic_patterns import ClusterFinder, WordFields, content_words
+from ffmem.analyses.patterns.surface_patterns import Background, shared_features
+from tests.analyses.planted import (
+    NEWS,
+    PLAIN,
+    WAR,
+    about,
+    control_key,
+    embedding,
+    filler,
+    prefixes,
+)
 
 KEY = Address(3, 7)
 
@@ -261,7 +272,7 @@ def test_fig_2_counts_triggers_and_crosses_where_semantic_leads_for_good() -> No
     keys.append(KeyPatterns(Address(5, 3), 0, ()))  # dead: left out
     keys.append(KeyPatterns(Address(1, 3), 10, ()))
     result = summarise_patterns("ann", keys)
-    assert result.crossover is None
+    assert result.crossover == 4  # a trigger of both kinds has a meaning
     first, second = result.layers[:2]
     assert {name: share.estimate for name, share in second.shares.items()} == pytest.approx(
         {"shallow": 0.2, "shallow + semantic": 0.1, "semantic": 0.2, "not covered": 0.5}
@@ -290,3 +301,31 @@ def test_the_crossover_is_the_first_layer_from_which_semantic_leads(
         for layer, lead in enumerate(leads, 1)
     ]
     assert summarise_patterns("ann", keys).crossover == expected
+
+
+def test_several_words_of_one_idea_are_a_pattern_and_one_word_is_not(
+    corpus: list[Prefix],
+) -> None:
+    """A word of war each, never the same three times; it stays with a shared last word."""
+    draw = random.Random(5)
+    every = [*PLAIN, *WAR, *NEWS]
+    own = torch.eye(len(every) + 2)
+    vectors = {
+        word: own[at] + 2 * (own[-1] * (word in WAR) + own[-2] * (word in NEWS))
+        for at, word in enumerate(every)
+    }
+    pseudo = PseudoKeys(corpus, seed=0)
+    keys = [pseudo.random(1).shown for _ in range(150)]
+    fields = WordFields.calibrate(vectors, corpus, {"random": keys})
+    found = RuleAnnotator(Background.of(corpus), None, fields)
+    triggers = [[word, *filler(draw), "press"] for word in WAR] + [filler(draw) for _ in range(11)]
+    shallow, semantic = found.rules(KEY, prefixes(triggers, 10_000))
+    assert (shallow.pattern.kind, shallow.pattern.ranks) == ("shallow", tuple(range(1, 15)))
+    assert (semantic.pattern.kind, semantic.pattern.ranks) == ("semantic", tuple(range(1, 15)))
+    assert set(semantic.pattern.description.removeprefix("about: ").split(", ")) <= set(WAR)
+    unseen = prefixes([["missile", *filler(draw)], filler(draw)], 20_000)
+    assert found.scores([semantic], unseen) == [[0.0, -1.0]]
+    one_word = [["missile", *filler(draw)] for _ in range(14)]
+    assert fields.shared(prefixes(one_word, 30_000)) == []
+    fresh = [pseudo.random(2).shown for _ in range(100)]
+    assert sum(bool(fields.shared(shown)) for shown in fresh) <= 6

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from ffmem.address import Address
-from ffmem.patterns.embeddings import ClusterFinder
-from ffmem.patterns.held_out import Trial, held_out_scores
-from ffmem.patterns.prefixes import Prefix, PseudoKeys
-from ffmem.patterns.record import Pattern
-from ffmem.patterns.rule_annotator import RuleAnnotator, rules_from_examples
-from ffmem.patterns.surface_patterns import Background
+from ffmem.analyses.patterns.held_out import Trial, held_out_scores
+from ffmem.analyses.patterns.prefixes import Prefix, PseudoKeys
+from ffmem.analyses.patterns.record import Pattern
+from ffmem.analyses.patterns.rule_annotator import RuleAnnotator, rules_from_examples
+from ffmem.analyses.patterns.semantic_patterns import ClusterFinder
+from ffmem.analyses.patterns.surface_patterns import Background
 from tests.analyses.planted import NEWS, PLAIN, WAR, about, control_key, embedding, filler, prefixes
 
 KEY = Address(3, 7)

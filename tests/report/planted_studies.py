@@ -15,19 +15,9 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.causal import NextTokenEffect
-from ffmem.analyses.inputs.claim_effects import (
-    CellHits,
-    activity_effects,
-    agreement_effects,
-    case_effects,
-    certainty_effects,
-    decision_effects,
-    ending_effects,
-    lowest_layer_effect,
-    rank_effects,
-    removal_effects,
-)
+from ffmem.analyses.causal.record import NextTokenEffect
+from ffmem.analyses.composition.measure import activity_effects, case_effects
+from ffmem.analyses.inputs.effects import lowest_layer_effect
 from ffmem.analyses.inputs.layer_readings import (
     DEFAULT_CONVENTION,
     NO_CHANGE,
@@ -35,11 +25,27 @@ from ffmem.analyses.inputs.layer_readings import (
     VOTE,
     Predictions,
 )
+from ffmem.analyses.last_layer.record import JudgedCases, JudgesCases
+from ffmem.analyses.patterns.measure import ending_effects, summarise_patterns
+from ffmem.analyses.patterns.record import (
+    ControlRate,
+    JudgedPatterns,
+    JudgesPatterns,
+    KeyPatterns,
+    Pattern,
+    PatternKind,
+)
+from ffmem.analyses.refinement.measure import decision_effects
+from ffmem.analyses.removal.measure import removal_effects
 from ffmem.analyses.statistics import bootstrap, wilson
-from ffmem.patterns.analysis import ControlRate
-from ffmem.patterns.record import KeyPatterns, Pattern, PatternKind, summarise_patterns
-from ffmem.report.verdicts import JudgedCases, JudgedPatterns, PersonsCases, PersonsPatterns
-from ffmem.studies.study import Study
+from ffmem.analyses.study import Study
+from ffmem.analyses.values.measure import (
+    CellHits,
+    agreement_effects,
+    certainty_effects,
+    rank_effects,
+)
+from ffmem.analyses.values.record import ValueEffects
 
 LAYERS = 16
 Numbers = dict[str, Tensor]  # [prefix or key, ...]
@@ -95,7 +101,8 @@ def active(curve: list[int], draw: torch.Generator) -> Numbers:
 
 def of_activity(numbers: Numbers, toy: Study) -> Results:
     found = toy.result("composition")
-    return {"composition": replace(found, effects=activity_effects(numbers["active"]))}
+    effects = replace(found.effects, activity=activity_effects(numbers["active"]))
+    return {"composition": replace(found, effects=effects)}
 
 
 def zero_agreement(share: float, draw: torch.Generator) -> Numbers:
@@ -103,8 +110,9 @@ def zero_agreement(share: float, draw: torch.Generator) -> Numbers:
 
 
 def of_zero_agreement(numbers: Numbers, toy: Study) -> Results:
-    effects = {"composed": lowest_layer_effect(numbers["none"].double())}
-    return {"composition": replace(toy.result("composition"), effects=effects)}
+    found = toy.result("composition")
+    effects = replace(found.effects, composed=lowest_layer_effect(numbers["none"].double()))
+    return {"composition": replace(found, effects=effects)}
 
 
 def cases(more: float, draw: torch.Generator) -> Numbers:
@@ -115,9 +123,10 @@ def cases(more: float, draw: torch.Generator) -> Numbers:
 
 
 def of_cases(numbers: Numbers, toy: Study) -> Results:
-    kinds = {name: numbers["kind"] for name in ("stop_words", "short_prefixes")}
-    effects = case_effects(numbers["agree"], kinds)
-    return {"composition": replace(toy.result("composition"), effects=effects)}
+    found = toy.result("composition")
+    more = case_effects(numbers["agree"], numbers["kind"], numbers["kind"])
+    effects = replace(found.effects, cases=more)
+    return {"composition": replace(found, effects=effects)}
 
 
 # Refinement
@@ -231,8 +240,11 @@ def of_cells(numbers: Numbers, toy: Study) -> Results:
     sure = numbers["sure"].flatten()
     place = (sure.argsort().argsort() * 20 // len(sure)).long()
     hit = numbers["hit"].flatten().double()
-    effects = agreement_effects(layers) | rank_effects(layers)
-    effects |= certainty_effects(place, 20, hit, torch.zeros_like(hit))
+    effects = ValueEffects(
+        agreement_effects(layers),
+        rank_effects(layers),
+        certainty_effects(place, 20, hit, torch.zeros_like(hit)),
+    )
     found = toy.result("values")
     hundred = replace(
         found.predictive.largest,
@@ -313,7 +325,7 @@ def of_people(numbers: Numbers, toy: Study) -> Results:
     """The same patterns by two people."""
     rule = of_labels(numbers, toy)["patterns"]
     people = tuple(
-        PersonsPatterns(replace(rule.summary, annotator=name), rule.controls)
+        JudgesPatterns(replace(rule.summary, annotator=name), rule.controls)
         for name in ("ann", "bo")
     )
     return {"patterns": JudgedPatterns(rule, people, 0.8)}
@@ -338,7 +350,7 @@ def judgements(related: float, draw: torch.Generator) -> Numbers:
 
 def results_of_judgements(numbers: Numbers, toy: Study) -> Results:
     share = wilson(int(numbers["related"].sum()), len(numbers["related"]))
-    person = PersonsCases("ann", share, wilson(2, 50))
+    person = JudgesCases("ann", share, wilson(2, 50))
     rule = replace(toy.result("last-layer"), related=share)
     return {"last-layer": JudgedCases(rule, (person,), 0.7)}
 
@@ -461,7 +473,7 @@ PLANTED: dict[str, Planted] = {
     "changes-are-compositions": LAYERS_DECIDE,
     "layers-veto": DECISIONS,
     "last-changes-are-distant": Planted(
-        lambda g: judgements(0.04, g),
+        lambda g: judgements(0.3, g),
         lambda g: judgements(0.75, g),
         lambda g: judgements(0.8, g),
         results_of_judgements,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ffmem.analyses.study import Study
 from ffmem.report.build import summarise
 from ffmem.report.comparison import write_comparison
-from ffmem.studies.study import Study
 
 
 @pytest.fixture(scope="module")
@@ -20,30 +21,39 @@ def pages(
     both = tmp_path_factory.mktemp("both") / "both.html"
     return {
         "report": toy_study.folder / "report.html",
+        "values": toy_study.folder / "report" / "values.html",
         "gated": gated_study.folder / "report.html",
+        "weights": gated_study.folder / "report" / "weights.html",
         "compare": write_comparison([summarise(toy_study), summarise(gated_study)], both),
     }
 
 
+HIGHEST, PRINTED = 2400, 2  # pixels at 1,280 wide, and A4 pages, of a report
 BEYOND_THE_EDGE = """width => [...document.querySelectorAll("main td, main svg, main p, nav a")]
     .filter((one) => one.getBoundingClientRect().right > width + 1)
     .map((one) => one.outerHTML.slice(0, 80))"""
 
 
 def wait_for_charts(page: Any) -> int:
-    """Wait until all charts are drawn; how many there are."""
-    charts = page.locator("[data-chart]").count()
-    assert charts > 10
+    """Wait until all charts are drawn that are not folded; how many there are."""
+    charts = page.locator("[data-chart]:visible").count()
+    assert charts >= 1
     page.wait_for_function(
         "count => document.querySelectorAll('[data-chart] .vega-embed').length === count",
         arg=charts,
     )
-    return charts
+    return int(charts)
 
 
 @pytest.mark.parametrize(
     ("name", "scheme", "width"),
-    [("report", "light", 1100), ("gated", "dark", 390), ("compare", "dark", 1100)],
+    [
+        ("report", "light", 1280),
+        ("gated", "dark", 390),
+        ("values", "dark", 1100),
+        ("weights", "light", 390),
+        ("compare", "dark", 1100),
+    ],
 )
 def test_a_page_opens_offline(
     browser: Any, pages: dict[str, Path], name: str, scheme: str, width: int
@@ -67,12 +77,24 @@ def test_a_page_opens_offline(
     context.close()
 
 
+@pytest.mark.parametrize("name", ["report", "gated"])
+def test_a_report_is_two_printed_pages(browser: Any, pages: dict[str, Path], name: str) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.goto(pages[name].as_uri())
+    wait_for_charts(page)
+    assert page.evaluate("document.documentElement.scrollHeight") <= HIGHEST
+    printed = page.pdf(format="A4", prefer_css_page_size=True)
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= PRINTED
+    context.close()
+
+
 @pytest.fixture(scope="module")
 def report_page(browser: Any, pages: dict[str, Path]) -> Iterator[Any]:
-    """The report with all its charts drawn, which takes seconds."""
+    """A chapter with its charts drawn, which takes seconds."""
     context = browser.new_context(viewport={"width": 1100, "height": 900})
     page = context.new_page()
-    page.goto(pages["report"].as_uri())
+    page.goto(pages["values"].as_uri())
     wait_for_charts(page)
     yield page
     context.close()
@@ -81,16 +103,18 @@ def report_page(browser: Any, pages: dict[str, Path]) -> Iterator[Any]:
 def test_charts_fill_their_place_and_can_be_saved(report_page: Any) -> None:
     page, charts = report_page, wait_for_charts(report_page)
     shares = page.evaluate(
-        """[...document.querySelectorAll("[data-chart]")].map((place) =>
-        place.querySelector("svg").getBoundingClientRect().width / place.clientWidth)"""
+        """[...document.querySelectorAll("[data-chart]")]
+        .filter((place) => place.checkVisibility())
+        .map((place) => place.querySelector("svg").getBoundingClientRect().width
+            / place.clientWidth)"""
     )
     assert len(shares) == charts
     assert min(shares) > 0.7  # several panels leave room for their axes
-    first = page.locator("#figure-patterns")
+    first = page.locator("#figure-values-agreement")
     for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("CSV", b"layer,")):
         with page.expect_download() as saving:
             first.get_by_role("button", name=f"Save the chart as {kind}").click()
-        assert saving.value.suggested_filename == f"patterns.{kind.lower()}"
+        assert saving.value.suggested_filename == f"values-agreement.{kind.lower()}"
         assert start in Path(saving.value.path()).read_bytes()[:200]
 
 
@@ -102,7 +126,9 @@ HIDE_AND_LOOK = """async () => {
     main.style.display = "none";
     await frames();
     main.style.display = "";
-    const widths = [...document.querySelectorAll("[data-chart]")].map((one) => one.dataset.width);
+    const charts = [...document.querySelectorAll("[data-chart]")];
+    const seen = charts.filter((one) => one.checkVisibility());
+    const widths = seen.map((one) => one.dataset.width);
     await frames();
     return widths;
 }"""
@@ -118,12 +144,12 @@ def test_a_chart_without_a_place_is_not_drawn(report_page: Any) -> None:
     assert complaints == []
 
 
-def test_a_claim_leads_to_its_figure_and_the_sections_stay_in_sight(report_page: Any) -> None:
+def test_a_claim_leads_to_its_figure_and_opens_what_is_folded(report_page: Any) -> None:
     page = report_page
-    page.locator("#claim-ranks-improve a").click()
-    assert page.url.endswith("#figure-values-ranks")
-    figure, sections = (
-        page.locator(name).bounding_box() for name in ("#figure-values-ranks h3", "nav")
-    )
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false")
+    page.evaluate("location.hash = '#figure-values-mass'")  # no claim is about it
+    figure = page.locator("#figure-values-mass .vega-embed")
+    figure.wait_for()
+    place, sections = figure.bounding_box(), page.locator("nav").bounding_box()
     assert sections["y"] == 0
-    assert sections["height"] <= figure["y"] < 200
+    assert sections["height"] <= place["y"] < 400

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,16 +16,31 @@ import pytest
 import torch
 
 import ffmem
-from ffmem.analyses.causal import NextTokenEffect
-from ffmem.analyses.inputs.claim_effects import dip_depth, lower_and_upper
-from ffmem.analyses.statistics import Interval, bootstrap, wilson
-from ffmem.report import paper_claims
-from ffmem.report.verdicts import (
+from ffmem.analyses.catalogue import CLAIMS
+from ffmem.analyses.causal.claims import silencing_matters
+from ffmem.analyses.causal.record import NextTokenEffect
+from ffmem.analyses.composition.measure import dip_depth
+from ffmem.analyses.last_layer.claims import last_changes_are_distant
+from ffmem.analyses.last_layer.record import JudgedCases, JudgesCases
+from ffmem.analyses.patterns.claims import every_key_has_a_pattern, semantic_takes_over
+from ffmem.analyses.patterns.measure import summarise_patterns
+from ffmem.analyses.patterns.record import ControlRate, JudgedPatterns, JudgesPatterns
+from ffmem.analyses.statistics import (
+    Interval,
+    beyond_seeds,
+    bootstrap,
+    lower_and_upper,
+    wilson,
+)
+from ffmem.analyses.study import Study
+from ffmem.analyses.verdicts import (
     ERROR_RATE,
     FEWEST,
+    AnyClaim,
     Claim,
     Effect,
     Finding,
+    JointClaim,
     Outcome,
     Verdict,
     decide,
@@ -32,11 +49,10 @@ from ffmem.report.verdicts import (
     judge_claims,
     tally,
 )
-from ffmem.studies.study import Study
-from tests.report.planted_studies import DIP, FLAT, PLANTED, RISE, Planted
+from tests.report.planted_studies import DIP, FLAT, PLANTED, RISE, Planted, key_patterns
 
-NAMES = [one.name for one in paper_claims.CLAIMS]
-BY_NAME = {one.name: one for one in paper_claims.CLAIMS}
+NAMES = [one.name for one in CLAIMS]
+BY_NAME = {one.name: one for one in CLAIMS}
 
 
 @cache
@@ -50,9 +66,9 @@ def mixture_of(planted: Planted, seed: int, toy: Study) -> tuple[Mapping[str, An
     return planted.mixture(seed, toy)
 
 
-def verdict(claim: Claim, study: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Verdict:
+def verdict(claim: AnyClaim, study: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Verdict:
     """The verdict of a claim alone."""
-    return judge_claims([claim], study, twin)[0]
+    return judge_claims([claim], study, {} if twin is None else {"random weights": [twin]})[0]
 
 
 def holds_among_all(found: Verdict) -> bool:
@@ -61,7 +77,10 @@ def holds_among_all(found: Verdict) -> bool:
 
 
 def test_every_rule_is_judged_and_has_its_planted_studies() -> None:
-    rules = {one.name for one in vars(paper_claims).values() if isinstance(one, Claim)}
+    files = sorted((Path(ffmem.__file__).parent / "analyses").glob("*/claims.py"))
+    modules = [import_module(f"ffmem.analyses.{file.parent.name}.claims") for file in files]
+    every = [one for module in modules for one in vars(module).values()]
+    rules = {one.name for one in every if isinstance(one, Claim | JointClaim)}
     assert rules == set(NAMES)
     assert len(NAMES) == len(rules)
     assert set(PLANTED) == rules
@@ -77,10 +96,12 @@ def test_a_study_as_the_paper_says_holds(name: str, toy_study: Study) -> None:
     study, twin = (study_of(planted, *how, toy_study) for how in (("trained", 1), ("untrained", 2)))
     found = verdict(BY_NAME[name], study, twin)
     assert holds_among_all(found), found
-    same = verdict(BY_NAME[name], study, study)
+    same, without = (verdict(BY_NAME[name], study, control) for control in (study, None))
+    if found.finding is not None and found.finding.alone:
+        assert {same.word, without.word} == {"holds"}
+        return
     assert same.word == "also without training"
-    without = verdict(BY_NAME[name], study, None)
-    assert (without.word, without.reason) == ("undecided", "no untrained twin")
+    assert (without.word, without.reason) == ("undecided", "no control")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,11 +131,11 @@ def test_without_people_a_rule_neither_denies_meaning_nor_calls_tokens_distant(
     toy_study: Study,
 ) -> None:
     study = PLANTED["semantic-takes-over"].study("contrary", 1, toy_study)["patterns"].rule
-    found = verdict(paper_claims.semantic_takes_over, {"patterns": study}, None)
+    found = verdict(semantic_takes_over, {"patterns": study}, None)
     assert found.word == "undecided"
-    assert "only people can deny it" in found.reason
+    assert "only readers can deny it" in found.reason
     cases = PLANTED["last-changes-are-distant"].study("trained", 1, toy_study)["last-layer"].rule
-    found = verdict(paper_claims.last_changes_are_distant, {"last-layer": cases}, None)
+    found = verdict(last_changes_are_distant, {"last-layer": cases}, None)
     assert found.word == "undecided"
     assert found.reason.startswith("nobody has judged")
 
@@ -123,14 +144,64 @@ def test_people_decide_and_the_rule_stands_beside_them(toy_study: Study) -> None
     planted = PLANTED["semantic-takes-over"]
     trained = planted.study("trained", 1, toy_study)["patterns"]
     assert "by ann, the hardest to convince of 2 people (alpha 0.80); by rule" in (
-        paper_claims.every_key_has_a_pattern.check(trained).detail
+        every_key_has_a_pattern.check(trained).detail
     )
-    doubter = planted.study("contrary", 1, toy_study)["patterns"].people[1]
-    one_doubts = type(trained)(trained.rule, (trained.people[0], doubter), 0.1)
-    found = verdict(paper_claims.semantic_takes_over, {"patterns": one_doubts}, None)
+    doubter = planted.study("contrary", 1, toy_study)["patterns"].judges[1]
+    one_doubts = type(trained)(trained.rule, (trained.judges[0], doubter), 0.1)
+    found = verdict(semantic_takes_over, {"patterns": one_doubts}, None)
     assert found.word == "does not hold"
     assert found.finding is not None
     assert "by bo, the hardest to convince" in found.finding.detail
+
+
+def person(related: float, on_controls: float, with_pattern: int, few: int) -> Mapping[str, Any]:
+    """One person's answers: shares of related pairs, keys of 160 and controls of 32 with one."""
+    cases = JudgesCases(
+        "ann", wilson(round(100 * related), 100), wilson(round(50 * on_controls), 50)
+    )
+    controls = (ControlRate("random", wilson(few // 2, 16), 0.05),)
+    controls += (ControlRate("matched", wilson(few - few // 2, 16), 0.05),)
+    keys = [
+        key_patterns(number // 10, int(number >= 90) if number < with_pattern else -1, number % 10)
+        for number in range(160)
+    ]
+    return {
+        "cases": cases,
+        "patterns": JudgesPatterns(summarise_patterns("ann", keys), controls),
+    }
+
+
+PEOPLES = (
+    "every-key-has-a-pattern",
+    "several-patterns-a-key",
+    "most-triggers-are-covered",
+    "semantic-takes-over",
+    "last-changes-are-distant",
+)
+
+
+def judged_by(answers: Mapping[str, Any], toy: Study) -> dict[str, Verdict]:
+    """The claims that people decide, in the whole table; no model is a control."""
+    results = {
+        "patterns": JudgedPatterns(toy.result("patterns"), (answers["patterns"],), 0.8),
+        "last-layer": JudgedCases(toy.result("last-layer"), (answers["cases"],), 0.7),
+    }
+    return {one.name: one for one in judge_claims(CLAIMS, results) if one.name in PEOPLES}
+
+
+def test_a_person_who_answers_as_the_papers_did_decides_and_one_at_random_does_not(
+    toy_study: Study,
+) -> None:
+    """34 of 100 related; patterns on all keys and on few of the blind control keys."""
+    found = judged_by(person(0.34, 0.02, 160, 2), toy_study)
+    assert {one.word for one in found.values()} == {"holds"}, found
+    for share in (0.34, 0.5):  # whatever is asked, and so for the blind controls too
+        found = judged_by(person(share, share, round(160 * share), round(32 * share)), toy_study)
+        assert "holds" not in {one.word for one in found.values()}, found
+    found = judged_by(person(0.34, 0.34, 160, 32), toy_study)
+    for name in ("every-key-has-a-pattern", "several-patterns-a-key", "last-changes-are-distant"):
+        assert found[name].word == "undecided"
+    assert "did not tell the cases" in found["last-changes-are-distant"].reason
 
 
 def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: Study) -> None:
@@ -148,7 +219,7 @@ def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: S
     paired = [replace(one, lost_more=Interval(0.1, 0.08, 0.12, 10)) for one in layers]
     older = [replace(one, lost_more=None) for one in layers]
     sure, unsure = (
-        paper_claims.silencing_matters.check(replace(found, layers=tuple(some))).effects[0].found
+        silencing_matters.check(replace(found, layers=tuple(some))).effects[0].found
         for some in (paired, older)
     )
     assert sure.estimate == pytest.approx(unsure.estimate)
@@ -173,74 +244,123 @@ def finding(*effects: Effect) -> Finding:
     return Finding(effects[0].found, None, "", effects)
 
 
-NOT_TWICE = "not twice as large as in the untrained twin"
+def numbers(*each: float) -> list[Finding]:
+    """Findings of several seeds that are measured without error."""
+    return [finding(effect(one, one)) for one in each]
 
 
 @pytest.mark.parametrize(
-    ("mine", "twin", "word", "reason"),
+    ("mine", "controls", "word", "reason"),
     [
-        ((2, 3), (0, 0.5), "holds", ""),
-        ((2, 3), (1.5, 1.6), "also without training", NOT_TWICE),
-        ((2, 3), (-1, 6), "undecided", "not clearly twice as large as in the untrained twin"),
-        ((2, 3), (-9, 1), "holds", ""),
-        ((2, 3), (4, 5), "also without training", NOT_TWICE),
-        ((-1, 1), (-3, -2), "undecided", "the interval reaches the bar: effect"),
-        ((-2, -1), (-5, -4), "does not hold", "effect"),
-        ((2, 3), None, "undecided", "no untrained twin"),
+        ((2, 3), numbers(0, 0.1, -0.1), "holds", ""),
+        ((2, 3), numbers(-9, -8, -10), "holds", ""),
+        ((2, 3), numbers(1, 1.1, 0.9), "holds", ""),  # no need to be twice as large
+        ((2, 3), numbers(2.4, 2.5, 2.6), "also without training", "not clearly more than with C"),
+        ((2, 3), numbers(4, 4.1, 4.2), "also without training", "not clearly more than with C"),
+        (
+            (2, 3),
+            numbers(-4, -1, 4),  # another seed might well have more
+            "undecided",
+            "not clearly more than with C, where it does not hold",
+        ),
+        ((-1, 1), numbers(-3, -2), "undecided", "the interval reaches the bar: effect"),
+        ((-1, 1), numbers(4, 4.1, 4.2), "does not hold", "less than with C"),
+        ((-2, -1), numbers(-5, -4), "does not hold", "effect"),
+        ((2, 3), [], "undecided", "no control"),
     ],
 )
 def test_four_outcomes(
-    mine: tuple[float, float], twin: tuple[float, float] | None, word: str, reason: str
+    mine: tuple[float, float], controls: list[Finding], word: str, reason: str
 ) -> None:
-    known = None if twin is None else finding(effect(*twin))
-    claim = Claim("c", ("a",), "", "", "share", "", "paper", lambda found: found)
-    results = {} if known is None else {"a": known}
-    found = judge_claims([claim], {"a": finding(effect(*mine))}, results)[0]
+    claim = Claim("c", "a", "", "", "share", "", "paper", lambda found: found)
+    found = judge_claims(
+        [claim], {"a": finding(effect(*mine))}, {"C": [{"a": one} for one in controls]}
+    )[0]
     assert (found.word, found.reason) == (word, reason)
 
 
-def test_a_twin_that_fails_the_bar_does_not_show_that_training_is_not_needed() -> None:
-    mine = finding(effect(0.65, 0.69, bar=0.5))
-    fails, passes = (finding(effect(low, low + 0.04, bar=0.5)) for low in (0.38, 0.6))
-    assert decide(mine, fails, 1.0) == ("undecided", f"{NOT_TWICE}, where it does not hold")
-    assert decide(mine, passes, 1.0) == ("also without training", NOT_TWICE)
+def test_the_kind_of_control_that_is_hardest_to_beat_decides() -> None:
+    claim = Claim("c", "a", "", "", "share", "", "paper", lambda found: found)
+    kinds = {"weak": numbers(0, 0.1, 0.2), "strong": numbers(2.4, 2.5, 2.6)}
+    for order in (kinds, dict(reversed(kinds.items()))):
+        controls = {kind: [{"a": one} for one in found] for kind, found in order.items()}
+        found = judge_claims([claim], {"a": finding(effect(2, 3))}, controls)[0]
+        assert (found.word, found.controls[0].kind) == ("also without training", "strong")
+        assert "strong 2.4" in found.effect_text.replace("240.0 %", "2.4")
+
+
+def test_the_span_of_seeds_has_another_one_as_often_as_it_says() -> None:
+    """Of normal numbers, with few seeds of two kinds whose deviations are alike."""
+    draw, inside, rounds = random.Random(1), 0, 2000
+    for _ in range(rounds):
+        kinds = [[draw.gauss(mean, 2) for _ in range(4)] for mean in (0, 50)]
+        known = [[exact_interval(one) for one in kind[:3]] for kind in kinds]
+        spans = beyond_seeds(known)
+        inside += sum(
+            span.low < kind[3] < span.high for span, kind in zip(spans, kinds, strict=True)
+        )
+    assert 0.93 < inside / (2 * rounds) < 0.97
+
+
+def exact_interval(value: float) -> Interval:
+    return Interval(value, value, value, 100)
+
+
+def test_one_seed_is_taken_to_deviate_by_a_quarter() -> None:
+    (span,) = beyond_seeds([[exact_interval(40.0)]])
+    assert span.high - 40 == pytest.approx(1.96 * 10, rel=1e-3)
+    (none,) = beyond_seeds([[exact_interval(0.0)]])
+    assert (none.low, none.high) == (0, 0)
+
+
+def test_what_says_so_is_judged_by_its_bar_alone() -> None:
+    claim = Claim(
+        "c", "a", "", "", "share", "", "paper", lambda found: replace(found, alone="a fact")
+    )
+    for mine, expected in (((2, 3), "holds"), ((-3, -2), "does not hold"), ((-1, 1), "undecided")):
+        controls = {"C": [{"a": finding(effect(5, 6))}]}
+        found = judge_claims([claim], {"a": finding(effect(*mine))}, controls)[0]
+        assert found.word == expected
+        assert "bar alone: a fact" in found.effect_text
 
 
 def test_every_effect_must_pass_its_bar_and_have_enough_behind_it() -> None:
-    good, twin = effect(2, 3), finding(effect(0, 0.1))
-    assert decide(finding(good, effect(-2, -1)), twin, 0.0)[0] == "does not hold"
-    assert decide(finding(good, effect(-1, 1)), twin, 0.0)[0] == "undecided"
+    good = effect(2, 3)
+    assert decide(finding(good, effect(-2, -1)), (), 0.0, 0.0)[0] == "does not hold"
+    assert decide(finding(good, effect(-1, 1)), (), 0.0, 0.0)[0] == "undecided"
     few = effect(2, 3, n=FEWEST - 1)
-    assert decide(finding(few), twin, 0.0) == ("undecided", f"only {FEWEST - 1} observations")
-    assert decide(finding(effect(math.nan, math.nan)), twin, 0.0)[0] == "undecided"
+    assert decide(finding(few), (), 0.0, 0.0) == ("undecided", f"only {FEWEST - 1} observations")
+    assert decide(finding(effect(math.nan, math.nan)), (), 0.0, 0.0)[0] == "undecided"
 
 
 def test_a_table_of_many_claims_is_corrected() -> None:
     """An effect that passes alone may be one of many chances."""
     claims = [
-        Claim(f"c{n}", (f"a{n}",), "", "", "share", "", "paper", lambda found: found)
+        Claim(f"c{n}", f"a{n}", "", "", "share", "", "paper", lambda found: found)
         for n in range(30)
     ]
-    border, nothing = finding(effect(0.01, 1)), finding(effect(-1, 1))
-    twin = {f"a{n}": finding(effect(-4, -3.9)) for n in range(30)}
-    study = {f"a{n}": nothing for n in range(1, 30)} | {"a0": border}
-    alone = judge_claims(claims[:1], study, twin)[0]
-    among = judge_claims(claims, study, twin)[0]
-    assert alone.word == "holds"
-    assert (among.word, among.reason) == (
-        "undecided",
-        "not after correction for the number of claims",
-    )
-    assert alone.chance < ERROR_RATE < among.chance
+    nothing = finding(effect(-1, 1))
+    controls = {"C": [{f"a{n}": one for n in range(30)} for one in numbers(-4, -4.1)]}
+    borders = {"holds": effect(0.01, 1), "does not hold": effect(-1, -0.01)}
+    for word, border in borders.items():
+        study = {f"a{n}": nothing for n in range(1, 30)} | {"a0": finding(border)}
+        alone, among = (judge_claims(some, study, controls)[0] for some in (claims[:1], claims))
+        assert alone.word == word
+        assert among.word == "undecided"
+        assert "may be chance among so many claims" in among.reason
+    others = [claims[0], *(replace(one, source="own") for one in claims[1:])]
+    assert judge_claims(others, study, controls)[0].word == word  # a family of their own
+    missing = {"a0": study["a0"]}
+    assert judge_claims(claims, missing, controls)[0].word == word  # nor those without a result
 
 
 def test_no_result_is_no_verdict() -> None:
-    verdicts = judge_claims(paper_claims.CLAIMS, {})
+    verdicts = judge_claims(CLAIMS, {})
     assert {(one.word, one.reason) for one in verdicts} == {("undecided", "not measured")}
 
 
 def test_the_headline_counts_the_papers_claims_alone() -> None:
-    verdicts = judge_claims(paper_claims.CLAIMS, {})
+    verdicts = judge_claims(CLAIMS, {})
     own = [one.name for one in verdicts if one.source == "own"]
     assert own == [
         "values-know-more-than-frequency",

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffmem.errors import ScanError
-from ffmem.scan import torch_pass
 from ffmem.scan.hashing import EMPTY, NO_PRIORITY, census_factors, priorities
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
+from ffmem.scan.passes import torch_pass
 from ffmem.scan.settings import ALL, RAREST, ScanSettings
 from tests.scan.brute_force import (
     Reading,

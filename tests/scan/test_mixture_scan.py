@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ffmem.models.experts import RoutedCoefficients
-from ffmem.scan import torch_pass
+from ffmem.models.experts.routing import RoutedCoefficients
 from ffmem.scan.hashing import EMPTY
 from ffmem.scan.layer_scan import LayerScan, LayerState
+from ffmem.scan.passes import torch_pass
 from ffmem.scan.settings import ScanSettings
 from tests.scan.brute_force import (
     FakeBatch,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ffmem.scan.layer_scan import LayerScan
-from ffmem.scan.selection import count_set, elements_at, greater, indices_set, nth_smallest
+from ffmem.scan.passes.selection import count_set, elements_at, greater, indices_set, nth_smallest
 from ffmem.scan.settings import ScanSettings
 from tests.scan.brute_force import assert_same, batched, brute_force, readings
 

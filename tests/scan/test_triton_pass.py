@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ffmem.errors import ScanError
-from ffmem.models.experts import RoutedCoefficients
+from ffmem.models.experts.routing import RoutedCoefficients
 from ffmem.scan.launch_queue import LaunchQueue
 from ffmem.scan.layer_scan import LayerScan, LayerState
 from ffmem.scan.settings import ScanSettings
@@ -30,7 +30,7 @@ from tests.scan.brute_force import (
 )
 
 pytest.importorskip("triton", reason="triton is not installed")
-triton_pass = pytest.importorskip("ffmem.scan.triton_pass")
+triton_pass = pytest.importorskip("ffmem.scan.passes.triton_pass")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not INTERPRETED and not torch.cuda.is_available():
     pytest.skip("needs a CUDA device or TRITON_INTERPRET=1", allow_module_level=True)
@@ -44,7 +44,7 @@ MEMORIES = 7
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs run one after the other under the interpreter; fewer of them take more turns."""
     if INTERPRETED:
-        monkeypatch.setattr("ffmem.scan.triton_pass.FINDERS", 2)
+        monkeypatch.setattr("ffmem.scan.passes.triton_pass.FINDERS", 2)
 
 
 CHOICES = [

@@ -14,16 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ffmem.address import Parts
 from ffmem.execution.run import run_scan
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings
 from ffmem.store.bit_rows import HEAD, TOGETHER, WORD, BitRows, pack
 from ffmem.store.folder import StudyFolder
-from ffmem.store.manifest import FORMAT
-from ffmem.store.range_checks import SLOTS
-from ffmem.store.scan_store import ScanStore
+from ffmem.store.scan_store import SLOTS, ScanStore
 from ffmem.store.scan_writer import NO_SENTENCE, write_array
 from tests.execution.small_scans import plan_for, sentences
 
@@ -182,28 +179,29 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return scan_of(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def plain_copy(store: ScanStore, out: Path, mixtures: dict[int, Parts]) -> ScanStore:
-    """The same scan as the formats before this one have it."""
+def plain_copy(store: ScanStore, out: Path) -> ScanStore:
+    """The same scan with plain arrays."""
     folder = StudyFolder(Path(shutil.copytree(store.folder.root, out)))
     files = dict(store.manifest.files)
     for name in PACKED + ["trigger_weights"] * store.has("trigger_weights"):
         files |= write_array(folder, name, np.asarray(store.array(name)))
     files |= write_array(folder, "fires", store.array("fires").astype(np.int64))
-    replace(store.manifest, files=files, format=3 if mixtures else 2).write(folder)
+    replace(store.manifest, files=files).write(folder)
     return ScanStore.open(out)
 
 
-def test_scans_of_the_formats_before_are_read_as_this_one(store: ScanStore, tmp_path: Path) -> None:
-    older = plain_copy(store, tmp_path / "older", store.manifest.mixtures)
-    assert older.manifest.format < store.manifest.format == FORMAT
-    assert not isinstance(older.array("trigger_sentences"), BitRows)
+def test_a_store_in_few_bits_is_read_as_one_of_plain_arrays(
+    store: ScanStore, tmp_path: Path
+) -> None:
+    plain = plain_copy(store, tmp_path / "plain")
+    assert not isinstance(plain.array("trigger_sentences"), BitRows)
     assert isinstance(store.array("trigger_sentences"), BitRows)
     for cell in store.cells.addresses(range(0, store.cells.count, 5)):
         for kind in ("trigger", "sample"):
-            assert older.triggers(cell, kind) == store.triggers(cell, kind)  # type: ignore[arg-type]
-        assert older.histogram(cell) == store.histogram(cell)
-        assert older.counts(cell) == store.counts(cell)
-    sizes = [sum(one.bytes for one in each.manifest.files.values()) for each in (store, older)]
+            assert plain.triggers(cell, kind) == store.triggers(cell, kind)  # type: ignore[arg-type]
+        assert plain.histogram(cell) == store.histogram(cell)
+        assert plain.counts(cell) == store.counts(cell)
+    sizes = [sum(one.bytes for one in each.manifest.files.values()) for each in (store, plain)]
     assert sizes[0] < sizes[1]
 
 

@@ -29,10 +29,10 @@ from ffmem.scan.histograms import (
 from ffmem.scan.settings import BINS, LOWEST, ScanSettings
 from ffmem.scan.tallies import Tallies
 from ffmem.scan.triggers import Triggers
-from ffmem.store.lookup import MemoryIndex
 from ffmem.store.memory_page import memory_page
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.weight_columns import Condition
+from ffmem.store.search.columns import Condition
+from ffmem.store.search.lookup import MemoryIndex
 from tests.execution.small_scans import plan_for, sentences
 
 

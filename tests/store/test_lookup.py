@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ffmem.address import Address
-from ffmem.store import search_index
-from ffmem.store.lookup import Matches, MemoryIndex
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import is_current_index
+from ffmem.store.search import index as search_index
+from ffmem.store.search.index import is_current_index
+from ffmem.store.search.lookup import Matches, MemoryIndex
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
@@ -74,7 +74,7 @@ def test_a_common_word_is_counted_in_advance_from_two_triggers_on(
 ) -> None:
     monkeypatch.setattr(search_index, "COMMON", 0)
     monkeypatch.setattr(search_index, "CELLS", 100)  # so that there are several parts
-    monkeypatch.setattr("ffmem.store.search_index.is_current_index", lambda _store: False)
+    monkeypatch.setattr("ffmem.store.search.index.is_current_index", lambda _store: False)
     again = MemoryIndex.open(store)
     expected = {cell: n for cell, n in slow_words(store, {"the"}).items() if n > 1}
     assert expected
@@ -101,7 +101,7 @@ def test_a_phrase_in_too_many_triggers_says_how_much_was_counted(
 ) -> None:
     lookup = MemoryIndex.open(store)
     assert lookup.with_words("the river").looked_at == 1
-    monkeypatch.setattr("ffmem.store.lookup.MOST_WORD_TRIGGERS", 3)
+    monkeypatch.setattr("ffmem.store.search.lookup.MOST_WORD_TRIGGERS", 3)
     assert lookup.with_words("the river").looked_at < 1
 
 

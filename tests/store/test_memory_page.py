@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ffmem.address import Address
+from ffmem.analyses.study import open_study
 from ffmem.figures.memory import memory_chart
-from ffmem.store.lookup import MemoryIndex
+from ffmem.records import restore, to_plain
 from ffmem.store.memory_page import (
+    BEFORE,
     MemoryPage,
-    MemoryPages,
-    Piece,
-    cut,
-    cut_end,
     evidence,
     fold_equal,
     memory_page,
     page_sentences,
     spread_out,
-    trigger_text,
 )
 from ffmem.store.scan_store import ScanStore
+from ffmem.store.search.lookup import MemoryIndex
 from ffmem.store.slots import Trigger
-from ffmem.studies.study import open_study
+from ffmem.text import Piece, Snippet
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 
 
@@ -44,42 +43,24 @@ def test_a_page_is_what_the_store_says(store: ScanStore) -> None:
         assert page.counts == store.counts(cell)
         assert list(page.promoted) == index.value_tokens(cell)
         assert list(page.suppressed) == index.value_tokens(cell, "suppressed")
-        assert page.triggers == store.triggers(cell)
-        assert page.sample == store.triggers(cell, "sample")
+        assert page.triggers == tuple(store.triggers(cell))
+        assert page.sample == tuple(store.triggers(cell, "sample"))
+        assert memory_page(index, cell, 3) == replace(page, triggers=page.triggers[:3])
+        assert page.stored == len(page.triggers)
         assert memory_chart(page, 4).to_dict()["title"]["text"] == f"Memory {cell}"
 
 
-def test_a_memory_named_without_a_sign_has_a_page_for_each_cell(store: ScanStore) -> None:
+def test_a_memory_named_without_a_sign_is_its_first_cell(store: ScanStore) -> None:
     study = open_study(store.folder.root)
     cells = store.cells.resolve(Address(2, 10))
-    found = study.memory("L2.10")
-    pages = found if isinstance(found, MemoryPages) else (found,)
-    assert tuple(page.address for page in pages) == cells
-    assert isinstance(found, MemoryPages) == store.cells.signed
+    assert study.memory("L2.10") == study.memory(cells[0])
     for cell in cells:
         one = study.memory(cell)
-        assert isinstance(one, MemoryPage)
         assert one.address == cell
-        assert repr(one) in repr(found)
-        assert one._repr_html_() in found._repr_html_()
+        assert one.opposite in (None, *cells)
+        assert restore(MemoryPage, to_plain(one)) == one
         assert f"fires on {one.counts.fires:,} of {one.counts.prefixes:,}" in repr(one)
-        assert trigger_text(one.triggers[0]).next in repr(one)
-
-
-def test_a_long_prefix_is_cut_at_a_word_and_one_without_spaces_anywhere() -> None:
-    words = "one two three four five"
-    assert cut(words, 100) == words
-    assert cut(words, 12) == "…four five"
-    assert cut("x" * 50, 12) == "…" + "x" * 12
-
-
-def test_the_next_token_is_in_brackets() -> None:
-    trigger = Trigger(1.0, 0, 3, "the ", "end", "", "")
-    assert trigger_text(trigger).next == "[end]"
-    followed = Trigger(1.0, 0, 3, "the " * 50, "end", " of", " it" * 30)
-    shown = trigger_text(followed, width=20)
-    assert (shown.before, shown.next) == ("…" + "the " * 4, "[ of]")
-    assert shown.rest == " it" * 6 + "…"
+        assert Snippet.of(one.triggers[0], BEFORE).following in repr(one)
 
 
 def test_text_that_is_markup_is_escaped(tmp_path: Path) -> None:
@@ -104,18 +85,13 @@ def test_equal_prefixes_are_folded() -> None:
     assert [(one.sentence, times) for one, times in folds] == [(0, 2), (2, 1), (3, 1)]
 
 
-def test_a_cut_text_ends_at_a_word_and_says_so() -> None:
-    assert cut_end("the old river runs", 12) == "the old…"
-    assert cut_end("short", 12) == "short"
-
-
 def test_bands_hold_the_whole_sample_and_examples_of_their_size(store: ScanStore) -> None:
     index = MemoryIndex.at_once(store)
     for row in (0, 70, store.cells.count - 1):
         page = memory_page(index, store.cells.address(row))
         largest = page.counts.largest
-        assert sum(band.sampled for band in page.bands) == np.count_nonzero(
-            page.sample.coefficients > 0
+        assert sum(band.sampled for band in page.bands) == sum(
+            one.coefficient > 0 for one in page.sample
         )
         for band in page.bands:
             assert len(band.examples) <= 3
@@ -138,7 +114,7 @@ def test_factors_of_the_uniform_level_are_those_of_a_softmax(store: ScanStore) -
     """Of the tokens that are there, ratios of probabilities are exponents of logits."""
     page = memory_page(MemoryIndex.at_once(store), store.cells.address(5))
     first, other = page.promoted[0], page.suppressed[0]
-    of_first, of_other = page.times_uniform([first, other])
+    of_first, of_other = page.times_uniform(first), page.times_uniform(other)
     assert of_first * page.uniform == pytest.approx(page.probability)
     ratio = of_first / of_other
     assert ratio == pytest.approx(np.exp(first.logit - other.logit))

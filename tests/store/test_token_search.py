@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffmem.address import Address
-from ffmem.cli.commands.search import ending_cells
+from ffmem.analyses.search import MemorySearch, Question, answer
 from ffmem.errors import StoreError
 from ffmem.store.digests import file_digest
 from ffmem.store.folder import StudyFolder
-from ffmem.store.lookup import MemoryIndex
-from ffmem.store.memory_page import trigger_text
+from ffmem.store.memory_page import evidence
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import is_current_index
+from ffmem.store.search.index import is_current_index
+from ffmem.store.search.lookup import MemoryIndex
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
 from tests.cli.test_commands import run
 
@@ -128,14 +128,17 @@ def test_a_key_found_by_the_end_of_its_triggers_shows_the_strongest_that_ends_so
     kept, others = store.sentences, 0
     table = pq.read_table(store.folder.table("endings"))
     for token in set(table["token"].to_pylist()):
-        rows = lookup.ending_in(token).rows
-        hits = ending_cells(lookup, lookup.ending_in(token), token, len(rows))
+        text, rows = lookup.words[token], lookup.ending_in(token).rows
+        if lookup.token_ids(text) != [token]:
+            continue
+        hits = answer(MemorySearch(lookup), Question("ends", text), 0, len(rows)).hits
+        assert [hit.address for hit in hits] == list(map(str, store.cells.addresses(rows)))
         for cell, hit in zip(store.cells.addresses(rows), hits, strict=True):
             triggers = store.triggers(cell)
             last = [kept.token_ids(kept.row(one.sentence))[one.position - 1] for one in triggers]
             first = last.index(token)
-            text = trigger_text(triggers[first], 40)
-            assert hit["trigger"] == f"{text.before}{text.last}{text.next}"
+            assert hit.score == last.count(token)
+            assert hit.evidence == evidence(triggers[first], first + 1)
             others += first > 0
     assert others
 
@@ -151,16 +154,19 @@ def test_the_command_prints_that_order_and_writes_nothing(
     words = ("search", folder, "--token", token.text, "-n", "9")
     code, out, _ = run(capsys, *words, "--json")
     assert code == 0
-    hits = json.loads(out)["promoted by"]
-    assert [(hit["address"], hit["rank"], hit["probability"]) for hit in hits] == [
+    found = json.loads(out)
+    assert list(found) == ["promotes", "ends"]
+    hits = found["promotes"]["hits"]
+    assert [(hit["address"], hit["score"], hit["probability"]) for hit in hits] == [
         (str(cell), rank, sure)
         for cell, rank, sure in slow_pushing(store, token.token, "promoted")[:9]
     ]
     code, out, _ = run(capsys, *words)
     assert f"promote {token.text}, those that rank it highest first" in out.splitlines()[0]
-    code, out, _ = run(capsys, "show", folder, "L2.7", "--json")
-    pushes = [push["token"] for push in json.loads(out)[-1]["promoted"]]
-    last = store.cells.resolve(Address(2, 7))[-1]
+    code, out, _ = run(
+        capsys, "show", folder, str(last := store.cells.resolve(Address(2, 7))[-1]), "--json"
+    )
+    pushes = [push["token"] for push in json.loads(out)["promoted"]]
     assert pushes == [push.token for push in lookup.value_tokens(last)]
     assert sorted(store.folder.root.rglob("*")) == files
 
@@ -208,7 +214,7 @@ def test_a_damaged_table_is_one_sentence(store: ScanStore, table: str, damage: s
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(StoreError, match=rf"{table}.parquet cannot be read .*ffmem scan"):
+    with pytest.raises(StoreError, match=rf"{table}.parquet cannot be read .*; copy .* again"):
         ask_everything(store)
 
 

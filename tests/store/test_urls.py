@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import fsspec
 import pytest
 
 from ffmem.address import Address
 from ffmem.errors import StoreError
+from ffmem.execution.executor import LocalExecutor
 from ffmem.execution.run import ModelChoice, run_scan, run_scan_by
+from ffmem.files.disk_cache import fetch_folder
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
-from ffmem.scaleout.executor import LocalExecutor
 from ffmem.store.scan_store import ScanStore
 from tests.execution.small_scans import plan_for, same_store, sentences
 
@@ -23,6 +26,20 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("FFMEM_CACHE", str(tmp_path / "cache"))
     yield "memory://bucket/scan"
     fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("name", ["../../outside.txt", "/outside.txt"])
+def test_no_file_behind_a_url_is_written_elsewhere(
+    name: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server can name any path as one of the folder's."""
+    fsspec.filesystem("memory").pipe("/bucket/scan/manifest.json", b"{}")
+    folder: Any = location(there)
+    file = SimpleNamespace(path=f"{folder.path}/{name}", is_file=lambda: True)
+    monkeypatch.setattr(type(folder), "rglob", lambda _folder, _pattern: [file])
+    with pytest.raises(StoreError, match="names a file elsewhere"):
+        fetch_folder(folder, b"")
+    assert not list(tmp_path.rglob("outside.txt"))
 
 
 @pytest.mark.parametrize("kind", ["one process", "workers"])

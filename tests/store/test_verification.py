@@ -1,4 +1,4 @@
-"""A damaged file is always noticed by `ffmem verify`, and never a traceback elsewhere."""
+"""A damaged file of a scan is always noticed by `ffmem verify`, and never a traceback elsewhere."""
 
 from __future__ import annotations
 
@@ -7,57 +7,48 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
 
-from ffmem.address import Address
+from ffmem.analyses.analysis import SMALL_SIZES
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.study import open_study
 from ffmem.errors import StoreError
 from ffmem.execution.run import run_scan
 from ffmem.locations import location
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import write_report
-from ffmem.store import digests
-from ffmem.store.bit_rows import BitRows, pack
-from ffmem.store.digests import write_and_note
-from ffmem.store.lookup import MemoryIndex
-from ffmem.store.range_checks import range_damage
-from ffmem.store.result_files import read_result
+from ffmem.store.folder import StudyFolder
+from ffmem.store.manifest import FORMAT, read_manifest
+from ffmem.store.memory_page import stored_coefficients
 from ffmem.store.scan_store import ScanStore
-from ffmem.store.search_index import is_current_index
-from ffmem.store.verification import inventory
-from ffmem.studies.inputs import SMALL_SIZES, StudyInputs
-from ffmem.studies.runner import run_analyses
-from ffmem.studies.study import open_study
+from ffmem.store.search.columns import agreement_column, cell_column, next_token_ranks
+from ffmem.store.search.index import is_current_index
+from ffmem.store.search.lookup import MemoryIndex
+from ffmem.store.verification import inventory, lasting_damage
 from tests.analyses.conftest import FEW_LINES, scanned_lines
 from tests.cli.test_commands import run
 from tests.execution.small_scans import plan_for, sentences
 
-NOTES = "digests.jsonl"
-SELF_CHECKING = {"manifest.json", "prepared/made.json", NOTES, f"analyses/{NOTES}"}
+SELF_CHECKING = {"manifest.json", "prepared/made.json"}
 Harm = Callable[[Path], None]
 
 
 @pytest.fixture(scope="module")
 def whole(relu: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scan with its search index, one analysis, one figure's files and a report."""
+    """A scan with its search index, some analyses and a report."""
     out = tmp_path_factory.mktemp("damage") / "study"
     store = scanned_lines(relu, out, [*FEW_LINES, "café 東京"])
     MemoryIndex.open(store)
-    run_analyses(StudyInputs(relu, store, SMALL_SIZES), ("values",), out)
-    found = open_study(out)
-    save_one_figure(found.charts)(out / "figures")
-    write_report(found)
+    run_analyses(StudyInputs(relu, store, SMALL_SIZES), ("values", "weights", "coefficients"), out)
+    write_report(open_study(out))
     return out
-
-
-def save_one_figure(charts: dict[str, object]) -> Callable[[Path], object]:
-    from ffmem.figures.saving import save
-
-    name = sorted(charts)[0]
-    return lambda folder: save(charts[name], folder, name)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -65,12 +56,20 @@ def study(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "study"))
 
 
-def files_of(root: Path) -> list[str]:
-    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+def scan_files(root: Path) -> set[str]:
+    """The files of the scan and its index: all but results and reports."""
+    paths = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "analyses"]
+    files = {path.relative_to(root).as_posix() for path in paths}
+    files = {file for file in files if not file.startswith("report/")}
+    return files - {"report.html", "report.md", "numbers.json"}
+
+
+def known(root: Path) -> list[str]:
+    return sorted(one.path.relative_to(root).as_posix() for one in inventory(root).files)
 
 
 def damaged(root: Path) -> list[str]:
-    return [damage.file for damage in inventory(root).all_damage()]
+    return [one.file.relative_to(root).as_posix() for one in inventory(root).all_damage()]
 
 
 def flip(seed: int) -> Harm:
@@ -104,11 +103,8 @@ def harmed(root: Path, file: str) -> Iterator[str]:
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def test_every_file_of_a_study_has_a_digest(whole: Path) -> None:
-    found = inventory(whole)
-    assert set(found.files) | SELF_CHECKING | {f"figures/{NOTES}"} == set(files_of(whole))
-    assert not found.results_without
-    assert not found.scans_without
+def test_every_file_of_a_scan_and_its_index_has_a_digest(whole: Path) -> None:
+    assert {*known(whole), *SELF_CHECKING} == scan_files(whole)
     assert damaged(whole) == []
 
 
@@ -120,14 +116,14 @@ def test_verify_says_that_all_is_well(whole: Path, capsys: pytest.CaptureFixture
 
 
 def test_verify_names_exactly_the_file_that_is_harmed(study: Path) -> None:
-    for file in inventory(study).files:
+    for file in known(study):
         for harm in harmed(study, file):
             assert damaged(study) == [file], (file, harm)
     assert damaged(study) == []
 
 
 def test_verify_names_both_of_two_files_that_were_swapped(study: Path) -> None:
-    files = sorted(inventory(study).files)
+    files = known(study)
     for one, other in zip(files, files[1:], strict=False):
         left, right = (study / one).read_bytes(), (study / other).read_bytes()
         if left == right:
@@ -139,7 +135,7 @@ def test_verify_names_both_of_two_files_that_were_swapped(study: Path) -> None:
         (study / other).write_bytes(right)
 
 
-@pytest.mark.parametrize("file", sorted({*SELF_CHECKING, f"figures/{NOTES}"}))
+@pytest.mark.parametrize("file", sorted(SELF_CHECKING))
 def test_a_flipped_bit_among_the_digests_is_seen(file: str, study: Path) -> None:
     content = bytearray((study / file).read_bytes())
     draw = random.Random(5)
@@ -151,17 +147,25 @@ def test_a_flipped_bit_among_the_digests_is_seen(file: str, study: Path) -> None
         content[place] ^= bit
 
 
+def test_what_is_made_again_while_it_is_read_is_not_damaged(study: Path) -> None:
+    """As the search index, whose note goes first."""
+    folder, before = StudyFolder(study), inventory(study)
+    folder.index_note.unlink()
+    for path in folder.matching(folder.index_array("*")):
+        path.unlink()
+    flip(3)(folder.array("totals"))
+    seen = list(before.all_damage())
+    assert len(seen) > 1
+    assert [one.file for one in lasting_damage(study, seen)] == [folder.array("totals")]
+
+
 @pytest.mark.parametrize(
     ("file", "advice"),
     [
-        ("arrays/totals.npy", "manifest.json and run the same `ffmem scan` command again"),
-        ("manifest.json", "run the same `ffmem scan` command again"),
-        ("vocabulary.parquet", "run the same `ffmem scan` command again"),
+        ("arrays/totals.npy", "or scan the same text into another folder"),
+        ("manifest.json", "or scan the same text into another folder"),
+        ("vocabulary.parquet", "or scan the same text into another folder"),
         ("prepared/promoted.npy", "prepared; it is made again when it is needed"),
-        ("analyses/values.json", "--only values --again values"),
-        ("analyses/values.npz", "--only values --again values"),
-        ("report.html", "ffmem report"),
-        (f"analyses/{NOTES}", "delete it"),
     ],
 )
 def test_verify_says_what_to_do(
@@ -184,8 +188,7 @@ def test_no_damage_of_a_scan_is_a_traceback(
 ) -> None:
     """With 0 opening sees lengths only, as in a store of many gigabytes."""
     monkeypatch.setattr("ffmem.store.scan_store.READ_AT_OPENING", read_at_opening)
-    scan_files = [file for file in inventory(study).files if file.endswith((".npy", ".parquet"))]
-    for file in [*scan_files, "manifest.json"]:
+    for file in [*known(study), "manifest.json"]:
         if file.startswith("prepared"):
             continue
         for harm in harmed(study, file):
@@ -226,136 +229,73 @@ def test_a_damaged_scan_is_neither_indexed_nor_analysed(
         run_analyses(StudyInputs(relu, store, SMALL_SIZES), ("values",), study, again=("values",))
 
 
-@pytest.mark.parametrize("command", ["report", "analyse"])
-def test_a_damaged_result_is_refused_or_made_again(
-    command: str, study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = study / "analyses" / "values.json"
-    text = path.read_text()
-    digit = text.index("0.") + 2
-    path.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
-    with pytest.raises(StoreError, match=r"values\.json has changed since it was written"):
-        read_result(path)
-    if command == "report":
-        code, _, err = run(capsys, "report", str(study))
-        assert code == 2
-        assert "values.json" in err
-        return
-    words = ["--only", "values", "--size", "small", "--no-figures", "--device", "cpu"]
-    code, _, _ = run(capsys, "analyse", str(study), *words)
-    assert code == 0
-    assert "analyses/values.json" not in damaged(study)
-
-
-def without_digests(root: Path) -> ScanStore:
-    """Make the manifest one of the time before digests."""
-    data = json.loads((root / "manifest.json").read_text())
-    for name in ("files", "seal"):
-        del data[name]
-    (root / "manifest.json").write_text(json.dumps(data | {"format": 1}))
-    return ScanStore.open(root)
-
-
-def changed(root: Path, name: str, value: float, place: tuple[int, ...] = (0, 0)) -> None:
-    path = root / "arrays" / f"{name}.npy"
-    stored = ScanStore.open(root).array(name)
-    array = np.array(stored, np.int64 if name == "fires" else None)  # as older scans have it
-    array[place[: array.ndim]] = value
-    np.save(path, pack(array) if isinstance(stored, BitRows) else array)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("trigger_coefficients", np.nan),
-        ("trigger_coefficients", -1e9),  # of the first: the next one is larger
-        ("trigger_sentences", 4_000_000),
-        ("trigger_positions", 60_000),
-        ("sentence_numbers", 3_000_000),
-        ("sentence_text", 0xFF),
-        ("sentence_starts", 1 << 40),
-        ("sentence_text_starts", -5),
-        ("sentence_token_ends", 1 << 30),
-        ("fires", 1 << 50),
-        ("fires", -1),
-        ("largest", np.nan),
-    ],
-)
-def test_what_a_file_without_a_digest_cannot_say_is_seen(
-    name: str, value: float, study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = without_digests(study)
-    cell = next(
-        cell for cell in map(Address, [1] * 64, range(64)) if len(store.triggers(cell)) == 6
-    )
-    place = (store.cells.row(cell), 0)
-    if name.startswith("sentence"):
-        sentence = store.sentences.row(store.triggers(cell)[0].sentence)
-        starts = {
-            "sentence_text": store.sentences.text_starts,
-            "sentence_token_ends": store.sentences.starts,
-        }
-        place = (int(starts[name][sentence]) if name in starts else sentence, 0)
-    changed(study, name, value, place)
-    code, _, err = run(capsys, "show", str(study), str(cell))
-    assert code == 2
-    assert name in err
-    code, out, _ = run(capsys, "verify", str(study))
-    assert code == 2
-    kind = name.split("_")[0]
-    assert f"arrays/{kind}" in out
-
-
-def test_a_scan_without_digests_opens_and_verify_says_so(
+def test_a_result_that_is_cut_off_is_refused_or_made_again(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = without_digests(study)
-    assert list(range_damage(store)) == []
-    code, out, _ = run(capsys, "verify", str(study))
-    assert code == 0
-    assert "could only be checked for lengths and ranges" in out
-    (study / "values.parquet").write_bytes(b"PAR1 is not enough")
-    code, out, _ = run(capsys, "verify", str(study))
+    truncate(study / "analyses" / "values.json")
+    code, _, err = run(capsys, "report", str(study))
     assert code == 2
-    assert f"{study / 'values.parquet'} cannot be read" in out
+    assert "values.json cannot be read as a result; delete it" in err
+    words = ["--only", "values", "--size", "small", "--no-figures", "--device", "cpu"]
+    assert run(capsys, "analyse", str(study), *words)[0] == 0
+    assert open_study(study).result("values")
 
 
-def test_a_kill_between_note_and_file_leaves_the_old_file_as_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "one.txt"
-    write_and_note(path, lambda part: part.write_text("old"))
-
-    def killed(_self: Path, _target: Path) -> Path:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        write_and_note(path, lambda part: part.write_text("new"))
-    monkeypatch.undo()
-    digests.check_note(path)
-    assert path.read_text() == "old"
-    path.write_text("new")  # as another writer of the same file leaves it
-    digests.check_note(path)
-    path.write_text("bad")
-    with pytest.raises(StoreError, match=r"one\.txt has changed since it was written"):
-        digests.check_note(path)
+NUMBERS: dict[str, Callable[[ScanStore], object]] = {
+    "values.npz": agreement_column,
+    "coefficients.npz": stored_coefficients,
+    "weights.parquet": lambda store: cell_column(store, "value_norm"),
+}
 
 
-def test_a_note_that_lost_its_end_does_not_take_the_next_one(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write_and_note(tmp_path / name, lambda part: part.write_text("text"))
-    notes = tmp_path / NOTES
-    notes.write_bytes(notes.read_bytes()[:-20])
-    write_and_note(tmp_path / "three", lambda part: part.write_text("text"))
-    found, broken = digests.read_notes(notes)
-    assert (set(found), broken) == ({"one", "three"}, 1)
+@pytest.mark.parametrize("file", NUMBERS)
+def test_damaged_numbers_of_a_result_say_what_to_make_again(file: str, study: Path) -> None:
+    store, read = ScanStore.open(study), NUMBERS[file]
+    read(store)
+    name = file.split(".")[0]
+    for harm in (truncate, lambda path: path.write_bytes(b"")):
+        harm(study / "analyses" / file)
+        with pytest.raises(StoreError, match=rf"{study} --only {name} --again {name}`$"):
+            read(store)
 
 
-def test_the_same_content_is_noted_once(tmp_path: Path) -> None:
-    for _ in range(3):
-        write_and_note(tmp_path / "one", lambda part: part.write_text("text"))
-    assert len((tmp_path / NOTES).read_text().splitlines()) == 1
+def test_the_zip_format_notices_every_flipped_bit_of_an_array(study: Path) -> None:
+    path = study / "analyses" / "values.npz"
+    content, draw = path.read_bytes(), random.Random(3)
+    whole = next_token_ranks(StudyFolder(study))
+    for _ in range(40):
+        changed = bytearray(content)
+        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+        path.write_bytes(changed)
+        with suppress(StoreError):
+            np.testing.assert_array_equal(next_token_ranks(StudyFolder(study)), whole)
+
+
+def test_the_advice_for_a_result_of_a_control_names_the_study(study: Path) -> None:
+    control = StudyFolder(study).control("random-weights")
+    assert control.again("values") == (
+        f"run `ffmem analyse {study} --control random-weights --only values --again values`"
+    )
+    of_prefixes = StudyFolder(study).control("permuted-weights-2")
+    assert of_prefixes.again("refinement") == (
+        f"delete {of_prefixes.root} and run the same study again"
+    )
+
+
+@pytest.mark.parametrize("format_number", [0, FORMAT + 1])
+def test_a_scan_of_another_format_is_refused(format_number: int, study: Path) -> None:
+    manifest = read_manifest(StudyFolder(study))
+    replace(manifest, format=format_number).write(StudyFolder(study))
+    with pytest.raises(StoreError, match=f"store format {format_number}, this one reads {FORMAT}"):
+        ScanStore.open(study)
+
+
+def test_a_manifest_without_a_seal_is_refused(study: Path) -> None:
+    data = json.loads((study / "manifest.json").read_text())
+    del data["seal"]
+    (study / "manifest.json").write_text(json.dumps(data))
+    with pytest.raises(StoreError, match=r"manifest\.json has changed"):
+        ScanStore.open(study)
 
 
 def test_a_scan_behind_a_url_is_verified_there(

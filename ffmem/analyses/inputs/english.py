@@ -64,8 +64,8 @@ def stem(word: str) -> str:
     return low.removesuffix("e") if len(low) > 3 else low
 
 
-def word_classes(word: str, starts_sentence: bool) -> list[str]:
-    """The classes a word belongs to: year, number, month, capitalised."""
+def word_classes(word: str) -> list[str]:
+    """The classes a word belongs to: year, number, month."""
     found = []
     if re.fullmatch(r"(1[5-9]|20)\d\d", word):
         found.append("year")
@@ -73,8 +73,6 @@ def word_classes(word: str, starts_sentence: bool) -> list[str]:
         found.append("number")
     if word.lower() in MONTHS and word[0].isupper():
         found.append("month")
-    if word[0].isupper() and not starts_sentence:
-        found.append("capitalised")
     return found
 
 

@@ -7,13 +7,14 @@ paper's model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem.analyses.inputs.normalised_layers import NormalisedLayers, normalised_layer
 from ffmem.analyses.inputs.prefix_sample import BATCH_TOKENS, NO_TOKEN, PrefixSample, prefix_batches
 from ffmem.memories.projection import (
     CHUNK_BYTES,
@@ -149,13 +150,14 @@ class CoefficientSummary:
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """The readings of a sample that composition and refinement need."""
+    """The readings of a sample that composition, normalisation and refinement need."""
 
     sample: PrefixSample
     layers: tuple[int, ...]
     memories: tuple[int, ...]
     predictions: tuple[Predictions, ...]  # the default convention first
     coefficients: CoefficientSummary
+    normalised: NormalisedLayers
     value_tops: tuple[Tensor, ...]  # per layer [memory], what v promotes
     output: Tensor  # [prefix], what the model says next
     entropy: Tensor  # [prefix], nats of the model's distribution
@@ -179,11 +181,11 @@ def record_sample(
     prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
     limits = small_coefficients(model, prefixes[:PROBE], budget)
     rows: list[Tensor] = []
-    kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": []}
+    kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": [], "normalised": []}
     kept |= {convention.name: [] for convention in chosen}
     batches = prefix_batches(prefixes, model.bos, logit_rows(model), budget)
     for batch in sized_steps(batches, len(prefixes), "prefixes", lambda one: len(one.rows)):
-        readings = record(model, batch.tokens, "hramyo", at=batch.columns)
+        readings = record(model, batch.tokens, "hramyo", at=batch.columns + 1).layers
         rows.append(batch.rows)
         kept["model"].append(_output_fields(model, readings[-1]))
         for convention in chosen:
@@ -196,6 +198,10 @@ def record_sample(
             "foreign": foreign_gold(sample.gold)[batch.rows, None].expand(-1, len(banks)),
         }
         kept["coefficients"].append(coefficient_statistics(readings, banks, limits, wanted))
+        layers = zip(readings, banks, strict=True)
+        kept["normalised"].append(
+            _stack([normalised_layer(model, one, bank.lengths) for one, bank in layers])
+        )
         kept["model"][-1]["strongest"] = strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _join(parts, order) for name, parts in kept.items()}
@@ -207,6 +213,7 @@ def record_sample(
             Predictions(convention, **whole[convention.name]) for convention in chosen
         ),
         coefficients=CoefficientSummary(**whole["coefficients"]),
+        normalised=NormalisedLayers(**whole["normalised"]),
         value_tops=tuple(bank.top.cpu() for bank in banks),
         **whole["model"],
     )
@@ -279,7 +286,7 @@ def small_coefficients(
     """For each layer 1 % of the 99.9th percentile of |m| over some prefixes."""
     seen: list[list[Tensor]] = [[] for _ in model.layers]
     for batch in prefix_batches(prefixes, model.bos, len(prefixes), budget):
-        for place, reading in enumerate(record(model, batch.tokens, "m", at=batch.columns)):
+        for place, reading in enumerate(record(model, batch.tokens, "m", at=batch.columns + 1)):
             seen[place].append(reading.m.float().abs().cpu().flatten())
     return [0.01 * float(np.quantile(torch.cat(parts).numpy(), 0.999)) for parts in seen]
 
@@ -429,3 +436,21 @@ def foreign_gold(gold: Tensor) -> Tensor:
     """The token that follows the next prefix of the sample; NO_TOKEN where that is the own one."""
     other = gold.roll(-1)
     return other.masked_fill(other == gold, NO_TOKEN)
+
+
+def sample_arrays(reading: SampleRecord) -> dict[str, Any]:
+    """The numbers of every sampled place."""
+    found, counts = reading.predictions[0], reading.coefficients
+    tensors = {
+        **{name: getattr(reading.sample, name) for name in ("numbers", "positions", "gold")},
+        **{field.name: getattr(counts, field.name) for field in fields(counts)},
+        **{
+            field.name: getattr(found, field.name)
+            for field in fields(found)
+            if field.name != "convention"
+        },
+        "model_output": reading.output,
+        "entropy": reading.entropy,
+        "strongest_last_layer": reading.strongest,
+    }
+    return {name: tensor.numpy() for name, tensor in tensors.items()}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from ffmem.address import Address
 from ffmem.analyses.controls import shuffle_rows
 from ffmem.analyses.inputs.prefix_sample import NO_TOKEN
+from ffmem.analyses.values.record import Group
 from ffmem.memories.projection import PAPER_LENS, Lens, best, in_chunks, in_order, is_odd
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.feedforward import FeedForward
@@ -24,8 +24,6 @@ from ffmem.models.language_model import LanguageModel
 from ffmem.steps import steps
 from ffmem.store.cells import Cells
 from ffmem.store.scan_store import ScanStore
-
-Group = Literal["", "+", "-", "both"]  # which cells of a layer a number is about
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -9,28 +10,31 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from ffmem.cli.commands.annotate_llm import llm
 from ffmem.cli.options import (
     ANY,
     LOCATION,
     SEED,
-    EmbeddingOptions,
+    SOME,
+    ModelOptions,
     database_option,
-    embedder,
-    embedding_options,
+    endpoint_options,
     key_sample_options,
+    model_options,
     open_database,
+    writes_study,
 )
 from ffmem.cli.output import interval_words, save_numbers, save_text, say
-from ffmem.errors import StoreError
+from ffmem.errors import StoreError, shorten
 from ffmem.locations import file_text
 
 if TYPE_CHECKING:
+    from ffmem.analyses.patterns.record import HeldOutScore
     from ffmem.analyses.statistics import Interval
     from ffmem.annotations.agreement import Agreement, CaseAgreement
+    from ffmem.annotations.chat import CachedChat, Usage
     from ffmem.annotations.database import Annotations
+    from ffmem.annotations.llm_annotator import LlmAnswer
     from ffmem.annotations.sheets import CaseAnswer, CaseSheet, Judgement
-    from ffmem.patterns.held_out import HeldOutScore
 
 
 @click.group()
@@ -41,14 +45,12 @@ def annotate() -> None:
     """
 
 
-annotate.add_command(llm)
-
-
 @annotate.command()
 @click.argument("folder", type=LOCATION)
 @click.argument("out", type=LOCATION)
 @key_sample_options
 @database_option
+@writes_study
 def sheets(
     folder: Path, out: Path, keys: int, controls: int, seed: int, database: str | None
 ) -> None:
@@ -86,6 +88,7 @@ def sheets(
 @click.option("--annotator", required=True, help="Whose answers these are.")
 @click.option("--skip-empty", is_flag=True, help="Skip sheets that nobody has filled in.")
 @database_option
+@writes_study
 def import_sheets(
     folder: Path,
     files: tuple[Path, ...],
@@ -103,8 +106,10 @@ def import_sheets(
     Example:
         ffmem annotate import out/scan out/sheets --annotator mara
     """
+    from ffmem.annotations.answer_rules import check_name
     from ffmem.annotations.markdown import is_blank_sheet, is_case_sheet, parse_sheet
 
+    annotator = check_name(annotator)
     annotations = open_database(folder, database)
     known = {sheet.name: sheet for sheet in annotations.sheets()}
     texts = {str(path): file_text(path, str(path), StoreError) for path in sheet_files(files)}
@@ -122,10 +127,14 @@ def import_sheets(
 
 
 def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
-    """The files themselves, and the Markdown files of folders."""
-    return [
+    """The files themselves, and the Markdown files of folders; refuses a pipe or a device."""
+    found = [
         file for path in paths for file in (sorted(path.glob("*.md")) if path.is_dir() else [path])
     ]
+    for file in found:
+        if file.exists() and not file.is_file():
+            raise StoreError(f"{shorten(str(file))} is not a file; name sheets or a folder of them")
+    return found
 
 
 @annotate.command()
@@ -134,10 +143,8 @@ def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
     "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
 )
 @database_option
-@embedding_options
-def rules(
-    folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
-) -> None:
+@writes_study
+def rules(folder: Path, seed: int, database: str | None) -> None:
     r"""Let the rule annotator answer every sheet that was drawn from the scan in FOLDER.
 
     \b
@@ -148,7 +155,7 @@ def rules(
     from ffmem.store.scan_store import ScanStore
 
     annotations, store = open_database(folder, database), ScanStore.open(folder)
-    answers = answers_by_rule(store, annotations.sheets(), embedder(store, options), seed)
+    answers = answers_by_rule(store, annotations.sheets(), seed)
     new = sum(annotations.answer(sheet, "rules", patterns) for sheet, patterns in answers)
     say(f"{new} new answers by rules")
 
@@ -159,6 +166,7 @@ def rules(
     "-n", "--count", type=ANY, default=20, show_default=True, help="Disagreements listed."
 )
 @database_option
+@writes_study
 def agreement(folder: Path, count: int, database: str | None) -> None:
     r"""Report how far annotators agree and how often they see patterns on control keys.
 
@@ -217,6 +225,7 @@ def print_agreement(result: Agreement, count: int) -> None:
     "--controls", type=ANY, default=50, show_default=True, help="Shuffled pairs mixed in, at most."
 )
 @database_option
+@writes_study
 def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     r"""Write sheets of cases where the last layer changes the prediction into the folder OUT.
 
@@ -229,10 +238,10 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     Example:
         ffmem annotate cases out/scan out/cases
     """
+    from ffmem.analyses.study import open_study
     from ffmem.annotations.markdown import case_sheet_text
     from ffmem.annotations.sheets import RULES, draw_case_sheets
     from ffmem.errors import StoreError
-    from ffmem.studies.study import open_study
 
     annotations, study = open_database(folder, database), open_study(folder)
     result = study.result("last-layer")
@@ -311,10 +320,8 @@ def _share(found: Interval) -> str:
     "--seed", type=SEED, default=0, show_default=True, help="Seed of the random prefixes."
 )
 @database_option
-@embedding_options
-def score(
-    folder: Path, seed: int, database: str | None, **options: Unpack[EmbeddingOptions]
-) -> None:
+@writes_study
+def score(folder: Path, seed: int, database: str | None) -> None:
     r"""Report how well each annotator's patterns predict held-out triggers (detection score).
 
     Patterns are learnt from the prefixes that the annotator ticked, in the same way for people,
@@ -333,7 +340,7 @@ def score(
         raise StoreError(
             f"nobody has answered a sheet of {folder} yet; begin with `ffmem annotate sheets`"
         )
-    result = score_annotators(store, answers, embedder(store, options), seed)
+    result = score_annotators(store, answers, seed)
     for who, rows in result.annotators.items():
         say(who)
         print_held_out(rows)
@@ -351,3 +358,101 @@ def print_held_out(rows: Sequence[HeldOutScore]) -> None:
         )
     if not rows:
         click.echo("  no pattern on a key with triggers beyond those shown")
+
+
+@annotate.command()
+@click.argument("folder", type=LOCATION)
+@click.option(
+    "--llm",
+    "name",
+    required=True,
+    help="The model that annotates: its name at the endpoint, or without an endpoint a model on "
+    "this machine, named as for `ffmem scan`.",
+)
+@endpoint_options
+@key_sample_options
+@click.option("--at-once", type=SOME, default=1, show_default=True, help="Requests at a time.")
+@click.option(
+    "--longest", type=SOME, default=1000, show_default=True, help="Longest reply, in tokens."
+)
+@click.option("--dry-run", is_flag=True, help="Print what it will cost, and stop.")
+@database_option
+@model_options
+@writes_study
+def llm(  # noqa: PLR0913 - one parameter per option
+    folder: Path,
+    name: str,
+    endpoint: str | None,
+    key_from: str,
+    keys: int,
+    controls: int,
+    seed: int,
+    at_once: int,
+    longest: int,
+    dry_run: bool,
+    database: str | None,
+    **options: Unpack[ModelOptions],
+) -> None:
+    r"""Let a language model annotate keys of the scan in FOLDER, including control keys.
+
+    The keys are those that `ffmem annotate sheets` draws with the same options. The expected cost
+    is printed first. Replies are checked, sent back to be corrected, and cached, so that no
+    question is asked twice and the same command resumes a stopped run.
+
+    \b
+    Examples:
+        ffmem annotate llm out/scan --llm smollm2 --keys 1
+        ffmem annotate llm out/scan --llm NAME --endpoint https://HOST/v1
+    """
+    from ffmem.annotations.answer_rules import check_name
+    from ffmem.annotations.chat import open_chat
+    from ffmem.annotations.llm_annotator import answers_by_llm, expected_usage
+    from ffmem.annotations.sheets import draw_sheets
+    from ffmem.store.scan_store import ScanStore
+
+    annotator = check_name(f"llm:{name}")
+    annotations = open_database(folder, database)
+    sheets = annotations.add_and_get_sheets(
+        draw_sheets(ScanStore.open(folder), keys, controls, seed)
+    )
+    chat = open_chat(name, endpoint, os.environ.get(key_from), longest, **options)
+    print_cost(expected_usage(chat, sheets, longest))
+    if dry_run:
+        return
+    answers = []
+    for answer in answers_by_llm(chat, sheets, at_once if endpoint else 1):
+        answers.append(answer)
+        if answer.answers is not None:
+            annotations.answer(answer.sheet, annotator, answer.answers)
+    print_usage(folder, annotator, answers, chat)
+
+
+def print_cost(before: Usage) -> None:
+    """Print the expected cost, before anything is asked."""
+    from ffmem.annotations.llm_annotator import REPAIRS
+
+    say(
+        f"{before.asked} questions to ask, {before.known} known already: about {before.read:,} "
+        f"tokens to read and at most {before.written:,} to write; a reply that breaks the "
+        f"rules is sent back up to {REPAIRS} times, which costs as much again"
+    )
+
+
+def print_usage(folder: Path, who: str, answers: list[LlmAnswer], chat: CachedChat) -> None:
+    """Print the results and the cost."""
+    usage = chat.usage
+    say(
+        f"{usage.asked} requests, {usage.known} replies known before; {usage.read:,} tokens read, "
+        f"{usage.written:,} written"
+    )
+    refused = [answer for answer in answers if answer.answers is None]
+    repaired = sum(answer.replies > 1 and answer.answers is not None for answer in answers)
+    dropped = sum(len(answer.dropped) for answer in answers if answer.answers is not None)
+    say(
+        f"{len(answers) - len(refused)} of {len(answers)} sheets answered, {repaired} after "
+        f"repair and less {dropped} patterns that broke the rules; {len(refused)} refused"
+    )
+    if refused:
+        say(f"  e.g. sheet {refused[0].sheet.name}: {refused[0].dropped[0]}")
+    if len(refused) < len(answers):
+        say(f"see: ffmem patterns {folder} --annotator {who}")

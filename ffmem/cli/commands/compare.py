@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +11,21 @@ import click
 
 from ffmem.cli.options import ANY, LOCATION
 from ffmem.cli.output import (
-    MARKS,
-    NOUNS,
-    paper_text,
     print_hanging,
+    print_json,
     print_parts,
     say,
     terminal,
 )
-from ffmem.errors import visible_token
+from ffmem.text import visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ffmem.analyses.drift import Drift, Matching
+    from ffmem.analyses.verdicts import Verdict
     from ffmem.report.comparison import Comparison
-    from ffmem.report.verdicts import Verdict
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.memory_drift import Drift, Matching
 
 PAGE = "compare.html"  # a name for the page, where none was given
 
@@ -90,29 +87,41 @@ def compare(  # noqa: PLR0913 - one parameter per option
     stores = [ScanStore.open(folder) for folder in folders]  # a wrong folder is named at once
     if len(stores) < 2:
         raise click.UsageError("a comparison needs two studies; name both folders")
-    if memories or match:
+    options = {"--match": match, "--weights": weights, "--layer": layer is not None}
+    check_options(memories, out, [name for name, given in options.items() if given])
+    if memories:
         if len(stores) > 2:
             raise click.UsageError("memories are compared between two scans; name two folders")
-        if match and weights:
-            raise click.UsageError("--match goes by triggers; leave --weights out")
         show_memories(compare_stores(stores, match, weights), layer, (count, as_json))
         return
     if out is not None:
-        from ffmem.store.folder import prepare_target
+        from ffmem.files.whole_files import prepare_target
 
         prepare_target(out)  # a bad path is refused before anything is printed
     compare_claims(stores, out, as_json)
 
 
+def check_options(memories: bool, out: Path | None, others: Sequence[str]) -> None:
+    """Refuse what would be ignored: `others` are options for memories, and a page shows claims."""
+    if others and not memories:
+        raise click.UsageError(f"{others[0]} is for memories; add --memories")
+    if memories and out is not None:
+        raise click.UsageError("the page shows claims; leave --out or --memories out")
+    if {"--match", "--weights"} <= {*others}:
+        raise click.UsageError("--match goes by triggers; leave --weights out")
+
+
 def compare_claims(stores: Sequence[ScanStore], out: Path | None, as_json: bool) -> None:
     """Print the claims of some studies; draw the page too where one is asked for."""
+    from ffmem.analyses.study import Study
+    from ffmem.report.build import summarise
     from ffmem.report.comparison import compare as side_by_side
-    from ffmem.report.comparison import summary_of, write_comparison
+    from ffmem.report.comparison import write_comparison
 
-    summaries = [summary_of(store, figures=out is not None) for store in stores]
+    summaries = [summarise(Study(store), figures=out is not None) for store in stores]
     found = side_by_side([replace(one, figures=()) for one in summaries])
     if as_json:
-        click.echo(json.dumps(claims_data(found), indent=2))
+        print_json(found)
     else:
         print_claims(found)
     if out is not None:
@@ -122,37 +131,20 @@ def compare_claims(stores: Sequence[ScanStore], out: Path | None, as_json: bool)
         say(f"with the figures, as a page: ffmem compare {folders} -o {PAGE}")
 
 
-def claims_data(found: Comparison) -> dict[str, Any]:
-    """The claims of all studies for machines."""
-    from ffmem.report.verdicts import tally
-    from ffmem.store.result_files import to_plain
-
-    studies = [
-        {"label": side.label, "about": side.about, "tally": asdict(tally(side.verdicts))}
-        for side in found.sides
-    ]
-    claims = [
-        {"name": first.name, "says": first.says, "paper": first.paper, "unit": first.unit}
-        | {"studies": to_plain([first, *others])}
-        for first, *others in found.claims
-    ]
-    return {"kind": "claims", "studies": studies, "claims": claims}
-
-
 def print_claims(found: Comparison) -> None:
     """Each claim with its sign and number in each study; the tallies last."""
     from rich.text import Text
 
-    from ffmem.report.verdicts import tally
+    from ffmem.cli.claims import MARKS
 
     console = terminal()
-    width = max(len(side.label) for side in found.sides)
+    width = max(len(side.label) for side in found.studies)
     different = 0
     for verdicts in found.claims:
         differs = len({verdict.word for verdict in verdicts}) > 1
         different += differs
         print_hanging(console, "≠ " if differs else "  ", claim_text(verdicts))
-        for side, verdict in zip(found.sides, verdicts, strict=True):
+        for side, verdict in zip(found.studies, verdicts, strict=True):
             head = Text.assemble("    ", MARKS[verdict.word], f" {side.label:<{width}}  ")
             print_hanging(console, head, number_text(verdict))
     console.print()
@@ -160,12 +152,14 @@ def print_claims(found: Comparison) -> None:
     print_hanging(
         console, "", f"{signs}; ≠ {different} of {len(found.claims)} come out differently"
     )
-    for side in found.sides:
-        print_hanging(console, f"{side.label:<{width}}  ", tally(side.verdicts).text)
+    for side in found.studies:
+        print_hanging(console, f"{side.label:<{width}}  ", side.tally.text)
 
 
 def claim_text(verdicts: Sequence[Verdict]) -> str:
     """A claim, the paper's number, and what the studies' numbers and controls are."""
+    from ffmem.cli.claims import NOUNS, paper_text
+
     first = verdicts[0]
     parts = [f"paper: {paper_text(first)}", NOUNS.get(first.unit, "")]
     against = dict.fromkeys(one.finding.against for one in verdicts if one.finding)
@@ -175,7 +169,7 @@ def claim_text(verdicts: Sequence[Verdict]) -> str:
 
 def number_text(verdict: Verdict) -> str:
     """A study's number of a claim against its control's."""
-    from ffmem.report.verdicts import interval_text
+    from ffmem.analyses.verdicts import interval_text
 
     if verdict.finding is None:
         return "not measured"
@@ -188,24 +182,23 @@ def number_text(verdict: Verdict) -> str:
 
 def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:
     """Two scans cell by cell, by address or by triggers."""
-    from ffmem.studies.memory_drift import (
-        is_one_shape,
-        match_memories,
-        memory_drift,
-        weight_drift,
-    )
+    from ffmem.analyses.drift import is_one_shape, match_memories, memory_drift, weight_drift
 
     one, other = stores
     alike = is_one_shape(one, other)
     if match or not (weights or alike):
         return match_memories(one, other)
-    return weight_drift(one, other) if weights and alike else memory_drift(one, other)
+    if not (weights and alike):
+        return memory_drift(one, other)
+    from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
+
+    return weight_drift(one, other, (scanned_model(one), scanned_model(other)))
 
 
 def show_memories(found: Drift | Matching, layer: int | None, how: tuple[int, bool]) -> None:
     """Print the memories that moved most, or the best matches."""
+    from ffmem.analyses.drift import Drift
     from ffmem.errors import AddressError
-    from ffmem.studies.memory_drift import Drift
 
     store = (found.before if isinstance(found, Drift) else found.one).store
     if layer is not None and layer not in store.memories:
@@ -214,25 +207,24 @@ def show_memories(found: Drift | Matching, layer: int | None, how: tuple[int, bo
     count, as_json = how
     rows = found.table(found.order(layer)[:count])
     if as_json:
-        click.echo(json.dumps(as_data(found, rows), indent=2))
+        print_json(as_data(found, rows))
     else:
         print_memories(found, rows)
 
 
 def as_data(found: Drift | Matching, rows: Sequence[Any]) -> dict[str, Any]:
     """The answer for machines."""
-    from ffmem.studies.memory_drift import Drift
+    from ffmem.analyses.drift import Drift
 
-    table = [asdict(row) for row in rows]
     if isinstance(found, Drift):
-        return {"kind": "drift", "layers": [asdict(one) for one in found.layers], "memories": table}
+        return {"kind": "drift", "layers": found.layers, "memories": rows}
     numbers = {"above_control": found.share, "control_bar": found.bar}
-    return {"kind": "match", **numbers, "memories": table}
+    return {"kind": "match", **numbers, "memories": rows}
 
 
 def print_memories(found: Drift | Matching, rows: Sequence[Any]) -> None:
     """The answer for a person."""
-    from ffmem.studies.memory_drift import Drift
+    from ffmem.analyses.drift import Drift
 
     console = terminal()
     if isinstance(found, Drift):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -17,22 +15,20 @@ from ffmem.cli.options import (
     load_model,
     model_options,
     scan_means,
-    text_form_option,
+    scan_of,
 )
-from ffmem.cli.output import print_hanging, terminal, token_words
-from ffmem.errors import ModelError, visible_token
+from ffmem.cli.output import print_hanging, print_json, say, terminal, token_words
+from ffmem.text import cut_end, visible_token
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ffmem.memories.attribution import Contributions, MemoryContribution
-    from ffmem.memories.prompt_explanation import PromptExplanation
-    from ffmem.models.language_model import LanguageModel
+    from ffmem.analyses.lookup.measure import LayerLookup
+    from ffmem.memories.prompt_answer import LogitTerms, PromptAnswer, PromptRun
 
-NEXT_TOKENS = 10  # next tokens in the JSON; a terminal shows half of them
+NEXT_TOKENS = 5  # of each run
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
-VALUE_TOKENS = 8  # tokens of a value, where they fit
 BEFORE_MEMORIES = 28  # characters of the table of layers before its memories, but for the tokens
 LEGEND = (
     "residual, layer, output = the top token of each (logit lens); made by = whose top token the "
@@ -41,27 +37,17 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class Why:
-    """The logit of one token as a sum, and the tokens that the largest terms' values promote."""
-
-    token: int
-    terms: Contributions
-    memories: list[tuple[MemoryContribution, tuple[str, ...]]]
-
-
 @click.command()
 @click.argument("model")
 @click.argument("text")
 @click.option("--position", type=int, help="Tokens read, from 1; negative counts from the end.")
 @click.option(
     "--token",
-    help="Explain this next token, or the first token of a text; by default the likeliest.",
+    help="Explain this next token, a text that is one token; by default the likeliest.",
 )
 @click.option(
     "--chat", is_flag=True, help="Format TEXT as a user's message in the model's chat template."
 )
-@text_form_option
 @click.option("--layers", "by_layer", is_flag=True, help="Show every layer's step (logit lens).")
 @click.option(
     "--top",
@@ -73,10 +59,22 @@ class Why:
     "edits",
     multiple=True,
     metavar="EDIT",
-    help="Edit a coefficient: L7.1034=0 (ablation), L7.1034=5 or L7.1034*2; @FILE=0, @FILE=mean or "
-    "@FILE*2 for a set of memories. Repeatable.",
+    help="Edit a coefficient: L7.1034=0 (ablation), L7.1034=5 or L7.1034*2, at some positions "
+    "L7.1034=0@2,5-7; @FILE=0, @FILE=mean or @FILE*2 for a set of memories. Repeatable.",
 )
-@click.option("--scan", type=LOCATION, help="Scan that =mean takes the mean coefficients from.")
+@click.option(
+    "--scan",
+    "--study",
+    type=LOCATION,
+    help="Scan or study of the model: =mean takes mean coefficients from it, --picture what keys "
+    "stand for.",
+)
+@click.option("--layer", type=SOME, help="Layer that --picture draws, from 1.")
+@click.option(
+    "--picture",
+    type=LOCATION,
+    help="Draw one layer as key-value memories (Figure 1) into a .svg or .png file instead.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 @model_options
 def prompt(  # noqa: PLR0913 - one parameter per option
@@ -85,11 +83,12 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     position: int | None,
     token: str | None,
     chat: bool,
-    no_wikitext_form: bool,
     by_layer: bool,
     top: int | None,
     edits: Sequence[str],
     scan: Path | None,
+    layer: int | None,
+    picture: Path | None,
     as_json: bool,
     **options: Unpack[ModelOptions],
 ) -> None:
@@ -105,90 +104,59 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     composition: neither had it first); how many memories are active; and those that add the longest
     vectors.
 
+    With --picture one layer is drawn as in the paper's first figure: what was read, some keys with
+    their coefficients (those that add most, a weak one, a silent one), what their values promote,
+    the sum and the next word. With --study each key says what fires it.
+
     \b
     Examples:
         ffmem prompt demo "It was later discovered"
         ffmem prompt demo "It was later discovered" --set L12.691=0
         ffmem prompt tiny:opt "the river runs to the sea" --layers
+        ffmem prompt demo "It was later discovered" --layer 12 --picture fig.svg
     """
-    from ffmem.corpus.conversations import question_text
-    from ffmem.memories.edits import edited, expand_edits
-    from ffmem.memories.prompt_explanation import explain_prompt
+    from ffmem.analyses.lookup.measure import layer_lookup
+    from ffmem.memories.edits import expand_edits
+    from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 
+    if (picture is None) != (layer is None):
+        raise click.UsageError(
+            "--picture draws one layer; give both, as in --layer 12 --picture figure1.svg"
+        )
     language_model = load_model(model, options)
-    if no_wikitext_form:
-        language_model = language_model.without_wikitext_form()
-    if chat:
-        text = question_text(text, language_model.tokenizer, language_model.name)
-    strongest = top or A_LAYER
-    plain = explain_prompt(language_model, text, position, strongest)
-    changed = None
-    if edits:
-        means = None if scan is None else scan_means(scan, language_model, options["dtype"])
-        with edited(language_model, expand_edits(edits, language_model, means)):
-            changed = explain_prompt(language_model, text, position, strongest)
-    chosen = plain.likeliest(1)[0] if token is None else language_model.first_token(token)
-    why = explain_token(language_model, plain, chosen, top or MEMORIES)
+    asked = PromptQuestion(text, position, token, chat, 0, top or A_LAYER, top or MEMORIES)
+    means = None
+    if edits and scan is not None:
+        means = scan_means(scan, language_model, options["dtype"])
+    changes = expand_edits(edits, language_model, means)
+    if picture is not None and layer is not None:
+        known = None if scan is None else scan_of(scan, language_model, options["dtype"])
+        draw(layer_lookup(language_model, asked, layer, known, changes), picture)
+        return
+    found = prompt_answer(language_model, asked, changes)
     if as_json:
-        data = as_data(language_model, plain, changed, edits) | {"why": why_data(why)}
-        click.echo(json.dumps(data, indent=2))
+        print_json(found)
         return
     console = terminal()
-    print_prediction(console, language_model, plain, changed, edits)
-    if isinstance(why, Why):
-        print_why(console, language_model, why)
+    print_prediction(console, found, edits)
+    if found.plain.explanation is not None:
+        print_why(console, found, found.plain.explanation)
     else:
-        print_hanging(console, "", f"\n{why}")
+        print_hanging(console, "", f"\n{found.why_not}")
     if by_layer:
-        print_layers(console, plain, changed, edits)
+        print_layers(console, found, edits)
 
 
-def explain_token(
-    model: LanguageModel, plain: PromptExplanation, token: int, top: int
-) -> Why | str:
-    """The token's logit as a sum; where it is not one, a sentence why."""
-    from ffmem.memories.attribution import contributions
-    from ffmem.memories.value_vectors import value_tokens
+def draw(found: LayerLookup, picture: Path) -> None:
+    """Save one layer at one place as a picture."""
+    from ffmem.analyses.lookup.charts import lookup_chart
+    from ffmem.figures.saving import save_picture
 
-    try:
-        terms = contributions(model, plain.readings, token, top)
-    except ModelError as error:
-        return str(error)
-    memories = [
-        (
-            memory,
-            tuple(
-                model.token_text(one)
-                for one in value_tokens(model, memory.address, VALUE_TOKENS).tokens[0].tolist()
-            ),
-        )
-        for memory in terms.strongest(top)
-    ]
-    return Why(token, terms, memories)
+    save_picture(lookup_chart(found), picture)
+    say(f"-> {picture}")
 
 
-def why_data(why: Why | str) -> dict[str, Any]:
-    """The sum as plain data, or why there is none."""
-    if isinstance(why, str):
-        return {"reason": why}
-    return {
-        "token": why.token,
-        "logit": why.terms.logit,
-        "sum": why.terms.total,
-        "parts": dict(parts_of(why.terms)),
-        "memories": [
-            {
-                "address": str(memory.address),
-                "adds": memory.amount,
-                "coefficient": memory.coefficient,
-                "tokens": tokens,
-            }
-            for memory, tokens in why.memories
-        ],
-    }
-
-
-def parts_of(terms: Contributions) -> list[tuple[str, float]]:
+def parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
     """What the parts of the model add to a logit, all layers together."""
     layers = terms.layers
     constant = "biases and norms" if terms.quantity == "logit" else "biases and softmax sums"
@@ -200,31 +168,24 @@ def parts_of(terms: Contributions) -> list[tuple[str, float]]:
     ]
 
 
-def print_prediction(
-    console: Console,
-    model: LanguageModel,
-    plain: PromptExplanation,
-    changed: PromptExplanation | None,
-    edits: Sequence[str],
-) -> None:
+def print_prediction(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
     """The text that was read and the likeliest next tokens, as it is and with edits."""
-    from ffmem.store.memory_page import cut_end
-
-    room = console.width - len(model.name) - 30
-    shown = visible_end(plain.prefix, max(room, 30))
-    plural = "token" if plain.position == 1 else "tokens"
-    print_hanging(console, "", f"{model.name} has read {plain.position} {plural}: {shown}")
-    views = [plain] if changed is None else [plain, changed]
-    headings = "next token          " + ("as it is  with edits" if changed else "probability")
+    room = console.width - len(found.model) - 30
+    shown = visible_end("".join(found.tokens[: found.position]), max(room, 30))
+    plural = "token" if found.position == 1 else "tokens"
+    print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
+    headings = "next token          " + ("as it is  with edits" if found.edited else "probability")
     console.print(f"\n{headings}", style="bold")
-    tokens = {token for view in views for token in view.likeliest(NEXT_TOKENS // 2)}
-    for token in sorted(tokens, key=lambda one: -max(float(v.distribution[one]) for v in views)):
-        chances = "".join(f"{100 * float(view.distribution[token]):8.1f} %" for view in views)
-        word = cut_end(visible_token(model.token_text(token)), 16)
-        console.print(f"  {word:<16} {chances}")
-    if changed is not None:
-        moved = changed.divergence_from(plain)
-        movement = f"the distribution moves by {moved:.4f} nats (KL from as it is)"
+    runs = [[one.plain for one in found.chances]]
+    if found.edited is not None:
+        runs.append([one.edited or 0.0 for one in found.chances])
+    least = [sorted(run)[-NEXT_TOKENS:][0] for run in runs]
+    for one, *chances in zip(found.chances, *runs, strict=True):
+        if any(chance >= bar for chance, bar in zip(chances, least, strict=True)):
+            numbers = "".join(f"{100 * chance:8.1f} %" for chance in chances)
+            console.print(f"  {cut_end(visible_token(one.text), 16):<16} {numbers}")
+    if found.moved is not None:
+        movement = f"the distribution moves by {found.moved:.4f} nats (KL from as it is)"
         print_hanging(console, "", f"with {', '.join(edits)}: {movement}")
 
 
@@ -233,88 +194,46 @@ def visible_end(text: str, width: int) -> str:
     return repr(text) if len(text) <= width else "…" + repr(text[-width:])
 
 
-def print_why(console: Console, model: LanguageModel, why: Why) -> None:
+def print_why(console: Console, found: PromptAnswer, terms: LogitTerms) -> None:
     """The sum of a logit, then the memories with the largest terms."""
-    name = visible_token(model.token_text(why.token))
-    what = why.terms.quantity
-    console.print(f"\nWhy {name}: what adds to its {what}", style="bold")
-    for part, amount in parts_of(why.terms):
+    name = visible_token(found.token.text)
+    console.print(f"\nWhy {name}: what adds to its {terms.quantity}", style="bold")
+    for part, amount in parts_of(terms):
         console.print(f"  {part:<30}{amount:+8.2f}")
-    total, logit = why.terms.total, why.terms.logit
-    console.print(f"  {'sum':<30}{total:+8.2f}   (the model's own: {logit:+.2f})")
-    width = max([7, *(len(str(memory.address)) for memory, _ in why.memories)])
+    console.print(f"  {'sum':<30}{terms.total:+8.2f}   (the model's own: {terms.logit:+.2f})")
+    width = max([7, *(len(str(memory.address)) for memory in terms.strongest)])
     room = console.width - width - 25
     console.print(
         f"\n{'memory':<{width + 2}}    adds   coefficient  its value promotes", style="bold"
     )
-    for memory, tokens in why.memories:
+    for memory in terms.strongest:
         numbers = f"{memory.amount:+8.2f}  {memory.coefficient:+12.2f}"
         address = f"{memory.address!s:<{width}}"
-        console.print(f"  {address}{numbers}  {token_words(tokens, room - 2)}", soft_wrap=True)
-    example = why.memories[0][0].address.memory
+        words = token_words(memory.tokens, room - 2)
+        console.print(f"  {address}{numbers}  {words}", soft_wrap=True)
+    example = terms.strongest[0].address.memory
     note = (
-        "adds = coefficient x value, along this token; its value promotes = logit lens; --layers "
-        f"shows each layer, --set {example}=0 silences a memory"
+        "adds = coefficient x value, along this token; its value promotes = logit lens, in the "
+        f"direction in which it is added; --layers shows each layer, --set {example}=0 silences a "
+        "memory"
     )
     console.print()
     print_hanging(console, "", note)
 
 
-def print_layers(
-    console: Console,
-    plain: PromptExplanation,
-    changed: PromptExplanation | None,
-    edits: Sequence[str],
-) -> None:
-    """A table of every layer's step for each view."""
+def print_layers(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
+    """A table of every layer's step for each run."""
     console.print()
-    console.print(steps_table(console, "" if changed is None else "as it is", plain))
-    if changed is not None:
-        console.print(steps_table(console, f"with {', '.join(edits)}", changed))
+    console.print(steps_table(console, "" if found.edited is None else "as it is", found.plain))
+    if found.edited is not None:
+        console.print(steps_table(console, f"with {', '.join(edits)}", found.edited))
     print_hanging(console, "", LEGEND)
 
 
-def as_data(
-    model: LanguageModel,
-    plain: PromptExplanation,
-    changed: PromptExplanation | None,
-    edits: Sequence[str],
-) -> dict[str, Any]:
-    """Both views as plain data; addresses as text."""
-    data: dict[str, Any] = {"model": model.name, "plain": view_data(model, plain)}
-    if changed is not None:
-        moved = changed.divergence_from(plain)
-        data |= {"edits": list(edits), "edited": view_data(model, changed), "kl": moved}
-    return data
-
-
-def view_data(model: LanguageModel, seen: PromptExplanation) -> dict[str, Any]:
-    """One view as plain data."""
-    steps = [asdict(step) for step in seen.steps]
-    for row, step in zip(steps, seen.steps, strict=True):
-        row["strongest"] = [asdict(m) | {"address": str(m.address)} for m in step.strongest]
-    chances = [
-        {
-            "id": token,
-            "token": model.token_text(token),
-            "probability": float(seen.distribution[token]),
-        }
-        for token in seen.likeliest(NEXT_TOKENS)
-    ]
-    return {
-        "position": seen.position,
-        "prefix": seen.prefix,
-        "next_tokens": chances,
-        "steps": steps,
-    }
-
-
-def steps_table(console: Console, title: str, view: PromptExplanation) -> Table:
+def steps_table(console: Console, title: str, run: PromptRun) -> Table:
     """Layers as rows: top tokens of residual, layer and output, who made it, strong memories."""
     from rich.table import Table
     from rich.text import Text
-
-    from ffmem.store.memory_page import cut_end
 
     table = Table(
         title=Text(title) if title else None,
@@ -327,7 +246,7 @@ def steps_table(console: Console, title: str, view: PromptExplanation) -> Table:
     room = console.width - BEFORE_MEMORIES - 3 * longest
     for name in ("L", "residual", "layer", "output", "made by", "active", "strongest memories"):
         table.add_column(name, no_wrap=True)
-    for step in view.steps:
+    for step in run.steps:
         tokens = (step.residual, step.feedforward, step.output)
         cells = [cut_end(visible_token(token), longest) for token in tokens]
         row = [str(step.layer), *cells, MAKERS[step.winner], str(step.active)]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from ffmem.address_space import check_address_space
 from ffmem.cli.options import (
     ANY,
-    LOCATION,
+    OUTPUT,
     SEED,
     SOME,
     ModelOptions,
@@ -29,17 +30,16 @@ from ffmem.steps import listen
 
 if TYPE_CHECKING:
     from ffmem.address import Address
+    from ffmem.execution.checkpoint import ScanProgress
+    from ffmem.execution.executor import Cluster
     from ffmem.execution.run import ScanPlan, ScanWatch
     from ffmem.models.feedforward import FeedForward
     from ffmem.models.language_model import LanguageModel
-    from ffmem.scaleout.executor import Cluster
-    from ffmem.store.checkpoint import ScanProgress
     from ffmem.store.scan_store import ScanStore
 
 
 FEW_SENTENCES = 5000  # below which a memory's best triggers are weak ones
 TOP_VALUES = 200  # values with the highest top-token probability, for one to look at first
-EXPERTS_HELP = "Experts to scan in every mixture layer, from 0, e.g. 0-7; all by default."
 NUMBER_RANGE = re.compile(r"(0|[1-9]\d{,3})(?:-(0|[1-9]\d{,3}))?", flags=re.ASCII)  # 3, or 1-4
 
 
@@ -77,18 +77,44 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def trigger_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which memories are read and what is kept of each."""
+    for option in (
+        click.option(
+            "--budget", type=SOME, help="Tokens per batch; by default what suits the device."
+        ),
+        click.option(
+            "--seed", type=SEED, default=0, show_default=True, help="Seed of all that is random."
+        ),
+        click.option(
+            "--experts",
+            help="Experts to scan in every mixture layer, from 0, e.g. 0-7; all by default.",
+        ),
+        click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default."),
+        click.option(
+            "--sample",
+            type=ANY,
+            default=32,
+            show_default=True,
+            help="Random triggers kept per memory.",
+        ),
+        click.option(
+            "-k",
+            "--top",
+            type=SOME,
+            default=50,
+            show_default=True,
+            help="Triggers kept per memory.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("model")
 @click.argument("corpus")
-@click.option("-o", "--out", type=LOCATION, required=True, help="Folder or URL to write.")
-@click.option(
-    "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
-)
-@click.option(
-    "--sample", type=ANY, default=32, show_default=True, help="Random triggers kept per memory."
-)
-@click.option("--layers", help="Layers to scan, e.g. 1-4,9; all by default.")
-@click.option("--experts", help=EXPERTS_HELP)
+@click.option("-o", "--out", type=OUTPUT, required=True, help="Folder or URL to write.")
 @click.option(
     "--per-sentence",
     type=click.Choice(["max", "all"]),
@@ -108,9 +134,11 @@ def corpus_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Keep one trigger per memory among equal ones.",
 )
 @click.option(
-    "--seed", type=SEED, default=0, show_default=True, help="Seed of the random triggers."
+    "--values/--no-values",
+    default=True,
+    help="Rank what every value promotes when the text is read, or leave that to a later run.",
 )
-@click.option("--budget", type=SOME, help="Tokens per batch; by default what suits the device.")
+@trigger_options
 @corpus_options
 @cluster_options
 @model_options
@@ -125,6 +153,9 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
     gs://). The same command resumes a scan that was stopped.
 
     With --chat each row holds a conversation, in the column messages or conversations.
+
+    When the text is read the scan is whole: show, search and explore work. After that the values
+    are ranked, once for each model; Ctrl-C or --no-values leaves this to the next run.
 
     \b
     Examples:
@@ -145,17 +176,19 @@ def scan(model: str, corpus: str, out: Path, **options: Any) -> None:
         f"{counts['tokens']:,} tokens, {duration_text(time.monotonic() - began)} -> {out}\n"
         f"see one with: ffmem show {out} {clear_memory(store)}{note_on_size(store)}"
     )
+    if not store.has_rankings:
+        say("its values are not ranked; the same command without --no-values does that")
 
 
 def clear_memory(store: ScanStore) -> Address:
     """A memory worth a first look: its value's top token follows its strongest trigger."""
     import numpy as np
 
-    from ffmem.store.lookup import MemoryIndex
+    from ffmem.store.search.lookup import MemoryIndex
 
     index, last = MemoryIndex.at_once(store), store.manifest.layers[-1][0]
-    rows = np.argsort(-index.statistic("probability"))[:TOP_VALUES]
-    for cell in store.cells.addresses(rows):
+    surest = np.argsort(-index.statistic("probability"))[:TOP_VALUES] if store.has_rankings else ()
+    for cell in store.cells.addresses(surest):
         for trigger in store.triggers(cell)[:1]:
             if trigger.next == index.value_tokens(cell, count=1)[0].text:
                 return cell
@@ -203,9 +236,10 @@ def warn_of_wrapping(plan: ScanPlan) -> None:
 
 
 def warn_of_shortage(model: LanguageModel, plan: ScanPlan) -> None:
-    """Say what to lower where the scan's memory will not do."""
-    from ffmem.studies.estimates import shortage
+    """Say what to lower where the scan's memory will not do; refuse a limit that is too low."""
+    from ffmem.execution.plan import scan_address_space, shortage
 
+    check_address_space(scan_address_space(model, plan), "the scan")
     words = shortage(model, plan)
     if words is not None:
         say(f"ffmem: {words}", err=True)
@@ -256,6 +290,7 @@ def plan_of(  # noqa: PLR0913 - one parameter per option
     layers: str | None,
     experts: str | None,
     budget: int | None,
+    values: bool = True,
     **settings: Any,
 ) -> ScanPlan:
     """The plan that a command's options describe; without a model its layers count as plain."""
@@ -283,6 +318,7 @@ def plan_of(  # noqa: PLR0913 - one parameter per option
         experts=None if experts is None else expert_numbers(experts),
         max_sentences=max_sentences,
         budget=budget,
+        values=values,
     )
 
 
@@ -344,8 +380,9 @@ def progress_line(what: str, plan: ScanPlan) -> Iterator[ScanWatch]:
                 description=f"{what}, {progress.tokens:,} tokens, {speed:,.0f} tokens/s",
             )
 
-        def end_of_scan(doing: str, share: float) -> None:
-            line.update(task, total=1.0, completed=share, description=doing)
+        def ranking(doing: str, share: float) -> None:
+            says = f"the scan can be read; {doing}"
+            line.update(task, total=1.0, completed=share, description=says)
 
-        with listen(end_of_scan):
+        with listen(ranking):
             yield watch

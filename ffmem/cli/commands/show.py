@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ffmem.cli.options import ANY, LOCATION, names_damage
-from ffmem.cli.output import print_hanging, say, terminal
-from ffmem.errors import visible_token
+from ffmem.cli.options import ANY, LOCATION
+from ffmem.cli.output import print_hanging, print_json, say, terminal
+from ffmem.text import Snippet, cut, cut_end, visible_token
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,40 +22,8 @@ if TYPE_CHECKING:
     from ffmem.store.slots import Trigger
 
 
-class TokenChange(TypedDict):
-    """A token of a trigger, and how the coefficient changes without it, in percent."""
-
-    token: str
-    change: float | None
-
-
-@dataclass(frozen=True)
-class ShownPage:
-    """A page with the triggers, or the sample, to show; `saliency` by a trigger's place."""
-
-    page: MemoryPage
-    triggers: list[Trigger]
-    saliency: dict[int, list[TokenChange]] = field(default_factory=dict)
-
-    def data(self) -> dict[str, Any]:
-        """The page as JSON."""
-        return {
-            "address": str(self.page.address),
-            "hook": self.page.address.hook,
-            "counts": {k: v for k, v in asdict(self.page.counts).items() if v is not None},
-            "promoted": [asdict(push) for push in self.page.promoted],
-            "suppressed": [asdict(push) for push in self.page.suppressed],
-            "triggers": [
-                {k: v for k, v in asdict(one).items() if v is not None}
-                | ({"saliency": self.saliency[place]} if place in self.saliency else {})
-                for place, one in enumerate(self.triggers)
-            ],
-            "histogram": asdict(histogram) if (histogram := self.page.histogram) else None,
-            "probability": self.page.probability,
-            "uniform": self.page.uniform,
-            "bands": [asdict(band) for band in self.page.bands],
-            "weights": self.page.weights,
-        }
+UNRANKED = "the value is not ranked: run `ffmem scan` as before, without --no-values"
+Saliency = dict[int, list[dict[str, Any]]]  # by a trigger's place: tokens and changes in percent
 
 
 @click.command()
@@ -85,12 +52,15 @@ class ShownPage:
     help="Also show v . k, how much its value excites a later memory (loads the model).",
 )
 @click.option(
+    "--text",
+    help="Show instead its coefficient at every prefix of a text of your own (runs the model).",
+)
+@click.option(
     "--picture",
     type=LOCATION,
     help="Draw triggers and value tokens into a .svg or .png file instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
-@names_damage
 def show(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     address: str,
@@ -100,6 +70,7 @@ def show(  # noqa: PLR0913 - one parameter per option
     salient: bool,
     with_key: bool,
     wakes: str | None,
+    text: str | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -114,41 +85,72 @@ def show(  # noqa: PLR0913 - one parameter per option
     nearest to the key, from the weights alone.
 
     \b
-    Example:
+    Examples:
         ffmem show out/scan L2.7
+        ffmem show out/scan L2.7 --text "I love dogs"
     """
     from ffmem.address import Address
-    from ffmem.store.lookup import MemoryIndex
-    from ffmem.store.memory_page import memory_pages
+    from ffmem.store.memory_page import memory_page
+    from ffmem.store.people.memory_labels import label_texts
     from ffmem.store.scan_store import ScanStore
+    from ffmem.store.search.lookup import MemoryIndex
 
     wanted, store = Address.parse(address), ScanStore.open(folder)
-    store.cells.resolve(wanted)  # a wrong address is named before any table is read
-    index = MemoryIndex.at_once(store)
-    pages = memory_pages(index, wanted)
+    cell = store.cells.resolve(wanted)[0]  # a wrong address is named before any table is read
+    if text is not None:
+        show_along(store, cell, text, as_json)
+        return
+    page = memory_page(MemoryIndex.at_once(store), wanted)
     if picture is not None:
-        draw(pages[0], picture, count)
+        draw(page, picture, count)
         return
-    shown = [ShownPage(page, list(page.sample if sample else page.triggers)) for page in pages]
-    if salient:
-        add_saliency(index.store, shown, count)
-    keys = key_facts(index.store, shown[0].page.address, wakes) if with_key or wakes else {}
+    shown = page.sample if sample else page.triggers
+    changes = token_changes(store, page.address, shown[:count]) if salient else {}
+    keys = key_facts(store, page.address, wakes) if with_key or wakes else {}
     if as_json:
-        data = [{**one.data(), **keys} for one in shown]
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        tokens = [{"rank": place + 1, "tokens": found} for place, found in changes.items()]
+        print_json(vars(page) | ({"saliency": tokens} if salient else {}) | keys)
         return
-    for one in shown:
-        print_page(one, count)
-        if bands:
-            print_bands(one.page)
+    label = label_texts(store).get(str(page.address), "")
+    print_page(page, label, shown, changes, count)
+    if bands:
+        print_bands(page)
     for name, fact in keys.items():
         print_hanging(terminal(), f"  {name}: ", key_line(fact))
 
 
+def show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> None:
+    """Print the coefficient at every prefix of a text, with what share of the scan's largest it is.
+
+    A row is a prefix, as in the paper: its last token is underlined, the next one in brackets.
+    """
+    from rich.text import Text
+
+    from ffmem.analyses.coefficients.page_coefficients import text_coefficients
+    from ffmem.analyses.inputs.study_inputs import scanned_model
+
+    found = text_coefficients(scanned_model(store), cell, text)
+    if as_json:
+        print_json(found)
+        return
+    console, counts = terminal(), store.counts(cell)
+    bar = counts.threshold or 0.0
+    console.print(str(cell), style="bold")
+    print_hanging(console, "  ", f"fires above {bar:.3g}; largest in the scan {counts.largest:.3f}")
+    following = [*found.tokens[1:], ""]
+    for place, coefficient in enumerate(found.coefficients):
+        head = f"{coefficient:10.3f} {'fires' if coefficient > bar else '':<6}"
+        room = console.width - len(head) - len(found.tokens[place]) - len(following[place]) - 8
+        before = cut("".join(found.tokens[:place]), max(room, 1))
+        prefix = Snippet(before, found.tokens[place], following[place])
+        line = Text(prefix.before).append(prefix.last, "underline")
+        print_hanging(console, head, line.append(prefix.following, "bold"))
+
+
 def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
     """What the weights say of a key without any text: near tokens, and the link to a later key."""
+    from ffmem.analyses.inputs.study_inputs import scanned_model
     from ffmem.memories.folded_weights import key_tokens, wake_up_link
-    from ffmem.studies.inputs import scanned_model
 
     model = scanned_model(store)
     facts: dict[str, Any] = {}
@@ -180,25 +182,33 @@ def draw(page: MemoryPage, picture: Path, count: int) -> None:
     say(f"-> {picture}")
 
 
-def print_page(shown: ShownPage, count: int) -> None:
-    """Print one cell for a person."""
+def print_page(
+    page: MemoryPage, label: str, shown: Sequence[Trigger], changes: Saliency, count: int
+) -> None:
+    """Print one cell for a person, with its label and some of its triggers or of its sample."""
     from ffmem.store.memory_page import fold_equal, times_text, token_line
 
-    console, page = terminal(), shown.page
+    console = terminal()
     console.print(str(page.address), style="bold")
+    if label:
+        print_hanging(console, "  label: ", label)
     print_hanging(console, "  ", page.frequency)
-    if page.address.hook:
-        print_hanging(console, "  ", f"{page.address.hook} in TransformerLens, layers from 0")
-    print_hanging(console, "  value promotes    ", token_line(page.promoted))
-    print_hanging(console, "  value suppresses  ", token_line(page.suppressed))
-    if not shown.triggers:
+    if page.opposite is not None:
+        print_hanging(console, "  ", f"the same memory with the other sign: {page.opposite}")
+    if page.hook:
+        print_hanging(console, "  ", f"{page.hook} in TransformerLens, layers from 0")
+    if page.promoted:
+        print_hanging(console, "  value promotes    ", token_line(page.promoted))
+        print_hanging(console, "  value suppresses  ", token_line(page.suppressed))
+    else:
+        print_hanging(console, "  ", UNRANKED)
+    if not shown:
         console.print("  nothing in the corpus fires it")
-    places = {id(trigger): place for place, trigger in enumerate(shown.triggers)}
-    for trigger, times in fold_equal(shown.triggers, count):
+    places = {id(trigger): place for place, trigger in enumerate(shown)}
+    for trigger, times in fold_equal(shown, count):
         weight = "" if trigger.weight is None else f"weight {trigger.weight:.3f} "
         head = f"{trigger.coefficient:10.3f} {weight}{times_text(times):<5}"
-        saliency = shown.saliency.get(places[id(trigger)])
-        print_hanging(console, head, trigger_line(trigger, saliency))
+        print_hanging(console, head, trigger_line(trigger, changes.get(places[id(trigger)])))
 
 
 def print_bands(page: MemoryPage) -> None:
@@ -215,45 +225,46 @@ def print_bands(page: MemoryPage) -> None:
             )
 
 
-def trigger_line(trigger: Trigger, saliency: list[TokenChange] | None) -> Text:
+def trigger_line(trigger: Trigger, saliency: list[dict[str, Any]] | None) -> Text:
     """One trigger as a text: the end of the prefix, last token, next token.
 
     With saliency the whole prefix, redder where a token takes more of the coefficient away.
     """
     from rich.text import Text
 
-    from ffmem.store.memory_page import trigger_text
+    from ffmem.store.memory_page import BEFORE, REST
 
-    line, text = Text(), trigger_text(trigger)
+    line, text = Text(), Snippet.of(trigger, BEFORE)
     if saliency is None:
         line.append(text.before).append(text.last, style="underline")
     for place in saliency or ():
         line.append(place["token"], style=ground(place["change"]))
-    line.append(text.next, style="bold")
-    return line if saliency else line.append(text.rest, style="dim")
+    line.append(text.following, style="bold")
+    return line if saliency else line.append(cut_end(trigger.rest, REST), style="dim")
 
 
-def add_saliency(store: ScanStore, pages: list[ShownPage], count: int) -> None:
-    """Put the change of the coefficient, token by token, beside the first triggers of each page."""
-    from ffmem.analyses.removal import saliency
-    from ffmem.studies.inputs import scanned_model
+def token_changes(store: ScanStore, cell: Address, triggers: Sequence[Trigger]) -> Saliency:
+    """How the coefficient changes without each token, in percent; none where one token is read."""
+    from ffmem.analyses.inputs.study_inputs import scanned_model
+    from ffmem.analyses.removal.saliency import saliency
 
     model, kept = scanned_model(store), store.sentences
-    for shown in pages:
-        for place, trigger in enumerate(shown.triggers[:count]):
-            row, position = kept.row(trigger.sentence), trigger.position
-            if position < 2:
-                continue  # nothing would be left to read
-            found = saliency(model, shown.page.address, kept.token_ids(row)[:position].tolist())
-            shown.saliency[place] = [
-                {"token": piece, "change": None if math.isnan(change) else round(change, 2)}
-                for piece, change in zip(kept.pieces(row), found.changes, strict=False)
-            ]
+    changes: Saliency = {}
+    for place, trigger in enumerate(triggers):
+        row, position = kept.row(trigger.sentence), trigger.position
+        if position < 2:
+            continue  # nothing would be left to read
+        found = saliency(model, cell, kept.token_ids(row)[:position].tolist())
+        changes[place] = [
+            {"token": piece, "change": round(change, 2)}
+            for piece, change in zip(kept.pieces(row), found.changes, strict=False)
+        ]
+    return changes
 
 
-def ground(change: float | None) -> str:
+def ground(change: float) -> str:
     """The style for a change in percent: red for a loss, blue for a gain, nothing near none."""
-    if change is None or abs(change) < 5:
+    if not abs(change) >= 5:  # also where it is not known
         return ""
     strength = min(abs(change), 100) / 100
     pale = round(235 - 150 * strength)

@@ -1,59 +1,68 @@
-"""`ffmem study MODEL CORPUS -o DIR`: the whole paper on a model, with a report.
-
-`ffmem analyse DIR` answers the paper's questions about a scan, with figures; `ffmem report DIR`
-draws figures and report from the results that are there.
-"""
+"""`ffmem study MODEL CORPUS -o DIR`: the whole paper on a model, with a report."""
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ffmem.address_space import FIGURES, PAGES, check_address_space, with_threads
 from ffmem.cli.commands.scan import (
-    EXPERTS_HELP,
     corpus_options,
     layers_of,
     note_on_size,
     plan_of,
     refuse_missing_files,
+    trigger_options,
     warn_of_shortage,
     warn_of_wrapping,
 )
 from ffmem.cli.options import (
-    ANY,
     LOCATION,
+    OUTPUT,
     SEED,
     SOME,
+    Whole,
     cluster_options,
+    endpoint_options,
     load_model,
     model_options,
-    names_damage,
     placement,
     while_loading,
+    writes_study,
 )
 from ffmem.cli.output import say
 from ffmem.cli.progress import exit_code, print_event
-from ffmem.store.folder import check_folder
+from ffmem.errors import FfmemError
+from ffmem.store.folder import SCANNED_CONTROLS, check_folder
 
 if TYPE_CHECKING:
+    from ffmem.analyses.inputs.study_inputs import StudyInputs
+    from ffmem.annotations.llm_annotator import Explainer
     from ffmem.corpus.sources import Source
+    from ffmem.execution.executor import Cluster
     from ffmem.models.language_model import LanguageModel
-    from ffmem.scaleout.executor import Cluster
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.inputs import StudyInputs
     from ffmem.workflows import StudyPlan
 
+
 DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
+
+
+all_claims = click.option(
+    "--claims", is_flag=True, help="Print every claim with its numbers, not only those decided."
+)
 
 
 @click.command()
 @click.argument("model")
 @click.argument("corpus", required=False)
-@click.option("-o", "--out", type=LOCATION, help="Folder; out/MODEL by default.")
+@click.option("-o", "--out", type=OUTPUT, help="Folder; out/MODEL by default.")
 @click.option("--valid", help="Validation text, named like CORPUS; by default the scanned text.")
 @click.option(
     "--size",
@@ -63,49 +72,37 @@ DEMO_SENTENCES = 6000  # what a demo on two cores reads, unless told otherwise
     help="How much to measure: as in the paper, or what two CPU cores can do in minutes.",
 )
 @click.option(
-    "--twin/--no-twin",
+    "--controls/--no-controls",
     default=True,
     show_default=True,
-    help="Study an untrained model of the same shape too, on as much text. About doubles the time; "
-    "without it no claim can hold.",
+    help="Study the model with permuted and with random weights too. About doubles the time; "
+    "without it few claims can hold.",
 )
 @click.option("--only", help="Analyses to run, e.g. values,refinement; all by default.")
 @click.option("--again", help="Analyses to run even if their result exists; also: report.")
-@click.option(
-    "-k", "--top", type=SOME, default=50, show_default=True, help="Triggers kept per memory."
-)
-@click.option(
-    "--sample", type=ANY, default=32, show_default=True, help="Random triggers kept per memory."
-)
-@click.option("--layers", help="Layers to study, e.g. 1-4,9; all by default.")
-@click.option("--experts", help=EXPERTS_HELP)
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    show_default=True,
-    help="Seed of drawn prefixes, memories and shuffles.",
-)
-@click.option("--budget", type=SOME, help="Tokens per batch; by default what suits the device.")
+@all_claims
+@trigger_options
 @corpus_options
 @cluster_options
 @model_options
-def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> None:
+def study(model: str, corpus: str | None, out: Path | None, claims: bool, **options: Any) -> None:
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
-    Ends with a table of the paper's claims and whether they hold for this model, more than for an
-    untrained twin of the same shape, and the path of report.html; for a checkpoint of the paper's
-    own shape also with the values that the paper names. Results that exist for the same settings
-    are reused, so the same command resumes a study that was stopped. `ffmem study demo` needs no
-    corpus.
+    Ends with a table of the paper's claims and whether they hold for this model, more than for the
+    same model without what it has learned, and the path of report.html; for a checkpoint of the
+    paper's own shape also with the values that the paper names. Results that exist for the same
+    settings are reused, so the same command resumes a study that was stopped; those of other
+    settings are replaced only with --again. `ffmem study demo` needs no corpus.
 
     \b
     Examples:
         ffmem study demo
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
     """
-    from ffmem.analyses.predictive_values import is_papers_model, paper_values
-    from ffmem.cli.output import print_paper_values, print_verdicts, terminal
+    from ffmem.analyses.estimate import SCAN, estimate, results_there
+    from ffmem.analyses.values.predictive import is_papers_model, paper_values
+    from ffmem.cli.claims import print_verdicts
+    from ffmem.cli.output import print_paper_values, terminal
     from ffmem.cli.progress import (
         duration_text,
         exit_code,
@@ -113,9 +110,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         print_plan,
         progress_lines,
     )
-    from ffmem.report.build import build
-    from ffmem.studies.estimates import SCAN, estimate, results_there
-    from ffmem.workflows import run_study_plan, twin_analyses
+    from ffmem.workflows import control_analyses, run_study_plan
 
     began = time.monotonic()
     if corpus is None and model != "demo":
@@ -139,7 +134,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         plan.sizes,
         plan.only,
         there - set(again),
-        twin=twin_analyses(plan.only) if plan.twin else (),
+        controls=control_analyses(plan.only) if plan.controls else (),
     )
     layers = layers_of(language_model, plan.scan)
     memories = sum(layer.memories for layer in layers)
@@ -149,7 +144,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
         warn_of_shortage(language_model, plan.scan)
     with progress_lines(console, expected) as watches:
         found, events = run_study_plan(language_model, plan, folder, again, watches)
-    print_verdicts(console, build(found).verdicts)
+    print_verdicts(console, found.verdicts, claims)
     if is_papers_model(language_model):
         predictive = found.result("values").predictive if "values" in found.names else None
         print_paper_values(console, paper_values(language_model, predictive))
@@ -163,7 +158,7 @@ def study(model: str, corpus: str | None, out: Path | None, **options: Any) -> N
 
 
 def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInputs:
-    from ffmem.studies.inputs import StudyInputs
+    from ffmem.analyses.inputs.study_inputs import StudyInputs
 
     return StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
 
@@ -171,16 +166,16 @@ def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInp
 def _plan(
     model: LanguageModel, corpus: str, cluster: Cluster | None, options: dict[str, Any]
 ) -> StudyPlan:
-    from ffmem.studies.inputs import SIZES
-    from ffmem.studies.registry import parse_names
+    from ffmem.analyses.analysis import SIZES
+    from ffmem.analyses.catalogue import parse_names
     from ffmem.workflows import StudyPlan
 
     valid, size = options.pop("valid"), options.pop("size")
     only, seed = parse_names(options.pop("only")), options.pop("seed")
-    twin = options.pop("twin")
-    if twin and corpus == "-":
-        say("no untrained twin, so no claim can hold: standard input is read only once")
-        twin = False
+    controls = options.pop("controls")
+    if controls and corpus == "-":
+        say("no controls, so few claims can hold: standard input is read only once")
+        controls = False
     if model.name == "demo" and options["max_sentences"] is None:
         options["max_sentences"] = DEMO_SENTENCES
     if size == "auto":
@@ -192,7 +187,7 @@ def _plan(
         only=only,
         seed=seed,
         cluster=cluster,
-        twin=twin,
+        controls=controls,
     )
 
 
@@ -207,7 +202,7 @@ def validation_text(path: str, chat: bool) -> Source:
 
 def _again(text: str | None) -> tuple[str, ...]:
     """Analyses to make again; the report is one of them here."""
-    from ffmem.studies.registry import parse_names
+    from ffmem.analyses.catalogue import parse_names
     from ffmem.workflows import REPORT
 
     names = [part.strip() for part in (text or "").split(",") if part.strip()]
@@ -242,14 +237,16 @@ def _again(text: str | None) -> tuple[str, ...]:
 )
 @click.option(
     "--control",
-    type=click.Choice(["random-weights"]),
-    help="Run on an untrained model of the same shape instead; its results are kept separately.",
+    type=click.Choice(SCANNED_CONTROLS),
+    help="Run on the model with permuted weights, or on an untrained one of the same shape, "
+    "instead; its results are kept separately.",
 )
 @click.option(
     "--figures/--no-figures", default=True, help="Draw the figures, or save numbers only."
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
-@names_damage
+@all_claims
+@writes_study
 def analyse(  # noqa: PLR0913 - one parameter per option
     folder: Path,
     valid: str | None,
@@ -261,16 +258,15 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     control: str | None,
     figures: bool,
     device: str,
+    claims: bool,
 ) -> None:
     r"""Answer the paper's questions about the scan in FOLDER.
 
     Prints the claims that the study's own results decide, with their numbers. Writes
     FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
-    numbers as CSV and JSON. A result that exists for the same settings is reused. One that
-    exists for other settings stays the study's own, and the new one goes to
-    FOLDER/other-settings/; with --again the new one becomes the study's own and the earlier one
-    goes there. Without --valid the prefixes of composition, refinement and causal come from the
-    scanned text itself.
+    numbers as CSV and JSON. A result that exists for the same settings is reused; one of other
+    settings is replaced only with --again. Without --valid the prefixes of composition, refinement
+    and causal come from the scanned text itself.
 
     \b
     Example:
@@ -278,15 +274,22 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     """
     from dataclasses import replace
 
-    from ffmem.cli.output import print_verdicts, terminal
-    from ffmem.report.paper_claims import judge
+    from ffmem.analyses.analysis import SIZES
+    from ffmem.analyses.catalogue import parse_names
+    from ffmem.analyses.inputs.study_inputs import (
+        StudyInputs,
+        scanned_control_inputs,
+        scanned_model,
+    )
+    from ffmem.analyses.runner import run_analyses
+    from ffmem.analyses.study import open_study
+    from ffmem.cli.claims import print_verdicts
+    from ffmem.cli.output import terminal
     from ffmem.store.folder import StudyFolder
     from ffmem.store.scan_store import ScanStore
-    from ffmem.studies.inputs import SIZES, StudyInputs, scanned_model, untrained_inputs
-    from ffmem.studies.registry import parse_names
-    from ffmem.studies.runner import run_analyses
-    from ffmem.studies.study import draw_other_settings, open_study
 
+    if figures:
+        check_address_space(FIGURES, "an analysis with figures (--no-figures makes none)")
     names, once_more = parse_names(only), parse_names(again) if again else ()
     store = ScanStore.open(folder)
     sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
@@ -296,18 +299,15 @@ def analyse(  # noqa: PLR0913 - one parameter per option
         model = scanned_model(store, device)
     subject = StudyInputs(model, store, sizes, text, seed)
     if control is not None:
-        folder = StudyFolder(folder).control.root
-        subject = untrained_inputs(subject, folder)
-    events = run_analyses(subject, names, folder, once_more, print_event, take_over=once_more)
+        folder = StudyFolder(folder).control(control).root
+        subject = scanned_control_inputs(subject, control, folder)
+    events = run_analyses(subject, names, folder, once_more, print_event)
     study = open_study(folder)
-    own = [one.analysis for one in events if one.beside is None and one.state != "failed"]
-    if verdicts := [one for one in judge(study) if one.finding and one.analysis in own]:
-        print_verdicts(terminal(), verdicts)
+    own = [one.analysis for one in events if one.state != "failed"]
+    if verdicts := [one for one in study.verdicts if one.finding and one.analysis in own]:
+        print_verdicts(terminal(), verdicts, claims)
     if figures:
         study.draw(own)
-        for event in events:
-            if event.beside is not None and event.state != "failed":
-                draw_other_settings(event.beside, event.analysis)
         files = StudyFolder(folder)
         say(f"numbers in {files.analyses}, figures in {files.figures}")
     raise SystemExit(exit_code(events))
@@ -315,25 +315,131 @@ def analyse(  # noqa: PLR0913 - one parameter per option
 
 @click.command()
 @click.argument("folder", type=LOCATION)
-@names_damage
-def report(folder: Path) -> None:
+@click.option(
+    "--fail-if",
+    multiple=True,
+    metavar="CLAIM=OUTCOME",
+    help="Exit with 1 if a claim has this outcome, such as upper-values-agree=does-not-hold.",
+)
+@all_claims
+@writes_study
+def report(folder: Path, fail_if: tuple[str, ...], claims: bool) -> None:
     r"""Draw the figures and write the report of the study in FOLDER from its results.
 
     Runs no model; use it for results from another machine or from `ffmem analyse`.
 
     \b
-    Example:
+    Examples:
         ffmem report out/scan
+        ffmem report out/scan --fail-if upper-values-agree=does-not-hold
     """
     from ffmem.store.scan_store import ScanStore
 
     store = ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
-    from ffmem.cli.output import print_verdicts, terminal
-    from ffmem.report.build import build, write_report
-    from ffmem.studies.study import Study
+    from ffmem.analyses.study import Study
+    from ffmem.cli.claims import parse_condition, print_verdicts
+    from ffmem.cli.output import terminal
+    from ffmem.report.build import write_report
 
+    conditions = [parse_condition(text) for text in fail_if]
     study = Study(store)
     study.draw()
     page = write_report(study)
-    print_verdicts(terminal(), build(study).verdicts)
+    verdicts = study.verdicts
+    print_verdicts(terminal(), verdicts, claims)
     say(f"\nreport: {page}\nbrowse it with: ffmem explore {folder}")
+    if met := [one for one in verdicts if (one.name, one.word) in conditions]:
+        for verdict in met:
+            say(f"ffmem: {verdict.name}: {verdict.word} (--fail-if)", err=True)
+        raise SystemExit(1)
+
+
+LONGEST_REPLY = 1000  # tokens
+
+
+@click.command()
+@click.argument("folder", type=LOCATION)
+@click.option("--model", help="The scanned model, if it cannot be found under its own name.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    type=LOCATION,
+    help="Another study to compare with. Repeatable.",
+)
+@click.option("--port", default=8600, show_default=True, type=Whole(0, 65535))
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to bind to; a non-loopback one requires a token.",
+)
+@click.option("--token", help="Secret that visitors must present; generated if needed.")
+@click.option(
+    "--database",
+    help="Database of annotations: a file, or a URL such as postgresql://user@host/name; "
+    "FOLDER/annotations.sqlite by default.",
+)
+@click.option(
+    "--llm",
+    help="A language model that explains memories on their pages: its name at the endpoint, or "
+    "without an endpoint a model on this machine.",
+)
+@endpoint_options
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def explore(  # noqa: PLR0913 - one parameter per option
+    folder: Path,
+    model: str | None,
+    others: tuple[Path, ...],
+    port: int,
+    host: str,
+    token: str | None,
+    database: str | None,
+    llm: str | None,
+    endpoint: str | None,
+    key_from: str,
+    no_browser: bool,
+) -> None:
+    r"""Browse, search and query the study in FOLDER in a web browser.
+
+    By default it can only be opened on this machine. The model is loaded when a page first needs
+    it. Stop with Ctrl-C.
+
+    \b
+    Example:
+        ffmem explore out/scan
+    """
+    from ffmem.store.scan_store import ScanStore
+
+    store = ScanStore.open(folder)  # a wrong folder is named before anything slow is imported
+    mapped = sum(file.bytes for file in store.manifest.files.values())
+    check_address_space(with_threads() + PAGES + mapped, "the explorer")
+    from ffmem.explorer.app import ListenAddress, create_app, listen, serve
+    from ffmem.explorer.context import open_context as opened
+
+    place, door = listen(ListenAddress.with_token(host, port, token))
+    study = opened(
+        folder, model, lambda part: click.echo(f"preparing: {part} ..."), database, others
+    )
+    study = replace(study, explainer=load_explainer(llm, endpoint, key_from))
+    app = create_app(study, place.token)
+    serve(
+        app,
+        place,
+        door,
+        lambda: click.echo(f"{folder} at {place.url}   (Ctrl-C stops)"),
+        not no_browser,
+    )
+
+
+def load_explainer(name: str | None, endpoint: str | None, key_from: str) -> Explainer | None:
+    """The language model that explains memories; its replies are kept, so none is asked twice."""
+    from ffmem.annotations.chat import open_chat
+    from ffmem.annotations.llm_annotator import Explainer
+
+    if name is None:
+        if endpoint is not None:
+            raise FfmemError("--endpoint needs --llm, the model's name there")
+        return None
+    chat = open_chat(name, endpoint, os.environ.get(key_from), LONGEST_REPLY)
+    return Explainer(name, chat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, cast
 from urllib.parse import urlencode
 
@@ -10,6 +11,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ffmem.analyses.patterns.record import MIN_TRIGGERS, PATTERN_KINDS, PatternKind
+from ffmem.annotations.agreement import Agreement
 from ffmem.annotations.answer_rules import (
     DESCRIPTION_PATTERN,
     LONGEST_DESCRIPTION,
@@ -21,13 +24,13 @@ from ffmem.annotations.answer_rules import (
 )
 from ffmem.annotations.sheets import PatternAnswer, Sheet
 from ffmem.errors import FfmemError
+from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import StudyContext, TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.annotate import (
-    AgreementView,
     Sheets,
     SheetView,
-    agreement_view,
+    agreement_of,
     draw,
     sheet_by_name,
     sheet_of_memory,
@@ -35,10 +38,10 @@ from ffmem.explorer.queries.annotate import (
     sheets_of,
 )
 from ffmem.explorer.templating import page
-from ffmem.patterns.record import MIN_TRIGGERS, PATTERN_KINDS, PatternKind
 from ffmem.store.slots import TRIGGERS_SHOWN
 
 LINK = ("Annotate", "/annotate")
+DISAGREEMENTS = 200  # on the page, at most
 router = APIRouter()
 SheetName = Annotated[str, Path(pattern="^[a-z0-9-]{1,16}$")]
 Annotator = Annotated[
@@ -88,7 +91,8 @@ class AnswerInput(BaseModel):
     patterns: list[PatternInput] = Field(max_length=TRIGGERS_SHOWN)
 
 
-class SaveResult(BaseModel):
+@dataclass(frozen=True)
+class SaveResult:
     """An answer is on the disk; `new` is False where it was there already."""
 
     sheet: str
@@ -103,7 +107,8 @@ class Draw(BaseModel):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1), NUMBER] = 0
 
 
-class DrawResult(BaseModel):
+@dataclass(frozen=True)
+class DrawResult:
     """How many sheets are new."""
 
     new: int
@@ -129,7 +134,7 @@ def next_sheet(context: TheStudy, annotator: Annotator) -> RedirectResponse:
 @router.get("/annotate/agreement", include_in_schema=False)
 def agreement_page(request: Request, context: TheStudy) -> HTMLResponse:
     """How far annotators agree, and where they do not."""
-    return page(request, "agreement.html.j2", view=agreement_view(context))
+    return page(request, "agreement.html.j2", view=agreement_of(context), most=DISAGREEMENTS)
 
 
 @router.get("/annotate/memory/{address}", include_in_schema=False)
@@ -167,48 +172,46 @@ def sheet_response(
     )
 
 
-@router.get("/api/sheets", tags=["annotations"])
-def sheets_data(context: TheStudy, annotator: Annotator = "") -> Sheets:
+@router.get("/api/sheets", tags=["annotations"], response_model=Sheets)
+def sheets_data(context: TheStudy, annotator: Annotator = "") -> Answer:
     """All drawn sheets, which of them an annotator has answered, and everybody's progress."""
-    return sheets_of(context, annotator)
+    return Answer(sheets_of(context, annotator))
 
 
-@router.post("/api/sheets", tags=["annotations"])
-def draw_sheets(context: TheStudy, wanted: Draw) -> DrawResult:
+@router.post("/api/sheets", tags=["annotations"], response_model=DrawResult)
+def draw_sheets(context: TheStudy, wanted: Draw) -> Answer:
     """Draw random keys of every layer, with control keys among them, under blind names."""
-    return DrawResult(new=draw(context, wanted.keys, wanted.controls, wanted.seed))
+    return Answer(DrawResult(new=draw(context, wanted.keys, wanted.controls, wanted.seed)))
 
 
-@router.get("/api/sheets/{name}/answer", tags=["annotations"])
-def sheet_data(context: TheStudy, name: SheetName, annotator: Annotator = "") -> SheetView:
+@router.get("/api/sheets/{name}/answer", tags=["annotations"], response_model=SheetView)
+def sheet_data(context: TheStudy, name: SheetName, annotator: Annotator = "") -> Answer:
     """A sheet's prefixes, and what an annotator last said of it."""
-    return sheet_view(context, sheet_by_name(context, name), annotator)
+    return Answer(sheet_view(context, sheet_by_name(context, name), annotator))
 
 
-@router.put("/api/sheets/{name}/answer", tags=["annotations"])
-def answer_sheet(context: TheStudy, name: SheetName, given: AnswerInput) -> SaveResult:
+@router.put("/api/sheets/{name}/answer", tags=["annotations"], response_model=SaveResult)
+def answer_sheet(context: TheStudy, name: SheetName, given: AnswerInput) -> Answer:
     """Save an answer; it counts from now on, and older ones are kept."""
-    return save_answer(context, sheet_by_name(context, name), given)
+    return Answer(save_answer(context, sheet_by_name(context, name), given))
 
 
-@router.get("/api/agreement", tags=["annotations"])
-def agreement_data(context: TheStudy) -> AgreementView:
+@router.get("/api/agreement", tags=["annotations"], response_model=Agreement)
+def agreement_data(context: TheStudy) -> Answer:
     """How far annotators agree; this names the keys behind the sheets."""
-    return agreement_view(context)
+    return Answer(agreement_of(context))
 
 
-@router.get("/api/memories/{address}/answer", tags=["annotations"])
-def memory_sheet_data(
-    context: TheStudy, address: AddressText, annotator: Annotator = ""
-) -> SheetView:
+@router.get("/api/memories/{address}/answer", tags=["annotations"], response_model=SheetView)
+def memory_sheet_data(context: TheStudy, address: AddressText, annotator: Annotator = "") -> Answer:
     """The same for a memory that somebody picked."""
-    return sheet_view(context, sheet_of_memory(context, address), annotator)
+    return Answer(sheet_view(context, sheet_of_memory(context, address), annotator))
 
 
-@router.put("/api/memories/{address}/answer", tags=["annotations"])
-def answer_memory(context: TheStudy, address: AddressText, given: AnswerInput) -> SaveResult:
+@router.put("/api/memories/{address}/answer", tags=["annotations"], response_model=SaveResult)
+def answer_memory(context: TheStudy, address: AddressText, given: AnswerInput) -> Answer:
     """Save patterns of a memory that somebody picked; left out of studies of random keys."""
-    return save_answer(context, sheet_of_memory(context, address), given)
+    return Answer(save_answer(context, sheet_of_memory(context, address), given))
 
 
 def save_answer(context: StudyContext, sheet: Sheet, given: AnswerInput) -> SaveResult:

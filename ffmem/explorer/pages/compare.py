@@ -9,18 +9,21 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
+from ffmem.analyses.search import MOST_SAVED
+from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.pages.overview import Name
 from ffmem.explorer.queries.compare import (
-    CompareView,
     MemoriesView,
-    compare_figure,
-    compare_view,
+    comparison,
+    comparison_charts,
     comparison_picture,
     memories_view,
 )
-from ffmem.explorer.queries.search import MOST_SAVED, as_csv
+from ffmem.explorer.security import sandbox_headers
 from ffmem.explorer.templating import page
+from ffmem.records import as_csv
+from ffmem.report.comparison import Comparison
 
 LINK = ("Compare", "/compare")
 PAGE = 25  # memories on a page
@@ -30,7 +33,7 @@ router = APIRouter()
 @router.get("/compare", include_in_schema=False)
 def compare_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The claims and figures of all studies that the explorer was opened with."""
-    return page(request, "compare.html.j2", view=compare_view(context), folder=context.folder)
+    return page(request, "compare.html.j2", view=comparison(context), folder=context.folder)
 
 
 @dataclass(frozen=True)
@@ -84,15 +87,15 @@ async def compare_memories_table(context: TheStudy, pair: ThePair) -> PlainTextR
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
-@router.get("/api/compare/memories", tags=["study"])
+@router.get("/api/compare/memories", tags=["study"], response_model=MemoriesView)
 async def compare_memories_data(
     context: TheStudy,
     pair: ThePair,
     first: Start = 0,
     count: Annotated[int, Query(ge=1, le=500)] = PAGE,
-) -> MemoriesView:
+) -> Answer:
     """Which memories moved between two scans of one shape, or which match by their triggers."""
-    return await pair.view(context, slice(first, first + count))
+    return Answer(await pair.view(context, slice(first, first + count)))
 
 
 @router.get("/compare/{name}.svg", include_in_schema=False)
@@ -101,19 +104,19 @@ def compare_picture(context: TheStudy, name: Name) -> Response:
     drawn = comparison_picture(context, name)
     if drawn is None:
         raise HTTPException(404, f"the studies have no figure {name!r} in common")
-    return Response(drawn, media_type="image/svg+xml")
+    return Response(drawn, media_type="image/svg+xml", headers=sandbox_headers())
 
 
-@router.get("/api/compare", tags=["study"])
-def compare_data(context: TheStudy) -> CompareView:
-    """Every claim of the paper with each study's number, and the figures they share."""
-    return compare_view(context)
+@router.get("/api/compare", tags=["study"], response_model=Comparison)
+def compare_data(context: TheStudy) -> Answer:
+    """Each study's verdict on every claim of the paper, and the figures they share."""
+    return Answer(comparison(context))
 
 
-@router.get("/api/compare/{name}", tags=["study"])
-def compare_figure_data(context: TheStudy, name: Name) -> dict[str, Any]:
+@router.get("/api/compare/{name}", tags=["study"], response_model=dict[str, Any])
+def compare_figure_data(context: TheStudy, name: Name) -> Answer:
     """One figure of all studies on one scale, as a Vega-Lite specification with its numbers."""
-    figure = compare_figure(context, name)
-    if figure is None:
+    chart = comparison_charts(context).get(name)
+    if chart is None:
         raise HTTPException(404, f"the studies have no figure {name!r} in common")
-    return figure.spec
+    return Answer(chart)

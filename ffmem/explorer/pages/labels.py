@@ -8,15 +8,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
-from ffmem.annotations.answer_rules import UNSEEN
-from ffmem.annotations.labels import (
-    LONGEST_LABEL,
-    LONGEST_LIST_NAME,
-    LONGEST_NOTE,
-    MOST_MEMBERS,
-    Label,
-)
 from ffmem.errors import AddressError
+from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import TheStudy
 from ffmem.explorer.pages.memory import AddressText
 from ffmem.explorer.queries.labels import (
@@ -33,8 +26,16 @@ from ffmem.explorer.queries.labels import (
     members,
 )
 from ffmem.explorer.queries.memory import cell_of
-from ffmem.explorer.queries.search import as_csv
 from ffmem.explorer.templating import page
+from ffmem.records import as_csv
+from ffmem.store.people.memory_labels import (
+    LONGEST_LABEL,
+    LONGEST_LIST_NAME,
+    LONGEST_NOTE,
+    MOST_MEMBERS,
+    parse_label,
+)
+from ffmem.text import UNSEEN
 
 LINK = ("Lists", "/lists")
 router = APIRouter()
@@ -91,49 +92,48 @@ def labels_table(context: TheStudy) -> PlainTextResponse:
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
-@router.get("/api/memories/{address}/label", tags=["labels"])
-def label_data(context: TheStudy, address: AddressText) -> LabelView:
+@router.get("/api/memories/{address}/label", tags=["labels"], response_model=LabelView)
+def label_data(context: TheStudy, address: AddressText) -> Answer:
     """The label and note of a memory, and the lists that it is on."""
-    return label_view(context, cell_of(context, address))
+    return Answer(label_view(context, cell_of(context, address)))
 
 
-@router.put("/api/memories/{address}/label", tags=["labels"])
-def save_label(context: TheStudy, address: AddressText, given: LabelInput) -> LabelView:
+@router.put("/api/memories/{address}/label", tags=["labels"], response_model=LabelView)
+def save_label(context: TheStudy, address: AddressText, given: LabelInput) -> Answer:
     """Call a memory something, and note something about it; older labels are kept."""
     cell = cell_of(context, address)
-    label = Label(given.label.strip(), given.note.strip())
-    labels_of(context).set_label(str(cell), label)
-    return label_view(context, cell)
+    labels_of(context).set_label(str(cell), parse_label(given.label, given.note))
+    return Answer(label_view(context, cell))
 
 
-@router.get("/api/lists", tags=["labels"])
-def lists_data(context: TheStudy) -> Lists:
+@router.get("/api/lists", tags=["labels"], response_model=Lists)
+def lists_data(context: TheStudy) -> Answer:
     """All lists, and all memories that have a label or a note."""
-    return lists_view(context)
+    return Answer(lists_view(context))
 
 
-@router.get("/api/lists/{name}", tags=["labels"])
-def list_data(context: TheStudy, name: ListName) -> ListView:
+@router.get("/api/lists/{name}", tags=["labels"], response_model=ListView)
+def list_data(context: TheStudy, name: ListName) -> Answer:
     """The memories of one list."""
-    return list_view(context, name)
+    return Answer(list_view(context, name))
 
 
-@router.post("/api/lists/{name}", tags=["labels"])
-def import_list(context: TheStudy, name: ListName, given: SetInput) -> ListChange:
+@router.post("/api/lists/{name}", tags=["labels"], response_model=ListChange)
+def import_list(context: TheStudy, name: ListName, given: SetInput) -> Answer:
     """Put the memories of a set on a list; the list is made if it is not there."""
     keys = cells_of_set(context.store.cells, given.text)
     if len(keys) > MOST_MEMBERS:
         raise AddressError(f"the set has {len(keys):,} memories; give at most {MOST_MEMBERS:,}")
-    return ListChange(labels_of(context).add(name, keys))
+    return Answer(ListChange(labels_of(context).add(name, keys)))
 
 
-@router.put("/api/lists/{name}/{address}", tags=["labels"])
-def add_to_list(context: TheStudy, name: ListName, address: AddressText) -> ListChange:
+@router.put("/api/lists/{name}/{address}", tags=["labels"], response_model=ListChange)
+def add_to_list(context: TheStudy, name: ListName, address: AddressText) -> Answer:
     """Put a memory on a list; the list is made if it is not there."""
-    return ListChange(labels_of(context).add(name, [str(cell_of(context, address))]))
+    return Answer(ListChange(labels_of(context).add(name, [str(cell_of(context, address))])))
 
 
-@router.delete("/api/lists/{name}/{address}", tags=["labels"])
-def take_off_list(context: TheStudy, name: ListName, address: AddressText) -> ListChange:
+@router.delete("/api/lists/{name}/{address}", tags=["labels"], response_model=ListChange)
+def take_off_list(context: TheStudy, name: ListName, address: AddressText) -> Answer:
     """Take a memory off a list; a list without memories is gone."""
-    return ListChange(labels_of(context).remove(name, [str(cell_of(context, address))]))
+    return Answer(ListChange(labels_of(context).remove(name, [str(cell_of(context, address))])))

@@ -12,31 +12,23 @@ from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
-from ffmem.errors import LiveError
-from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
-from ffmem.explorer.page_queue import render_page
-from ffmem.explorer.queries.live_memory import (
-    CoefficientEdit,
-    ColouredText,
-    EditKind,
-    EffectView,
-    KeyView,
-    Nearest,
-    PageCoefficients,
-    TriggerSaliency,
+from ffmem.analyses.causal.one_memory import CoefficientEdit, EditKind, EffectView, effect_view
+from ffmem.analyses.coefficients.page_coefficients import (
     coefficients_from_store,
-    describe,
-    effect_view,
-    key_view,
     model_coefficients,
-    nearest,
     text_coefficients,
-    trigger_saliency,
 )
-from ffmem.explorer.queries.memory import MemoryView, cell_of, memory_view
-from ffmem.explorer.queries.prompt import LARGEST_NUMBER, LONGEST_TEXT
-from ffmem.explorer.queries.search import as_csv
+from ffmem.analyses.coefficients.record import ColouredText, PageCoefficients
+from ffmem.analyses.removal.saliency import TriggerSaliency, trigger_saliency
+from ffmem.analyses.weights.nearest import Nearest, describe, nearest
+from ffmem.errors import LiveError
+from ffmem.explorer.answers import Answer
+from ffmem.explorer.context import LARGEST_NUMBER, LONGEST_TEXT, EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.page_queue import render_page
+from ffmem.explorer.queries.memory import MemoryAnswer, cell_of, memory_answer
 from ffmem.explorer.templating import fill_template
+from ffmem.memories.folded_weights import KeyView, key_view
+from ffmem.records import as_csv
 from ffmem.store.memory_page import memory_page as memory_record
 from ffmem.store.memory_page import page_sentences
 from ffmem.store.slots import TRIGGERS_SHOWN
@@ -62,17 +54,20 @@ async def memory_page(
 def memory_html(app: FastAPI, path: str, address: str, triggers: int) -> str:
     """The page's text."""
     context: StudyContext = app.state.context
-    view = memory_view(context, cell_of(context, address), triggers)
-    return fill_template(app, path, "memory.html.j2", view=view)
+    found = memory_answer(context, cell_of(context, address), triggers)
+    explainer = None if context.explainer is None else context.explainer.name
+    return fill_template(
+        app, path, "memory.html.j2", found=found, page=found.page, explainer=explainer
+    )
 
 
 @router.get("/memory/{address}/triggers.csv", include_in_schema=False)
 async def memory_table(context: TheStudy, address: AddressText) -> PlainTextResponse:
     """All stored triggers as a table to download."""
     cell = cell_of(context, address)
-    view = memory_view(context, cell, context.store.manifest.key.settings["top"])
+    triggers = context.store.triggers(cell)
     headers = {"Content-Disposition": f'attachment; filename="{cell}.csv"'}
-    return PlainTextResponse(as_csv(view.triggers), media_type="text/csv", headers=headers)
+    return PlainTextResponse(as_csv(triggers), media_type="text/csv", headers=headers)
 
 
 @router.get("/memory/{address}/picture.svg", include_in_schema=False)
@@ -94,69 +89,73 @@ async def random_memory(context: TheStudy) -> RedirectResponse:
     return RedirectResponse(f"/memory/{context.store.cells.address(row)}", 303)
 
 
-@router.get("/api/memories/{address}", tags=["memories"])
+@router.get("/api/memories/{address}", tags=["memories"], response_model=MemoryAnswer)
 async def memory_data(
     context: TheStudy, address: AddressText, triggers: TriggerCount = TRIGGERS_SHOWN
-) -> MemoryView:
+) -> Answer:
     """One memory: triggers, counts, what its value promotes and suppresses, patterns."""
     cell = cell_of(context, address)
     if context.has_annotations:  # annotations may lie on another machine
-        return await run_in_threadpool(memory_view, context, cell, triggers)
-    return memory_view(context, cell, triggers)
+        return Answer(await run_in_threadpool(memory_answer, context, cell, triggers))
+    return Answer(memory_answer(context, cell, triggers))
 
 
-@live.get("/coefficients")
+@live.get("/coefficients", response_model=PageCoefficients)
 async def memory_coefficients(
     context: TheStudy,
     address: AddressText,
     triggers: TriggerCount = TRIGGERS_SHOWN,
     load: Annotated[bool, Query(description="Load the model if it is not there yet.")] = False,
-) -> PageCoefficients:
+) -> Answer:
     """The memory's coefficient at every token of the sentences on its page."""
     cell, store = cell_of(context, address), context.store
     sentences = page_sentences(store, cell, triggers)
     kept = coefficients_from_store(store, cell, sentences)
     if not sentences or not (load or context.live.ready):
-        return kept
+        return Answer(kept)
     try:
-        return await context.live.ask(lambda m: model_coefficients(m, store, cell, sentences))
+        return Answer(
+            await context.live.ask(lambda m: model_coefficients(m, store, cell, sentences))
+        )
     except LiveError:
         if kept.source is None:
             raise
-        return kept
+        return Answer(kept)
 
 
-@live.get("/text")
+@live.get("/text", response_model=ColouredText)
 async def memory_text(
     context: TheStudy,
     address: AddressText,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
-) -> ColouredText:
+) -> Answer:
     """The memory's coefficient at every token of any text."""
     cell = cell_of(context, address)
-    return await context.live.ask(lambda model: text_coefficients(model, cell, text))
+    return Answer(await context.live.ask(lambda model: text_coefficients(model, cell, text)))
 
 
-@live.get("/saliency")
+@live.get("/saliency", response_model=TriggerSaliency)
 async def memory_saliency(
     context: TheStudy,
     address: AddressText,
     trigger: Annotated[int, Query(ge=1, le=65_536, description="Its rank, from 1.")] = 1,
-) -> TriggerSaliency:
+) -> Answer:
     """How the coefficient changes, in percent, when each token of one trigger is removed."""
     cell = cell_of(context, address)
-    return await context.live.ask(lambda m: trigger_saliency(m, context.store, cell, trigger))
+    return Answer(
+        await context.live.ask(lambda m: trigger_saliency(m, context.store, cell, trigger))
+    )
 
 
-@live.get("/nearest")
-async def memory_nearest(context: TheStudy, address: AddressText, count: Few = 8) -> Nearest:
+@live.get("/nearest", response_model=Nearest)
+async def memory_nearest(context: TheStudy, address: AddressText, count: Few = 8) -> Answer:
     """The memories of all layers whose keys, and whose values, point most nearly the same way."""
     cell = cell_of(context, address)
     found = await context.live.ask(lambda m: nearest(m, context.store, cell, count))
-    return describe(context.lookup, found)
+    return Answer(describe(context.lookup, found))
 
 
-@live.get("/key")
+@live.get("/key", response_model=KeyView)
 async def memory_key(
     context: TheStudy,
     address: AddressText,
@@ -166,13 +165,13 @@ async def memory_key(
         EmptyIsNone(),
     ] = None,
     count: Few = 10,
-) -> KeyView:
+) -> Answer:
     """Tokens whose embedding is nearest to the key, and the value's link to a later key."""
     cell = cell_of(context, address)
-    return await context.live.ask(lambda m: key_view(m, cell, wakes, count))
+    return Answer(await context.live.ask(lambda m: key_view(m, cell, wakes, count)))
 
 
-@live.get("/effect")
+@live.get("/effect", response_model=EffectView)
 async def memory_effect(
     context: TheStudy,
     address: AddressText,
@@ -182,15 +181,15 @@ async def memory_effect(
         Query(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, description="Times, or what to hold it at."),
     ] = 0.0,
     triggers: Few = 5,
-) -> EffectView:
+) -> Answer:
     """What happens to the next token when the memory is changed at its strongest triggers."""
-    return await ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers)
+    return Answer(await ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers))
 
 
-@live.get("/silenced")
-async def silence_memory(context: TheStudy, address: AddressText, triggers: Few = 5) -> EffectView:
+@live.get("/silenced", response_model=EffectView)
+async def silence_memory(context: TheStudy, address: AddressText, triggers: Few = 5) -> Answer:
     """What happens to the next token when the memory is silenced at its strongest triggers."""
-    return await ask_for_effect(context, address, CoefficientEdit(), triggers)
+    return Answer(await ask_for_effect(context, address, CoefficientEdit(), triggers))
 
 
 async def ask_for_effect(

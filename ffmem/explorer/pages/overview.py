@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path, Request
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
+from ffmem.analyses.catalogue import CLAIMS
+from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import TheStudy
 from ffmem.explorer.queries.figures import (
     analysis_of,
@@ -18,8 +20,7 @@ from ffmem.explorer.queries.figures import (
     figure_files,
     figure_path,
     figure_view,
-    figures_of_claims,
-    report_file,
+    report_text,
 )
 from ffmem.explorer.queries.overview import (
     ExpertsView,
@@ -28,13 +29,15 @@ from ffmem.explorer.queries.overview import (
     has_experts,
     overview,
 )
+from ffmem.explorer.security import sandbox_headers
 from ffmem.explorer.templating import page
 from ffmem.figures.saving import chart_script
-from ffmem.report.rendering import fitting_script
+from ffmem.report.rendering import fitting_script, page_source
 
 LINK = ("Overview", "/")
 EXPERTS_LINK = ("Experts", "/experts")
 router = APIRouter()
+Chapter = Annotated[str, Path(max_length=40, pattern="^[a-z]+$")]
 Name = Annotated[str, Path(max_length=80, examples=["values-agreement"])]
 
 
@@ -43,14 +46,14 @@ def overview_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The first page."""
     view = overview(context)
     shown = {file.name for file in view.figures}
-    figures = {name: one for name, one in figures_of_claims().items() if one in shown}
+    figures = {claim.name: claim.figure for claim in CLAIMS if claim.figure in shown}
     return page(request, "overview.html.j2", view=view, figures=figures)
 
 
-@router.get("/api/overview", tags=["study"])
-def overview_data(context: TheStudy) -> Overview:
+@router.get("/api/overview", tags=["study"], response_model=Overview)
+def overview_data(context: TheStudy) -> Answer:
     """What was scanned, every layer in a line, and which analyses and figures there are."""
-    return overview(context)
+    return Answer(overview(context))
 
 
 @router.get("/figures/{name}.{ending}", include_in_schema=False)
@@ -59,16 +62,26 @@ def figure_file(context: TheStudy, name: Name, ending: str) -> FileResponse:
     path = figure_path(context, name, ending)
     if path is None:
         raise HTTPException(404, f"this study has no figure {f'{name}.{ending}'!r}")
-    return FileResponse(path)
+    return FileResponse(path, headers=sandbox_headers())
 
 
 @router.get("/report", include_in_schema=False)
+@router.get("/report.html", include_in_schema=False)
 def report_page(context: TheStudy) -> HTMLResponse:
     """The report as it lies in the study's folder; its memories lead to their pages here."""
-    found = report_file(context)
+    found = report_text(context)
     if found is None:
         raise HTTPException(404, "this study has no report yet; `ffmem report DIR` writes it")
-    return HTMLResponse(found.page, headers={"Content-Security-Policy": found.policy})
+    return HTMLResponse(found, headers=sandbox_headers(page_source()))
+
+
+@router.get("/report/{name}.html", include_in_schema=False)
+def report_chapter(context: TheStudy, name: Chapter) -> HTMLResponse:
+    """A chapter of the report, likewise."""
+    found = report_text(context, name)
+    if found is None:
+        raise HTTPException(404, f"this study's report has no chapter {name!r}")
+    return HTMLResponse(found, headers=sandbox_headers(page_source()))
 
 
 @router.get("/figure/{name}", include_in_schema=False)
@@ -81,13 +94,13 @@ def figure_page(request: Request, context: TheStudy, name: Name) -> HTMLResponse
     return page(request, "figure.html.j2", figure=found, others=others)
 
 
-@router.get("/api/figures/{name}", tags=["study"])
-def figure_data(context: TheStudy, name: Name) -> dict[str, Any]:
+@router.get("/api/figures/{name}", tags=["study"], response_model=dict[str, Any])
+def figure_data(context: TheStudy, name: Name) -> Answer:
     """One figure as a Vega-Lite specification, with its numbers."""
     found = charts_of_analysis(context, analysis_of(context, name)).get(name)
     if found is None:
         raise HTTPException(404, f"this study has no figure {name!r}")
-    return found
+    return Answer(found)
 
 
 @router.get("/vega.js", include_in_schema=False)
@@ -109,10 +122,10 @@ def experts_page(request: Request, context: TheStudy) -> HTMLResponse:
     return page(request, "experts.html.j2", view=experts_of_study(context))
 
 
-@router.get("/api/experts", tags=["study"])
-def experts_data(context: TheStudy) -> ExpertsView:
+@router.get("/api/experts", tags=["study"], response_model=ExpertsView)
+def experts_data(context: TheStudy) -> Answer:
     """Loads, specialisation, output and agreement of every expert, and patterns per memory."""
-    return experts_of_study(context)
+    return Answer(experts_of_study(context))
 
 
 def experts_of_study(context: TheStudy) -> ExpertsView:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
-from ffmem.explorer.context import EmptyIsNone, TheStudy
+from ffmem.analyses.lookup.measure import layer_lookup
+from ffmem.errors import EditError
+from ffmem.explorer.answers import Answer
+from ffmem.explorer.context import LARGEST_NUMBER, LONGEST_TEXT, EmptyIsNone, TheStudy
 from ffmem.explorer.queries.overview import prompt_examples
-from ffmem.explorer.queries.prompt import (
-    LONGEST_TEXT,
-    MOST_EDITS,
-    MOST_NEW_TOKENS,
-    PLACED_EDIT_PATTERN,
-    PromptAnswer,
-    PromptQuestion,
-    may_have_wikitext_form,
-    prompt_answer,
-)
 from ffmem.explorer.templating import page
+from ffmem.memories.edits import EDIT_PATTERN, Edit
+from ffmem.memories.prompt_answer import PromptAnswer, PromptQuestion, prompt_answer
+from ffmem.models.language_model import LanguageModel
 
 LINK = ("Prompt", "/prompt")
+MOST_NEW_TOKENS = 64  # that a continuation has at most
+MOST_EDITS = 256
+LARGEST_LAYER = 1_000_000  # in a question; the model says which there are
 router = APIRouter()
-EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": PLACED_EDIT_PATTERN})]
+EditText = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": EDIT_PATTERN})]
 
 
 @router.get("/prompt", include_in_schema=False)
@@ -38,11 +39,10 @@ def prompt_page(request: Request, context: TheStudy) -> HTMLResponse:
         model=live.name,
         loaded=live.ready,
         examples=prompt_examples(context),
-        wikitext_form=may_have_wikitext_form(context),
     )
 
 
-@router.get("/api/prompt", tags=["live"])
+@router.get("/api/prompt", tags=["live"], response_model=PromptAnswer)
 async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     context: TheStudy,
     text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
@@ -75,15 +75,42 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     chat: Annotated[
         bool, Query(description="Put the text into the model's chat template.")
     ] = False,
-    wikitext_form: Annotated[
-        bool,
-        Query(
-            description="False splits the text at white space alone, where a model converted from "
-            "fairseq would bring it into WikiText's form."
-        ),
-    ] = True,
-) -> PromptAnswer:
+) -> Answer:
     """Layer by layer what the model predicts, which memories make it, and what changes do."""
-    edits = tuple(edit or ())
-    question = PromptQuestion(text, position, token, word, edits, write, chat, wikitext_form)
-    return await context.live.ask(lambda model: prompt_answer(model, question))
+    asked = PromptQuestion(text, position, (word or None) if token is None else token, chat, write)
+
+    def answer(model: LanguageModel) -> PromptAnswer:
+        return prompt_answer(model, asked, parse_edits(edit or ()))
+
+    return Answer(await context.live.ask(answer))
+
+
+@router.get("/api/prompt/picture.svg", include_in_schema=False)
+async def prompt_picture(  # noqa: PLR0913 - one parameter per thing to choose
+    context: TheStudy,
+    text: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)],
+    layer: Annotated[int, Query(ge=1, le=LARGEST_LAYER)],
+    position: Annotated[int | None, Query(ge=-1_000_000, le=1_000_000), EmptyIsNone()] = None,
+    edit: Annotated[list[EditText] | None, Query(max_length=MOST_EDITS)] = None,
+    chat: bool = False,
+) -> Response:
+    """One layer at this place as in the paper's first figure, keys named by the study."""
+    from ffmem.analyses.lookup.charts import lookup_chart  # here: charts are slow to import
+    from ffmem.figures.saving import picture, spec_of
+
+    asked, changes = PromptQuestion(text, position, None, chat), parse_edits(edit or ())
+    found = await context.live.ask(
+        lambda model: layer_lookup(model, asked, layer, context.store, changes)
+    )
+    svg = await run_in_threadpool(lambda: picture(spec_of(lookup_chart(found))))
+    headers = {"Content-Disposition": f'inline; filename="layer-{layer}.svg"'}
+    return Response(svg, media_type="image/svg+xml", headers=headers)
+
+
+def parse_edits(texts: Sequence[str]) -> list[Edit]:
+    """Edits that are understood and not absurdly large."""
+    edits = [Edit.parse(text) for text in texts]
+    for edit in edits:
+        if abs(edit.amount) > LARGEST_NUMBER:
+            raise EditError(f"the number in {edit} is too large; at most {LARGEST_NUMBER:,.0f}")
+    return edits

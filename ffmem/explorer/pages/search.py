@@ -9,36 +9,37 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-from pydantic import TypeAdapter
 
 from ffmem.address import Address, Sign
-from ffmem.errors import AddressError
-from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
-from ffmem.explorer.page_queue import render_page
-from ffmem.explorer.queries.search import (
+from ffmem.analyses.inputs.phrase_coefficients import firing_on
+from ffmem.analyses.search import (
     MOST_HITS,
     MOST_SAVED,
+    NOT_IN_TABLES,
     By,
     Question,
     Results,
     SearchAnswer,
     Sort,
     answer,
-    as_csv,
-    firing_on,
+    check_layer,
     results_of,
 )
+from ffmem.explorer.answers import Answer
+from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
+from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.edits import set_text
-from ffmem.store.lookup import Matches, MemoryIndex
-from ffmem.store.weight_columns import CONDITIONS_PATTERN, NUMBERS
+from ffmem.records import as_csv, json_line
+from ffmem.store.search.columns import CONDITIONS_PATTERN, NUMBERS
+from ffmem.store.search.lookup import Matches, MemoryIndex
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
+MOST_EXPLAINED = 500  # memories of an answer that come with their evidence
 SEARCH_SECONDS = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
 CACHE_PAGES = 512  # pages of hits that are kept, about 20 kB each
-ANSWER = TypeAdapter(SearchAnswer)
 # Answers take a few milliseconds, about what it costs to hand them to a thread; so they are async.
 router = APIRouter()
 
@@ -84,11 +85,11 @@ async def search_data(
     question: QuestionQuery,
     first: First = 0,
     count: Count = PAGE,
-) -> SearchAnswer | Response:
+) -> Response:
     """Memories that answer a question, with their statistics."""
     if question.by == "phrase":
-        return await find_memories(context, question, first, count)
-    refuse_unknown_layer(context, question)
+        return Answer(await find_memories(context, question, first, count))
+    check_layer(context.store, question.layer)
     return await render_page(
         request, SEARCH_SECONDS, search_json, question, first, count, kind=JsonText
     )
@@ -105,7 +106,7 @@ async def search_page(
     request: Request, context: TheStudy, question: QuestionQuery, first: First = 0
 ) -> Response:
     """The form, and the table of what is found."""
-    refuse_unknown_layer(context, question)
+    check_layer(context.store, question.layer)
     if question.by != "phrase":
         return await render_page(request, SEARCH_SECONDS, search_text, question, first)
     firing = await firing_memories(context, question.text)
@@ -116,7 +117,7 @@ def search_json(app: FastAPI, _: str, question: Question, first: int, count: int
     """The same answer as data."""
     context: StudyContext = app.state.context
     text = _json_text if count <= PAGE else _json_text.__wrapped__
-    return text(context, question, first, count, results_of(context))
+    return text(context, question, first, count, results_of(context.search))
 
 
 def search_text(
@@ -125,8 +126,8 @@ def search_text(
     """The page's text; `firing` is what the model said of a phrase."""
     context: StudyContext = app.state.context
     if firing is not None:  # large, so not kept
-        return _fill(app, path, question, answer(context, question, first, PAGE, firing))
-    return _page_text((app, context, path), question, first, results_of(context))
+        return _fill(app, path, question, answer(context.search, question, first, PAGE, firing))
+    return _page_text((app, context, path), question, first, results_of(context.search))
 
 
 # People come back to the pages of a search; results that have changed make another text.
@@ -134,7 +135,7 @@ def search_text(
 def _json_text(
     context: StudyContext, question: Question, first: int, count: int, _: Results
 ) -> str:
-    return ANSWER.dump_json(answer(context, question, first, count)).decode()
+    return json_line(answer(context.search, question, first, count))
 
 
 @lru_cache(maxsize=CACHE_PAGES)
@@ -142,7 +143,7 @@ def _page_text(
     where: tuple[FastAPI, StudyContext, str], question: Question, first: int, _: Results
 ) -> str:
     app, context, path = where
-    return _fill(app, path, question, answer(context, question, first, PAGE))
+    return _fill(app, path, question, answer(context.search, question, first, PAGE))
 
 
 def _fill(app: FastAPI, path: str, question: Question, found: SearchAnswer) -> str:
@@ -197,7 +198,7 @@ def place_of(context: StudyContext, text: str) -> str:
 async def search_file(context: TheStudy, question: QuestionQuery) -> PlainTextResponse:
     """All that is found, up to ten thousand memories, as a table to download."""
     found = await find_memories(context, question, 0, MOST_SAVED)
-    text = await run_in_threadpool(as_csv, found.hits)
+    text = await run_in_threadpool(as_csv, found.hits, NOT_IN_TABLES)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
@@ -216,11 +217,11 @@ async def find_memories(
     context: StudyContext, question: Question, first: int, count: int
 ) -> SearchAnswer:
     """The answer, by the tables or, for what fires on a phrase, by the model."""
-    refuse_unknown_layer(context, question)
+    check_layer(context.store, question.layer)
     firing = None
     if question.by == "phrase":
         firing = await firing_memories(context, question.text)
-    return answer(context, question, first, count, firing)
+    return answer(context.search, question, first, count, firing, count <= MOST_EXPLAINED)
 
 
 async def firing_memories(context: StudyContext, phrase: str) -> Matches:
@@ -229,15 +230,8 @@ async def firing_memories(context: StudyContext, phrase: str) -> Matches:
     if not phrase.strip():
         return Matches.nothing()
     if phrase not in known:
-        found = await context.live.ask(lambda model: firing_on(model, context, phrase))
+        found = await context.live.ask(lambda model: firing_on(model, context.store, phrase))
         while len(known) >= PHRASES:
             known.pop(next(iter(known)))
         known[phrase] = found
     return known[phrase]
-
-
-def refuse_unknown_layer(context: StudyContext, question: Question) -> None:
-    """A layer that is not there finds nothing, and a person should know why."""
-    if question.layer is not None and question.layer not in context.store.memories:
-        known = ", ".join(map(str, context.store.memories))
-        raise AddressError(f"the scan has no layer {question.layer}; its layers are {known}")

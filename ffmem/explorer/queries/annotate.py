@@ -9,10 +9,7 @@ from ffmem.annotations.sheets import PatternAnswer, Sheet, SheetPrefix, draw_she
 from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
 from ffmem.explorer.queries.memory import cell_of
-from ffmem.explorer.templating import finite_or_none
 from ffmem.store.slots import TRIGGERS_SHOWN
-
-DISAGREEMENTS = 200  # shown, at most
 
 
 @dataclass(frozen=True)
@@ -57,53 +54,6 @@ class SheetView:
     address: str | None
     prefixes: tuple[SheetPrefix, ...]
     said: tuple[PatternAnswer, ...] | None
-
-
-@dataclass(frozen=True)
-class PairLine:
-    """Two annotators on the keys that both did; kappa is None where it has no meaning."""
-
-    one: str
-    other: str
-    keys: int
-    prefixes: int
-    same: float
-    kappa: float | None
-
-
-@dataclass(frozen=True)
-class FalseLine:
-    """How often somebody saw a pattern on a control key, with a 95 % interval."""
-
-    annotator: str
-    controls: int
-    share: float | None
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class DifferingPrefix:
-    """A prefix that is labelled differently."""
-
-    sheet: str
-    key: str
-    rank: int
-    text: str
-    labels: dict[str, str]
-
-
-@dataclass(frozen=True)
-class AgreementView:
-    """How far annotators agree on the four labels of prefixes."""
-
-    annotators: tuple[str, ...]
-    pairs: tuple[PairLine, ...]
-    alpha: float | None
-    prefixes: int
-    false_patterns: tuple[FalseLine, ...]
-    differing: int
-    disagreements: tuple[DifferingPrefix, ...]
 
 
 def scan_of(context: StudyContext) -> str:
@@ -160,36 +110,6 @@ def sheet_view(context: StudyContext, sheet: Sheet, annotator: str) -> SheetView
     )
 
 
-def agreement_view(context: StudyContext) -> AgreementView:
+def agreement_of(context: StudyContext) -> Agreement:
     """How far people agree on the sheets of this study."""
-    answers = context.annotations.answers(scan_of(context))
-    found = agreement(answers)
-    sheets = {answer.sheet.name: answer.sheet for answer in answers}
-    return AgreementView(
-        annotators=tuple(found.false_patterns),
-        pairs=tuple(
-            PairLine(p.one, p.other, p.keys, p.prefixes, p.same, finite_or_none(p.kappa))
-            for p in found.pairs
-        ),
-        alpha=finite_or_none(found.alpha),
-        prefixes=found.prefixes,
-        false_patterns=tuple(
-            FalseLine(
-                who, i.n, finite_or_none(i.estimate), finite_or_none(i.low), finite_or_none(i.high)
-            )
-            for who, i in found.false_patterns.items()
-        ),
-        differing=len(found.disagreements),
-        disagreements=differing_prefixes(found, sheets),
-    )
-
-
-def differing_prefixes(found: Agreement, sheets: dict[str, Sheet]) -> tuple[DifferingPrefix, ...]:
-    """The first prefixes on which labels differ, with their text."""
-    lines = []
-    for each in found.disagreements[:DISAGREEMENTS]:
-        shown = sheets[each.sheet].prefixes[each.rank - 1]
-        lines.append(
-            DifferingPrefix(each.sheet, each.key, each.rank, shown.before + shown.last, each.labels)
-        )
-    return tuple(lines)
+    return agreement(context.annotations.answers(scan_of(context)))

@@ -7,22 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ffmem.analyses.statistics import Interval
-from ffmem.errors import AddressError, ModelError, StoreError
-from ffmem.explorer.context import StudyContext
-from ffmem.explorer.templating import finite_or_none
-from ffmem.figures.saving import picture
-from ffmem.models.language_model import LanguageModel
-from ffmem.report.comparison import (
-    Comparison,
-    SharedFigure,
-    compare,
-    distinct_labels,
-    summary_of,
-)
-from ffmem.report.paper_claims import judge
-from ffmem.report.verdicts import Verdict, interval_text
-from ffmem.studies.memory_drift import (
+from ffmem.analyses.drift import (
     Drift,
     LayerDrift,
     Matching,
@@ -33,126 +18,37 @@ from ffmem.studies.memory_drift import (
     memory_drift,
     weight_drift,
 )
-from ffmem.studies.study import Study
-
-
-@dataclass(frozen=True)
-class StudySide:
-    """One side: what was studied."""
-
-    label: str
-    about: dict[str, str]
-
-
-@dataclass(frozen=True)
-class ClaimNumber:
-    """A claim's number in one study; `number` and `control` are None where it was not measured."""
-
-    verdict: str
-    text: str
-    number: float | None
-    low: float | None
-    high: float | None
-    n: int
-    control: float | None
-    against: str
-    reason: str  # of the verdict, where it is not plain from the numbers
-    control_text: str = "–"
-
-
-@dataclass(frozen=True)
-class ClaimComparison:
-    """One claim of the paper, and what each study found, in the order of the studies."""
-
-    name: str
-    says: str
-    paper: str
-    holds_if: str
-    found: tuple[ClaimNumber, ...]
-
-
-@dataclass(frozen=True)
-class FigureComparison:
-    """A figure that at least two of the studies have."""
-
-    name: str
-    title: str
-    read: str
-    paper: str
-    captions: dict[str, str]
-
-
-@dataclass(frozen=True)
-class CompareView:
-    """Studies side by side; empty where the explorer was opened with one study only."""
-
-    studies: tuple[StudySide, ...]
-    claims: tuple[ClaimComparison, ...]
-    figures: tuple[FigureComparison, ...]
+from ffmem.analyses.study import Study
+from ffmem.analyses.verdicts import Verdict
+from ffmem.errors import AddressError, ModelError, StoreError
+from ffmem.explorer.context import StudyContext
+from ffmem.figures.saving import picture
+from ffmem.models.language_model import LanguageModel
+from ffmem.report.build import summarise
+from ffmem.report.comparison import (
+    Comparison,
+    StudySummary,
+    compare,
+    distinct_labels,
+    shared_charts,
+)
 
 
 @lru_cache(maxsize=2)
-def comparison(context: StudyContext) -> Comparison | None:
-    """The comparison, or None where there is nothing to compare with; finished studies stay."""
-    stores = [context.store, *(other.store for other in context.others)]
-    return compare([summary_of(store) for store in stores]) if context.others else None
+def summaries(context: StudyContext) -> tuple[StudySummary, ...]:
+    """This study and those that it is compared with; finished studies stay as they are."""
+    return tuple(map(summarise, (context.study, *context.others)))
 
 
-def compare_view(context: StudyContext) -> CompareView:
-    """What the page shows."""
-    found = comparison(context)
-    if found is None:
-        return CompareView((), (), ())
-    return CompareView(
-        studies=tuple(StudySide(side.label, side.about) for side in found.sides),
-        claims=tuple(map(compare_claim, found.claims)),
-        figures=tuple(
-            FigureComparison(one.name, one.title, one.read, one.paper, one.captions)
-            for one in found.figures
-        ),
-    )
+@lru_cache(maxsize=2)
+def comparison(context: StudyContext) -> Comparison:
+    """Studies side by side; empty where the explorer was opened with one study only."""
+    return compare(summaries(context)) if context.others else Comparison((), ())
 
 
-@lru_cache(maxsize=4)
-def verdicts(context: StudyContext) -> tuple[Verdict, ...]:
-    """Every claim's verdict in this study; judged once, as results are read once."""
-    return tuple(judge(context.study))
-
-
-def claims_by_name(context: StudyContext, names: Sequence[str]) -> tuple[ClaimComparison, ...]:
+def claims_by_name(context: StudyContext, names: Sequence[str]) -> tuple[Verdict, ...]:
     """Some claims with this study's numbers."""
-    return tuple(compare_claim((one,)) for one in verdicts(context) if one.name in names)
-
-
-def compare_claim(by_study: tuple[Verdict, ...]) -> ClaimComparison:
-    """One claim over all studies."""
-    first = by_study[0]
-    found = tuple(map(claim_number, by_study))
-    return ClaimComparison(first.name, first.says, first.paper, first.holds_if, found)
-
-
-def claim_number(verdict: Verdict) -> ClaimNumber:
-    """One study's number, as numbers and as a person reads it."""
-    finding = verdict.finding
-    if finding is None:
-        return ClaimNumber(verdict.word, "–", None, None, None, 0, None, "", verdict.reason)
-    return ClaimNumber(
-        verdict=verdict.word,
-        text=interval_text(finding.number, verdict.unit),
-        number=finite_or_none(finding.number.estimate),
-        low=finite_or_none(finding.number.low),
-        high=finite_or_none(finding.number.high),
-        n=finding.number.n,
-        control=control_of(finding.control),
-        against=finding.against,
-        reason=verdict.reason,
-        control_text=interval_text(finding.control, verdict.unit),
-    )
-
-
-def control_of(control: Interval | None) -> float | None:
-    """The control that a claim's number is compared with."""
-    return None if control is None else finite_or_none(control.estimate)
+    return tuple(one for one in context.study.verdicts if one.name in names)
 
 
 @dataclass(frozen=True)
@@ -180,7 +76,9 @@ def drift_of(
     if match or not is_one_shape(context.store, other.store):
         return match_memories(context.store, other.store)
     if model is not None:
-        return weight_drift(context.store, other.store, model)
+        from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
+
+        return weight_drift(context.store, other.store, (model, scanned_model(other.store)))
     return memory_drift(context.store, other.store)
 
 
@@ -201,9 +99,8 @@ def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
             f"the explorer was opened with {len(context.others)} other studies; open it with "
             "`--with DIR` and name one"
         )
-    if layer is not None and layer not in context.store.memories:
-        known = ", ".join(map(str, context.store.memories))
-        raise AddressError(f"the scan has no layer {layer}; its layers are {known}")
+    if layer is not None:
+        context.store.cells.check_layer(layer)
     first, second = distinct_labels([context.study, context.others[place]])
     try:
         found = drift_of(context, context.others[place], match, model)
@@ -218,17 +115,17 @@ def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
     return MemoriesView(*head, (), (), found.table(order[rows]), found.share, found.bar, "")
 
 
-def compare_figure(context: StudyContext, name: str) -> SharedFigure | None:
-    """One figure of all studies side by side."""
-    found = comparison(context)
-    return next((one for one in found.figures if one.name == name), None) if found else None
+@lru_cache(maxsize=2)
+def comparison_charts(context: StudyContext) -> dict[str, dict[str, Any]]:
+    """The figures of all studies side by side, as Vega-Lite specifications by name."""
+    return shared_charts(summaries(context)) if context.others else {}
 
 
 @lru_cache(maxsize=64)
 def comparison_picture(context: StudyContext, name: str) -> str | None:
     """The same as SVG; drawing takes a moment, so it is kept."""
-    figure = compare_figure(context, name)
-    return None if figure is None else picture(on_white(figure.spec))
+    chart = comparison_charts(context).get(name)
+    return None if chart is None else picture(on_white(chart))
 
 
 def on_white(spec: dict[str, Any]) -> dict[str, Any]:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import unescape
 from pathlib import Path
 from typing import Any
 
+from ffmem.analyses.analysis import Figure
+from ffmem.analyses.catalogue import ANALYSES, claims_on
+from ffmem.analyses.study import charts_of
+from ffmem.analyses.verdicts import Verdict
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.compare import ClaimComparison, claims_by_name
-from ffmem.figures.style import TITLE_SIZE, FigureText
-from ffmem.studies.registry import ANALYSES
-from ffmem.studies.study import charts_of
+from ffmem.explorer.queries.compare import claims_by_name
+from ffmem.figures.style import TITLE_SIZE
+from ffmem.store.folder import read_text, study_file
 
 ENDINGS = ("svg", "png", "csv", "json")
-OWN_SCRIPT = re.compile(r"sha256-[A-Za-z0-9+/=]+")  # in the policy that a report carries
-
 
 TITLE = re.compile(  # in a drawn SVG; panels have smaller ones
-    rf'role-title-text[^<]*<text[^>]*font-size="{TITLE_SIZE}px"[^>]*>(.*?)</text>', re.DOTALL
+    rf'[^<]*<text[^>]*font-size="{TITLE_SIZE}px"[^>]*>(.*?)</text>', re.DOTALL
 )
+TITLE_ROLE, LONGEST_TITLE = "role-title-text", 2000  # characters that are looked at behind each
 
 
 @dataclass(frozen=True)
@@ -44,29 +45,14 @@ class FigureView:
     caption: str
     read: str
     paper: str
-    claims: tuple[ClaimComparison, ...]
+    claims: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True)
-class ReportFile:
-    """A report, and what the browser may do with it: run the script that it was written with."""
-
-    page: str
-    policy: str
-
-
-def report_file(context: StudyContext) -> ReportFile | None:
-    """The study's report, or None where none was written."""
-    path = context.store.folder.report_page
-    if not path.is_file():
-        return None
-    page = path.read_text(encoding="utf-8")
-    script = OWN_SCRIPT.search(page, 0, page.find("</head>"))
-    return ReportFile(
-        page,
-        f"default-src 'none'; script-src '{script[0] if script else 'none'}'; "
-        "style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'none'; base-uri 'none'",
-    )
+def report_text(context: StudyContext, chapter: str | None = None) -> str | None:
+    """The study's report, or a chapter of it; None where there is none."""
+    folder = context.store.folder
+    path = folder.report_page if chapter is None else folder.report_chapter(chapter)
+    return read_text(folder, path) if path.exists() else None
 
 
 def figure_files(context: StudyContext) -> tuple[FigureFile, ...]:
@@ -74,7 +60,11 @@ def figure_files(context: StudyContext) -> tuple[FigureFile, ...]:
     folder = context.store.folder
     names = [path.stem for path in folder.matching(folder.figure("*", "svg"))]
     found = [
-        FigureFile(name, analysis_of(context, name), title_inside(folder.figure(name, "svg")))
+        FigureFile(
+            name,
+            analysis_of(context, name),
+            title_inside(study_file(folder, folder.figure(name, "svg"))),
+        )
         for name in names
     ]
     order = {name: place for place, name in enumerate(context.study.names)}
@@ -88,9 +78,12 @@ def title_inside(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _title(path: Path, _changed: int) -> str:
-    match = TITLE.search(path.read_text(encoding="utf-8", errors="replace"))
-    words = "" if match is None else unescape(re.sub(r"<[^>]*>", " ", match[1])).strip()
-    return words or path.stem.replace("-", " ").capitalize()
+    as_words = path.stem.replace("-", " ").capitalize()
+    for place in path.read_text(encoding="utf-8", errors="replace").split(TITLE_ROLE)[1:]:
+        if match := TITLE.match(place[:LONGEST_TITLE]):
+            words = unescape(re.sub(r"<[^<>]*>", " ", match[1])).strip()
+            return words or as_words
+    return as_words
 
 
 def figure_view(context: StudyContext, name: str) -> FigureView | None:
@@ -99,7 +92,7 @@ def figure_view(context: StudyContext, name: str) -> FigureView | None:
     if file is None:
         return None
     heading = charts_of_analysis(context, file.analysis).get(name, {}).get("title", {})
-    words = figure_words(file)
+    words = figure_row(file)
     return FigureView(
         name=name,
         analysis=file.analysis,
@@ -107,25 +100,14 @@ def figure_view(context: StudyContext, name: str) -> FigureView | None:
         caption=" ".join(heading.get("subtitle", ())),
         read="" if words is None else words.read,
         paper="" if words is None else words.paper,
-        claims=() if words is None else claims_by_name(context, words.claims),
+        claims=claims_by_name(context, claims_on(name)),
     )
 
 
-def figure_words(file: FigureFile) -> FigureText | None:
-    """The text that belongs to a figure."""
-    figures = ANALYSES[file.analysis].figures if file.analysis in ANALYSES else None
-    texts: Sequence[FigureText] = figures().texts if figures is not None else ()
-    return next((text for text in texts if text.figure == file.name), None)
-
-
-def figures_of_claims() -> dict[str, str]:
-    """The first figure that shows each claim, by the claim's name."""
-    found: dict[str, str] = {}
-    for row in ANALYSES.values():
-        for text in row.figures().texts if row.figures is not None else ():
-            for claim in text.claims:
-                found.setdefault(claim, text.figure)
-    return found
+def figure_row(file: FigureFile) -> Figure[Any] | None:
+    """What an analysis says of one of its figures."""
+    figures = ANALYSES[file.analysis].figures() if file.analysis in ANALYSES else ()
+    return next((one for one in figures if one.name == file.name), None)
 
 
 @lru_cache(maxsize=16)
@@ -149,4 +131,6 @@ def figure_path(context: StudyContext, name: str, ending: str) -> Path | None:
     """The file of a figure, or None. Only names that were found in the folder are looked up."""
     known = any(figure.name == name for figure in figure_files(context))
     path = context.store.folder.figure(name, ending)
-    return path if known and ending in ENDINGS and path.is_file() else None
+    if not known or ending not in ENDINGS or not path.is_file():
+        return None
+    return study_file(context.store.folder, path)

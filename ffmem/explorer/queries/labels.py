@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ffmem.address import Address
-from ffmem.annotations.labels import Label, MemoryLabels
 from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
 from ffmem.memories.edits import parse_set, set_text
 from ffmem.store.cells import Cells
+from ffmem.store.people.memory_labels import Label, MemoryLabels
 
 TOKENS = 5  # that a memory of a list promotes, shown beside it
 

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ffmem.address import Address
-from ffmem.analyses.expert_use import Experts
+from ffmem.analyses.experts.record import Experts
+from ffmem.analyses.patterns.by_memory import study_patterns
+from ffmem.analyses.patterns.record import Pattern
+from ffmem.analyses.verdicts import Verdict, tally
 from ffmem.explorer.context import StudyContext
-from ffmem.explorer.queries.compare import ClaimComparison, compare_claim, verdicts
 from ffmem.explorer.queries.figures import FigureFile, figure_files
-from ffmem.explorer.queries.pattern_results import PatternView, pattern_results
-from ffmem.report.verdicts import tally
 from ffmem.store.memory_page import Evidence, evidence
+from ffmem.store.search.columns import AgreementTable, agreement_table
 from ffmem.store.slots import TRIGGERS_SHOWN, Trigger
-from ffmem.store.weight_columns import AgreementTable, agreement_table
 
 POINTERS = 4  # memories of a card
 EXAMPLES = 3  # prompts to begin with
@@ -45,7 +45,7 @@ class LayerLine:
     dead: int
     fires: float  # share of prefixes, mean over cells
     largest: float  # median over cells of the largest coefficient
-    probability: float  # median over cells of the value's top probability
+    probability: float | None  # median over cells of the value's top probability
     blocks: tuple[float, ...]  # share of prefixes that fire the block's densest memory
     densest: tuple[int, ...]  # that memory
 
@@ -97,14 +97,15 @@ class Overview:
     report: bool  # whether one was written
     cards: tuple[StartCard, ...]  # those whose analyses were made
     headline: str  # how many claims have each outcome; empty where none was measured
-    claims: tuple[ClaimComparison, ...]  # those that were measured
+    claims: tuple[Verdict, ...]  # those that were measured
     layers: tuple[LayerLine, ...]
 
 
 def overview(context: StudyContext) -> Overview:
     """The study at a glance."""
     manifest = context.store.manifest
-    judged = [one for one in verdicts(context) if one.finding is not None]
+    verdicts = context.study.verdicts
+    judged = tuple(one for one in verdicts if one.finding is not None)
     return Overview(
         study=context.name,
         model=str(manifest.key.model["name"]),
@@ -120,15 +121,15 @@ def overview(context: StudyContext) -> Overview:
         figures=figure_files(context),
         report=context.store.folder.report_page.is_file(),
         cards=tuple(card for card in start_cards(context) if card.pointers),
-        headline=tally(verdicts(context)).text if judged else "",
-        claims=tuple(compare_claim((one,)) for one in judged),
+        headline=tally(verdicts).text if judged else "",
+        claims=judged,
         layers=layer_lines(context),
     )
 
 
 def start_cards(context: StudyContext) -> Iterator[StartCard]:
     """The cards that this study's results can fill."""
-    known = agreement_table(context.store.folder, context.store.cells.count)
+    known = known_agreement(context)
     if known is not None:
         yield agreeing_card(context, known)
     yield pattern_card(context)
@@ -136,6 +137,12 @@ def start_cards(context: StudyContext) -> Iterator[StartCard]:
         yield causal_card(context)
     if known is not None:
         yield disagreeing_card(context, known)
+
+
+def known_agreement(context: StudyContext) -> AgreementTable | None:
+    """How often values are right, where that was measured and the scan knows their tokens."""
+    store = context.store
+    return agreement_table(store.folder, store.cells.count) if store.has_rankings else None
 
 
 @lru_cache(maxsize=2)
@@ -194,7 +201,7 @@ def prompt_examples(context: StudyContext) -> tuple[PromptExample, ...]:
 
     Before agreement was measured, those of the memories that fire strongest for their layer.
     """
-    known = agreement_table(context.store.folder, context.store.cells.count)
+    known = known_agreement(context)
     right_ones = [] if known is None else agreeing_rows(context, known)
     agreeing = []
     for cell in map(context.store.cells.address, right_ones):
@@ -237,13 +244,13 @@ def best_cells(
 def pattern_card(context: StudyContext) -> StartCard:
     """From the lower, middle and upper layers the pattern that covers most triggers."""
     layers = list(context.store.memories)
-    best: dict[int, tuple[Address, PatternView]] = {}
-    for text, patterns in pattern_results(context.store.folder).by_address.items():
+    best: dict[int, tuple[Address, Pattern]] = {}
+    for text, patterns in study_patterns(context.store.folder).by_address.items():
         cell = Address.parse(text)
         if not patterns or cell.layer not in context.store.memories:
             continue
         depth = layers.index(cell.layer) * len(DEPTHS) // len(layers)
-        if depth not in best or patterns[0].covered > best[depth][1].covered:
+        if depth not in best or len(patterns[0].ranks) > len(best[depth][1].ranks):
             best[depth] = (cell, patterns[0])
     pointers = []
     for depth, (cell, pattern) in sorted(best.items()):
@@ -316,7 +323,11 @@ def layer_line(context: StudyContext, number: int) -> LayerLine:
         dead=int((context.store.array("fires")[rows] == 0).sum()),
         fires=float(share.mean()),
         largest=float(np.median(context.store.array("largest")[rows])),
-        probability=float(np.median(context.lookup.statistic("probability")[rows])),
+        probability=(
+            float(np.median(context.lookup.statistic("probability")[rows]))
+            if context.store.has_rankings
+            else None
+        ),
         blocks=tuple(padded.max(axis=1).tolist()),
         densest=tuple((np.arange(len(best)) * size + best).tolist()),
     )

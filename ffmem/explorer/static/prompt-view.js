@@ -143,7 +143,7 @@ function showMemories(found, acts) {
       element("th", { scope: "row" }, memoryLink(one.address)),
       cell("term", bar(one.amount, largest), signed(one.amount)),
       cell("n", one.coefficient.toFixed(2)),
-      cell("few", ...one.promotes.map(token)),
+      cell("few", ...one.tokens.slice(0, 4).map(token)),
       cell("acts", button("Silence", `silence ${one.address}`, () => acts.apply(`${one.address}=0`)), button("Change …", `change ${one.address}`, () => acts.choose(one.address))),
     ];
     if (found.edited) cells.splice(2, 0, cell("n", signed(found.edited.explanation.terms[one.address])));
@@ -163,7 +163,7 @@ function showLayers(found) {
     const now = found.edited?.steps[place];
     const kind = (text) => element("span", { className: `kind ${text}` }, text);
     const strong = step.strongest.map((one) =>
-      element("div", { className: "strong" }, memoryLink(one.address), element("small", {}, ` × ${one.coefficient.toFixed(2)}`), ...one.promotes.slice(0, 2).map(token)),
+      element("div", { className: "strong" }, memoryLink(one.address), element("small", {}, ` × ${one.coefficient.toFixed(2)}`), ...one.tokens.slice(0, 2).map(token)),
     );
     const term = terms.get(step.layer);
     const numbers = term ? [term.attention, term.memories].map((number) => cell("term", bar(number, largest), element("small", {}, signed(number)))) : [];

@@ -1,4 +1,5 @@
 import { ask } from "./ask.js";
+import { offer } from "./prompt-picture.js";
 import { show } from "./prompt-view.js";
 
 // The address of the page is the whole state: what is asked stands there, and nothing else does.
@@ -37,7 +38,6 @@ async function run() {
   form.elements.text.value = wanted.get("text");
   form.elements.write.value = wanted.get("write") ?? 0;
   form.elements.chat.checked = wanted.get("chat") === "true";
-  if (form.elements.wikitext_form) form.elements.wikitext_form.checked = wanted.get("wikitext_form") !== "false";
   const mine = ++turn;
   said.classList.remove("wrong");
   said.textContent = form.dataset.loaded ? "Reading …" : "Loading the model …";
@@ -46,6 +46,7 @@ async function run() {
     const found = await ask(`/api/prompt?${wanted}`);
     if (mine !== turn) return;
     show(found, { position, explain, apply, remove, choose });
+    offer(found, wanted);
     said.textContent = "";
     limits.textContent = `At most ${found.most_tokens.toLocaleString("en")} tokens, the model’s context.`;
     answer.hidden = false;
@@ -104,8 +105,6 @@ form.addEventListener("submit", (event) => {
     wanted.set("write", form.elements.write.value || 0);
     if (form.elements.chat.checked) wanted.set("chat", "true");
     else wanted.delete("chat");
-    if (form.elements.wikitext_form?.checked === false) wanted.set("wikitext_form", "false");
-    else wanted.delete("wikitext_form");
     if (!same) for (const name of ["position", "token", "word"]) wanted.delete(name);
   });
 });

@@ -3,8 +3,7 @@
 The body is XGLM's, which was made for fairseq's models and has their names, with the attention of
 OPT, which has the same names too and can use torch's fast kernels. Ours are the ends: an embedding
 whose rows are narrower for rarer words (`AdaptiveInput`), a softmax of the same kind
-(`AdaptiveHead`), positions that are learned or missing, and a final norm that can be missing; and
-blocks with their norms behind the sums.
+(`AdaptiveHead`), and a final norm that can be missing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +28,7 @@ class FairseqConfig(XGLMConfig):
     """XGLM's settings, and how the ends are cut.
 
     `input_bands` and `output_bands` hold [words, width of a row] of every band; none means one
-    matrix. `tie_projections` says that the bands after the first share their maps too, `post_norm`
-    that a block's norms come behind its sums.
+    matrix. `tie_projections` says that the bands after the first share their maps too.
     """
 
     model_type = KIND
@@ -40,9 +37,6 @@ class FairseqConfig(XGLMConfig):
     output_bands: list[list[int]] | None = None
     tie_projections: bool = True
     final_norm: bool = True
-    learned_positions: bool = False
-    no_positions: bool = False
-    post_norm: bool = False
     enable_bias: bool = True  # of attention, as OPT calls it
 
 
@@ -112,56 +106,12 @@ class AdaptiveHead(TokenBands):
         return torch.cat(parts, dim=-1)
 
 
-class LearnedPositions(nn.Embedding):
-    """A row for each position, behind two that fairseq leaves before the first."""
-
-    def forward(self, position_ids: Tensor, _past: Any = 0) -> Tensor:
-        """[batch, position] to [batch, position, width]."""
-        return super().forward(position_ids + 2)
-
-
-class NoPositions(nn.Module):
-    """Adds nothing: the model knows the order of its words by what attention may see."""
-
-    def forward(self, position_ids: Tensor, _past: Any = 0) -> Tensor:
-        """One zero, for every state."""
-        return torch.zeros((), device=position_ids.device)
-
-
-class PostNormLayer(XGLMDecoderLayer):
-    """A block whose norms come behind its sums, `decoder_normalize_before` off."""
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
-        *_of_an_encoder: Any,
-        past_key_values: Any = None,
-        **_more: Any,
-    ) -> Tensor:
-        """[batch, position, width] to the same shape."""
-        read, _ = self.self_attn(
-            hidden_states, past_key_values=past_key_values, attention_mask=attention_mask
-        )
-        h = self.self_attn_layer_norm(hidden_states + self._drop(read, self.dropout))
-        m = self._drop(self.activation_fn(self.fc1(h)), self.activation_dropout)
-        return self.final_layer_norm(h + self._drop(self.fc2(m), self.dropout))
-
-    def _drop(self, states: Tensor, chance: float) -> Tensor:
-        return nn.functional.dropout(states, p=chance, training=self.training)
-
-
 class FairseqPreTrained(XGLMPreTrainedModel):
     """What body and model share: fairseq's own start for untrained weights."""
 
     config: FairseqConfig
     _supports_sdpa = True
-    _no_split_modules = [  # noqa: RUF012
-        "XGLMDecoderLayer",
-        "PostNormLayer",
-        "AdaptiveInput",
-        "AdaptiveHead",
-    ]
+    _no_split_modules = ["XGLMDecoderLayer", "AdaptiveInput", "AdaptiveHead"]  # noqa: RUF012
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -186,20 +136,12 @@ class FairseqModel(FairseqPreTrained, XGLMModel):
             narrow.vocab_size = (config.pad_token_id or 0) + 1
         XGLMModel.__init__(self, narrow)
         self.config = config
-        if config.post_norm:
-            blocks = (PostNormLayer(config, number) for number in range(config.num_layers))
-            self.layers = nn.ModuleList(blocks)
         for number, layer in enumerate(self.layers):
             layer.self_attn = OPTAttention(config, layer_idx=number)
         width = config.d_model
         if config.input_bands:
             scale = math.sqrt(width) if config.scale_embedding else 1.0
             self.embed_tokens = AdaptiveInput(config.input_bands, width, scale)
-        self.embed_positions: nn.Module
-        if config.learned_positions:
-            self.embed_positions = LearnedPositions(config.max_position_embeddings + 2, width)
-        elif config.no_positions:
-            self.embed_positions = NoPositions()
         if not config.final_norm:
             self.layer_norm = nn.Identity()
         self.post_init()

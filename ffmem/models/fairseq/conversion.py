@@ -2,7 +2,7 @@
 
 Sizes come from the tensors, the rest from the settings stored with them; a tensor that these
 promise must be there. Every tensor is either renamed, known to be of no use, or refused by its
-name.
+name. So are the forms of fairseq's models that the paper's has nothing of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from torch import Tensor
 from transformers import GenerationConfig, XGLMConfig, XGLMForCausalLM
 
 from ffmem.errors import ModelError, shorten
-from ffmem.locations import is_remote, refuse_place, whole_folder
+from ffmem.files.whole_files import refuse_place, whole_folder
+from ffmem.locations import is_remote
 from ffmem.models.fairseq.adaptive_model import FairseqConfig, FairseqForCausalLM, tied_names
 from ffmem.models.fairseq.checkpoint_file import read_checkpoint
 from ffmem.models.fairseq.word_list import read_words, word_tokenizer
@@ -45,22 +46,13 @@ RENAME = (  # (fairseq's name behind `decoder.`, ours)
     (r"adaptive_softmax\.head\.class_proj\.weight", "lm_head.classes"),
     (r"(?:output_projection\.weight|embed_out)", "lm_head.weight"),
     (
-        r"((?:embed_tokens|embed_positions)\.weight|layer_norm\.(?:weight|bias)"
+        r"(embed_tokens\.weight|layer_norm\.(?:weight|bias)"
         r"|layers\.\d+\.(?:self_attn\.[qkv]_proj|self_attn\.out_proj|self_attn_layer_norm"
         r"|fc1|fc2|final_layer_norm)\.(?:weight|bias))",
         r"model.\1",
     ),
 )
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "relu_squared": "relu2",
-    "swish": "silu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_new"}
 
 
 def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
@@ -73,6 +65,7 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
     refuse_place(out, ModelError)
     words = read_words(path.parent / "dict.txt")
     stored, settings = read_checkpoint(path)
+    refuse_other_forms(path, stored, settings)
     tensors = new_names(path, stored)
     turn_projections(path, tensors)
     config = config_of(path, tensors, settings)
@@ -118,6 +111,26 @@ def misfit(path: Path, name: str, what: str) -> ModelError:
     return ModelError(
         f"{path} does not fit its own architecture: {name} {what}; copy or download it again"
     )
+
+
+def other_form(path: Path, what: str) -> ModelError:
+    """The refusal of a model of a form that is not converted."""
+    return ModelError(
+        f"{path} is a model with {what}, which ffmem does not convert; give one with norms before "
+        "the sums, sinusoidal positions, and an output that is adaptive or shared with the input"
+    )
+
+
+def refuse_other_forms(path: Path, stored: dict[str, Tensor], settings: dict[str, Any]) -> None:
+    """Refuse blocks and positions of another form than the paper's."""
+    if "decoder.embed_positions.weight" in stored or settings.get("decoder_learned_pos"):
+        raise other_form(path, "learned positions")
+    if settings.get("no_token_positional_embeddings"):
+        raise other_form(path, "no positions")
+    # A final norm is only there with norms before the sums, whatever a version's default says.
+    final_norm = "decoder.layer_norm.weight" in stored
+    if settings.get("decoder_normalize_before") is False and not final_norm:
+        raise other_form(path, "norms behind the sums")
 
 
 def new_names(path: Path, stored: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -225,13 +238,7 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
         "input_bands": bands_of(path, tensors, "model.embed_tokens"),
         "output_bands": bands_of(path, tensors, "lm_head"),
         "final_norm": has_final_norm(path, tensors, settings),
-        "learned_positions": has_learned_positions(path, tensors, settings),
-        "no_positions": bool(settings.get("no_token_positional_embeddings")),
-        "post_norm": False,
     }
-    # A final norm is only there with norms before the sums, whatever a version's default says.
-    if settings.get("decoder_normalize_before") is False and not ends["final_norm"]:
-        ends["post_norm"] = True
     words = vocabulary_of(path, tensors, ends)
     every = {
         "vocab_size": words,
@@ -239,7 +246,7 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
         "ffn_dim": len(tensors["model.layers.0.fc1.weight"]),
         "num_layers": layers_of(path, tensors, settings),
         "scale_embedding": not settings.get("no_scale_embedding", False),
-        "max_position_embeddings": positions_of(path, tensors, settings),
+        "max_position_embeddings": positions_of(path, settings),
         "attention_heads": heads_of(path, width, settings),
         "activation_function": activation_of(path, settings),
         "bos_token_id": 0 if settings.get("add_bos_token") else 2,
@@ -249,7 +256,7 @@ def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
         **{name: share_of(settings.get(name)) for name in ("dropout", "attention_dropout")},
         **ties_of(path, tensors, settings),
     }
-    if list(ends.values()) == [None, None, True, False, False, False]:  # all as XGLM has it
+    if list(ends.values()) == [None, None, True]:  # all as XGLM has it
         every.pop("tie_projections")
         return XGLMConfig(**every)
     return FairseqConfig(**every, **ends)
@@ -276,19 +283,9 @@ def has_final_norm(path: Path, tensors: dict[str, Tensor], settings: dict[str, A
     Files older than `no_decoder_final_norm` leave it to the tensors.
     """
     found = any(name.startswith("model.layer_norm.") for name in tensors)
-    before = settings.get("decoder_normalize_before") is not False
     old = "no_tie_adaptive_proj" in settings or "decoder_final_norm" in settings
-    if before and not found and not old and settings.get("no_decoder_final_norm") is False:
+    if not found and not old and settings.get("no_decoder_final_norm") is False:
         raise misfit(path, "decoder.layer_norm.weight", "is not there")
-    return found
-
-
-def has_learned_positions(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> bool:
-    """Whether positions are stored; refuses a file that says so and lacks them."""
-    found = "model.embed_positions.weight" in tensors
-    wanted = settings.get("decoder_learned_pos")
-    if wanted and not found and not settings.get("no_token_positional_embeddings"):
-        raise misfit(path, "decoder.embed_positions.weight", "is not there")
     return found
 
 
@@ -364,20 +361,23 @@ def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) ->
         claim = "tie_adaptive_proj" if settings.get("tie_adaptive_weights") else ""
         return {"tie_word_embeddings": shared, "tie_projections": check(claim, maps)}
     if "weight" in head:
-        shared = check("share_decoder_input_output_embed", ["weight"])
-        return {"tie_word_embeddings": shared, "tie_projections": True}
+        if not check("share_decoder_input_output_embed", ["weight"]):
+            raise other_form(path, "an output matrix of its own that is not adaptive")
+    else:
+        refuse_missing_output(path, tensors, settings)
+    return {"tie_word_embeddings": True, "tie_projections": True}
+
+
+def refuse_missing_output(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> None:
+    """Refuse a file without an output, unless it is the embedding."""
     apart = settings.get("share_decoder_input_output_embed") is False
     if apart or "model.embed_tokens.weight" not in tensors:
         name = "rows_0" if settings.get("adaptive_softmax_cutoff") else "weight"
         raise misfit(path, stored_name(f"lm_head.{name}"), "is not there")
-    return {"tie_word_embeddings": True, "tie_projections": True}
 
 
-def positions_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> int:
-    """The longest text that it reads: learned positions, else what it was trained with."""
-    learned = tensors.get("model.embed_positions.weight")
-    if learned is not None:
-        return len(learned) - 2
+def positions_of(path: Path, settings: dict[str, Any]) -> int:
+    """The longest text that it was trained with."""
     names = ("max_target_positions", "tokens_per_sample")
     stored = next((settings[name] for name in names if settings.get(name) is not None), 1024)
     if not isinstance(stored, int) or not 1 <= stored <= LONGEST:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,22 +93,6 @@ def word_splitter(wikitext: bool) -> Tokenizer:
         apart = pre_tokenizers.Split(Regex(SEPARATE_MARKS), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([apart, tokenizer.pre_tokenizer])
     return tokenizer
-
-
-def has_wikitext_form(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer was made by `word_tokenizer` to bring text into WikiText's form."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    rules = None if backend is None else backend.normalizer
-    return rules is not None and FORM[0][1].encode() in rules.__getstate__()
-
-
-def without_form(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The same tokenizer, but it splits text at white space alone; the given one stays as it is."""
-    found = copy.deepcopy(tokenizer)
-    plain = word_splitter(wikitext=False)
-    backend = found.backend_tokenizer
-    backend.normalizer, backend.pre_tokenizer = plain.normalizer, plain.pre_tokenizer
-    return found
 
 
 def word_tokenizer(

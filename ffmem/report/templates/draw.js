@@ -37,13 +37,17 @@ function controls(place, view, spec) {
   return line;
 }
 
+// `ffmem explore` serves this page beside the memories that it names, and lets it save nothing.
+const explored = location.pathname.startsWith("/report");
+
 async function draw(place) {
   const width = place.clientWidth;
-  if (!width || place.dataset.width === String(width)) return; // none while it is hidden
+  const seen = width && place.checkVisibility(); // not while it is hidden or folded
+  if (!seen || place.dataset.width === String(width)) return;
   place.dataset.width = width;
   const spec = JSON.parse(document.getElementById("spec-" + place.dataset.chart).textContent);
   const small = place.classList.contains("small-chart");
-  const wide = fit(small ? { ...spec, height: spec.height && 180 } : spec, width);
+  const wide = fit(small ? { ...spec, height: spec.height && 200 } : spec, width);
   const chart = document.createElement("div");
   const options = {
     ast: true, // expressions are interpreted: the page may not evaluate text as a script
@@ -55,21 +59,32 @@ async function draw(place) {
   for (const mark of chart.querySelectorAll('[role="graphics-symbol"]:not([aria-label])')) {
     mark.setAttribute("aria-label", mark.getAttribute("aria-roledescription"));
   }
-  if (!small) chart.append(controls(place, view, spec));
+  if (!small && !explored) chart.append(controls(place, view, spec));
   place.replaceChildren(chart);
 }
+
+// A link to a folded figure opens it.
+function unfold() {
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  if (!target) return;
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  target.scrollIntoView();
+}
+addEventListener("hashchange", unfold);
+unfold();
 
 const places = [...document.querySelectorAll("[data-chart]")];
 Promise.all(places.map((place) => draw(place)))
   .then(() => {
-    if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+    unfold();
     const watch = new ResizeObserver((changes) => changes.forEach((change) => draw(change.target)));
     for (const place of places) watch.observe(place);
+    const drawInside = (event) => event.target.querySelectorAll("[data-chart]").forEach(draw);
+    document.addEventListener("toggle", drawInside, true);
   })
   .catch((error) => console.error(error));
 
-// `ffmem explore` serves this page beside the memories that it names.
-if (location.pathname === "/report") {
+if (explored) {
   for (const name of document.querySelectorAll("code.address")) {
     const link = document.createElement("a");
     link.href = "/memory/" + encodeURIComponent(name.textContent);

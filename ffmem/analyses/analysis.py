@@ -1,0 +1,135 @@
+"""What an analysis is: one row with its record, what measures and draws it, claims and cost.
+
+A row imports neither torch nor Altair, which are slow to import: functions in it import what
+measures and what draws when they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from ffmem.analyses.inputs.study_inputs import StudyInputs
+    from ffmem.analyses.verdicts import AnyClaim
+    from ffmem.store.folder import StudyFolder
+
+R = TypeVar("R")  # the record of an analysis
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much each analysis measures. The defaults are the paper's, or ours where it has none."""
+
+    sample: int = 4000  # validation prefixes
+    pattern_keys: int = 10  # per layer
+    removal_keys: int = 100  # per layer
+    removal_triggers: int = 50  # per key
+    lens_memories: int = 50  # per layer
+    causal_memories: int = 8  # per layer
+
+
+PAPER_SIZES = Sizes()
+SMALL_SIZES = Sizes(
+    sample=1000,
+    pattern_keys=5,
+    removal_keys=15,
+    removal_triggers=8,
+    lens_memories=6,
+    causal_memories=4,
+)
+SIZES = {"paper": PAPER_SIZES, "small": SMALL_SIZES}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The inputs of a time estimate: shape of model and text, sizes of analyses."""
+
+    layers: int
+    memories: int
+    tokens: int  # of the whole text
+    tokens_per_sentence: float
+    sizes: Sizes
+    whole: tuple[int, int]  # layers and memories of the model, where some layers are chosen
+    signs: int = 1  # cells of a memory
+    top: int = 50  # triggers of a cell
+
+    @property
+    def prefix(self) -> float:
+        """Tokens of a mean prefix, the BOS among them."""
+        return self.tokens_per_sentence / 2 + 1
+
+    def sentences(self, most: float) -> float:
+        """How many different sentences an analysis reads that reads up to `most`."""
+        return min(most, self.tokens / self.tokens_per_sentence) if self.tokens else most
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Tokens read by the model, vectors projected to the vocabulary, and other seconds.
+
+    Orders of magnitude from how the work is done; the other seconds are those of the embedded
+    model on one CPU core.
+    """
+
+    tokens: float = 0.0
+    projections: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.tokens + other.tokens,
+            self.projections + other.projections,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Figure(Generic[R]):
+    """One figure of a record: its chart, how to read it, and what the paper says there."""
+
+    name: str
+    chart: Callable[[R], Any]  # by Altair
+    read: str
+    paper: str
+    drawn_if: Callable[[R], bool] = lambda _: True
+
+
+@dataclass(frozen=True)
+class PaperQuestion(Generic[R]):
+    """A question of the paper: the claim whose numbers answer it, and its number by layer."""
+
+    asks: str
+    claim: AnyClaim
+    by_layer: Callable[[R], Sequence[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Analysis(Generic[R]):
+    """One analysis. `sizes` names the fields of `Sizes` that decide its result.
+
+    `figures` imports the module that draws them. `arrays` are the files of numbers that are written
+    with it, by name, and what is in them. `with_judgements` adds to a record what people said of
+    it, which its claims then rest on. `left_out` counts what its figures leave out.
+    """
+
+    name: str
+    record: type[R]
+    measure: Callable[[StudyInputs], R]
+    chapter: str  # of the report; nothing for what only other pages show
+    cost: Callable[[Workload], Cost]
+    sizes: tuple[str, ...] = ()
+    figures: Callable[[], tuple[Figure[R], ...]] = tuple
+    claims: tuple[AnyClaim, ...] = ()  # in the paper's order
+    questions: tuple[PaperQuestion[Any], ...] = ()  # the rows of a report's first table
+    cites: tuple[str, ...] = ()  # the methods that it uses, by their keys in references.bib
+    with_judgements: Callable[[R, StudyFolder], Any] = lambda record, _: record
+    left_out: Callable[[R], dict[str, int]] = lambda _: {}
+    arrays: Mapping[str, Callable[[StudyInputs], dict[str, Any]]] = field(default_factory=dict)
+    of_experts: bool = False  # only where the scan has mixtures of experts
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the validation text decides the result."""
+        return "sample" in self.sizes

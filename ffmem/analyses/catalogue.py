@@ -1,0 +1,110 @@
+"""Every analysis and every claim, in the paper's order; what can run, and what a result depends on.
+
+To add an analysis, make its folder here and put its row into the list below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ffmem.analyses import (
+    causal,
+    coefficients,
+    composition,
+    experts,
+    last_layer,
+    lenses,
+    normalisation,
+    patterns,
+    refinement,
+    removal,
+    suppression,
+    values,
+    weights,
+)
+from ffmem.analyses.analysis import Analysis, Sizes
+from ffmem.analyses.values.claims import layers_are_most_parameters
+from ffmem.analyses.verdicts import AnyClaim, Verdict, judge_claims
+from ffmem.errors import FfmemError, shorten
+from ffmem.version import VERSION
+
+if TYPE_CHECKING:
+    from ffmem.analyses.inputs.study_inputs import StudyInputs
+    from ffmem.analyses.study import Study
+    from ffmem.store.scan_store import ScanStore
+
+_ROWS: tuple[Analysis[Any], ...] = (
+    patterns.ANALYSIS,
+    removal.ANALYSIS,
+    values.ANALYSIS,
+    lenses.ANALYSIS,
+    weights.ANALYSIS,
+    composition.ANALYSIS,
+    normalisation.ANALYSIS,
+    suppression.ANALYSIS,
+    refinement.ANALYSIS,
+    last_layer.ANALYSIS,
+    causal.ANALYSIS,
+    experts.ANALYSIS,
+    coefficients.ANALYSIS,
+)
+ANALYSES: dict[str, Analysis[Any]] = {row.name: row for row in _ROWS}
+_BY_ANALYSIS = [claim for row in _ROWS for claim in row.claims]
+PREFIX_ANALYSES = ("composition", "refinement")  # whose claims rest on prefixes and no scan
+CLAIMS: tuple[AnyClaim, ...] = tuple(  # the paper begins with what its layers are
+    sorted(_BY_ANALYSIS, key=lambda claim: claim is not layers_are_most_parameters)
+)
+
+
+def applicable(names: Iterable[str], has_experts: bool) -> tuple[str, ...]:
+    """Those of the analyses that a model's scan can have: some are of experts alone."""
+    return tuple(name for name in names if has_experts or not ANALYSES[name].of_experts)
+
+
+def parse_names(text: str | None) -> tuple[str, ...]:
+    """Read `values,composition`; nothing means every analysis."""
+    names = tuple(ANALYSES) if text is None else tuple(part.strip() for part in text.split(","))
+    unknown = [name for name in names if name not in ANALYSES]
+    if unknown:
+        raise FfmemError(
+            f"there is no analysis {shorten(unknown[0])!r}; choose among {', '.join(ANALYSES)}"
+        )
+    return names
+
+
+def result_key(name: str, subject: StudyInputs) -> dict[str, Any]:
+    """Everything that the result of an analysis depends on; if equal, it is not computed again."""
+    text = {"valid": subject.text_digest} if ANALYSES[name].reads_text else {}
+    return key_of_scan(name, subject.store, subject.sizes, subject.seed, **text)
+
+
+def key_of_scan(
+    name: str, store: ScanStore, sizes: Sizes, seed: int, **text: str
+) -> dict[str, Any]:
+    """The same where the model is not at hand; `text` is the digest of a text that is read."""
+    return {
+        "scan": store.manifest.key.digest,
+        "seed": seed,
+        **{size: getattr(sizes, size) for size in ANALYSES[name].sizes},
+        **text,
+        "ffmem": VERSION,
+    }
+
+
+def results_with_judgements(study: Study) -> dict[str, Any]:
+    """The results of a study by name of analysis, those that people judged with what they said."""
+    folder = study.store.folder
+    return {
+        name: ANALYSES[name].with_judgements(study.result(name), folder) for name in study.names
+    }
+
+
+def claims_on(figure: str) -> tuple[str, ...]:
+    """The claims that a figure shows, by name."""
+    return tuple(one.name for one in CLAIMS if one.figure == figure)
+
+
+def judge(study: Study) -> list[Verdict]:
+    """Every claim's verdict, from the study, its controls and what people said."""
+    return judge_claims(CLAIMS, results_with_judgements(study), study.controls)

@@ -1,0 +1,182 @@
+"""Figures 7 and 8 of the paper, and the kinds of cases where a memory agrees with its layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from ffmem.analyses.analysis import Figure
+from ffmem.analyses.composition.record import Composition
+from ffmem.figures import style
+from ffmem.figures.style import Row
+
+
+def active_chart(result: Composition) -> Any:
+    """Figure 7: a box of active memories per layer, and how many make up 90 % of the output."""
+    rows: list[Row] = [
+        {
+            "layer": found.layer,
+            "memories": found.memories,
+            **style.quantile_fields(found.active),
+            "above_threshold_median": found.active_eps[2],
+            "for_90_median": found.for_90[2],
+            "participation_median": found.participation[2],
+        }
+        for found in result.activity
+    ]
+    data = style.base(rows)
+    x = style.layer_axis()
+    lines = (
+        data.transform_fold(
+            ["above_threshold_median", "for_90_median", "participation_median"],
+            as_=["which", "share"],
+        )
+        .transform_calculate(
+            series="{'above_threshold_median': 'above 1 % of the large ones', "
+            "'for_90_median': 'make up 90 % of the output', "
+            "'participation_median': 'participation ratio'}[datum.which]"
+        )
+        .mark_line(point=alt.OverlayMarkDef(size=18), strokeDash=[4, 2])
+        .encode(
+            x=x,
+            y=alt.Y("share:Q"),
+            color=style.series(
+                "series",
+                (
+                    "above 1 % of the large ones",
+                    "make up 90 % of the output",
+                    "participation ratio",
+                ),
+                (style.GREY, style.ORANGE, style.GREEN),
+            ),
+        )
+    )
+    boxes = style.box(
+        data, x, "share of the layer's memories", axis=alt.Axis(labelExpr="datum.label + '%'")
+    )
+    chart = style.with_size(alt.layer(boxes, lines))
+    active = "whose gate is on" if result.gated else "with a coefficient above zero"
+    caption = (
+        f"Memories {active} over {result.prefixes:,} validation prefixes "
+        "(figure 7): median, quartiles, 5 to 95 %. Lines are medians."
+    )
+    return style.with_caption(chart, "Active memories per layer (Fig. 7)", caption)
+
+
+SERIES = {  # by field of a layer; those without a colour are rows that are not drawn
+    "all": ("all memories", style.BLUE),
+    "active": ("active memories only", style.ORANGE),
+    "all_o": ("all, against the block’s output", style.GREEN),
+    "active_o": ("active only, against the block’s output", ""),
+    "scaled": ("scaled by their coefficients", ""),
+    "random_values": ("random directions as values", style.GREY),
+}
+
+
+def zero_agreement_chart(result: Composition) -> Any:
+    """Figure 8: bars with their intervals, variants and control as lines."""
+    rows: list[Row] = [
+        {
+            "layer": found.layer,
+            "series": name,
+            "share": share.estimate,
+            "low": share.low,
+            "high": share.high,
+            "n": share.n,
+        }
+        for found in result.zero_agreement
+        for field, (name, _) in SERIES.items()
+        for share in (getattr(found, field),)
+    ]
+    data = style.base(rows, style.enough_cases())
+    drawn = {name: colour for name, colour in SERIES.values() if colour}
+    first, *others = drawn
+    colour = style.series("series", list(drawn), list(drawn.values()))
+    x, y = style.layer_axis(), style.percent("share", "prefixes with zero agreement", domain=[0, 1])
+    main = data.transform_filter(alt.datum.series == first)
+    bars = main.mark_bar(opacity=0.75).encode(x=x, y=y, color=colour)
+    error = main.mark_rule(color=style.INK).encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
+    rest = data.transform_filter({"field": "series", "oneOf": others})
+    lines = rest.mark_line(point=alt.OverlayMarkDef(size=18)).encode(x=x, y=y, color=colour)
+    caption = (
+        "Share of prefixes where no memory's top token is the top token of the layer's output y "
+        "(figure 8), or of the block's output o. 95 % Wilson intervals. "
+        f"{result.prefixes:,} validation prefixes." + style.few_cases_note(rows)
+    )
+    chart = style.with_size(alt.layer(bars, error, lines))
+    return style.with_caption(
+        chart, "Prefixes where no memory has the layer's top token (Fig. 8)", caption
+    )
+
+
+def cases_chart(result: Composition) -> Any:
+    """The two percentages, beside their base rates."""
+    names = ("where a memory agrees", "all cases")
+    rows: list[Row] = []
+    for found in result.agreeing:
+        measures = {
+            "stop word": (found.stop_word, found.stop_word_base),
+            "punctuation": (found.punctuation, found.punctuation_base),
+            "prefix under 5 tokens": (found.short, found.short_base),
+        }
+        rows += [
+            {
+                "target": found.target,
+                "stopwords": found.stopwords,
+                "measure": measure,
+                "series": name,
+                "share": share.estimate,
+                "low": share.low,
+                "high": share.high,
+                "n": share.n,
+            }
+            for measure, pair in measures.items()
+            for name, share in zip(names, pair, strict=True)
+        ]
+    which = ("y", "function_words")
+    data = style.base(rows, style.enough_cases()).transform_filter(
+        (alt.datum.target == which[0]) & (alt.datum.stopwords == which[1])
+    )
+    colour = style.series("series", names, (style.BLUE, style.GREY))
+    y = alt.Y("measure:N", title=None, sort=None, axis=alt.Axis(labelLimit=200))
+    offset = alt.YOffset("series:N", sort=list(names))
+    x = alt.X("share:Q", title="share of the cases", axis=alt.Axis(format="~%", tickCount=5))
+    bars = data.mark_bar().encode(y=y, yOffset=offset, x=x, color=colour)
+    error = data.mark_rule(color=style.INK).encode(
+        y=y, yOffset=offset, x=alt.X("low:Q"), x2=alt.X2("high:Q")
+    )
+    caption = (
+        "Cases are pairs of prefix and layer; the token is the top token of y, stop words are our "
+        "list of function words. Grey: the same shares over all cases, agreeing or not."
+        + style.few_cases_note([row for row in rows if (row["target"], row["stopwords"]) == which])
+    )
+    chart = style.with_size(alt.layer(bars, error), height=160)
+    return style.with_caption(
+        chart, "Stop words and short prefixes where a memory agrees with its layer", caption
+    )
+
+
+FIGURES: tuple[Figure[Composition], ...] = (
+    Figure(
+        "composition-active",
+        active_chart,
+        read="The share of each layer's memories that is active for one prefix (in a gated layer: "
+        "whose gate is on), and how many make up 90 % of the sum.",
+        paper="10 to 50 % of the memories, fewest around layer 10 (figure 7).",
+    ),
+    Figure(
+        "composition-zero-agreement",
+        zero_agreement_chart,
+        read="Share of prefixes where the layer's top token is not the top token of any active "
+        "memory. Random directions in place of the values show what chance would give.",
+        paper="At least about 68 % in every layer (figure 8).",
+    ),
+    Figure(
+        "composition-cases",
+        cases_chart,
+        read="In the cases where some memory does agree: how often the token is a stop word and "
+        "the prefix short, compared with the same shares over all cases.",
+        paper="60 % stop words, 43 % short prefixes; base rates are not given there.",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Which memories are specific to one of several corpora?"""

@@ -1,0 +1,63 @@
+"""Effects that claims rest on: differences whose intervals resample whole prefixes or whole keys.
+
+An effect is larger, the more it is as the paper says; the claim says which bar it must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ffmem.analyses.statistics import SHARE, Interval, lower_and_upper, resample
+
+
+def with_count(*columns: Tensor) -> Tensor:
+    """Columns [unit] or [unit, number] side by side, and a last one of ones that counts units."""
+    table = torch.cat([as_columns(one) for one in columns], dim=1)
+    return torch.cat([table, torch.ones(len(table), 1, dtype=torch.float64)], dim=1)
+
+
+def as_columns(numbers: Tensor) -> Tensor:
+    """[unit] or [unit, number] as [unit, number]."""
+    return numbers.double() if numbers.dim() > 1 else numbers.double()[:, None]
+
+
+def mean_effect(numbers: Tensor) -> Interval:
+    """The mean over units [unit]."""
+    return resample(with_count(numbers), lambda sums: sums[..., 0] / sums[..., 1])
+
+
+def share_effect(tallies: Tensor) -> Interval:
+    """A part of a whole, which are the first two columns of [unit, number]."""
+    return resample(tallies, lambda sums: sums[..., 0] / sums[..., 1], bounds=SHARE)
+
+
+def ratio_effect(part: Tensor, whole: Tensor) -> Interval:
+    """A sum of counts over another that has them all, both [unit] or [unit, layer]."""
+    return share_effect(torch.stack([as_columns(one).sum(dim=1) for one in (part, whole)], dim=1))
+
+
+def lowest_layer_effect(shares: Tensor) -> Interval:
+    """The mean over prefixes of the layer where it is lowest, from shares [prefix, layer]."""
+    if not shares.shape[1]:
+        return resample(shares[:0], lambda sums: sums)
+    return resample(
+        with_count(shares),
+        lambda sums: (sums[..., :-1] / sums[..., -1:]).min(dim=-1).values,
+        bounds=SHARE,
+    )
+
+
+def by_depth(tallies: Tensor, is_upper: Tensor) -> Tensor:
+    """Tallies [unit, number] as [unit, 2 * number]: in the first half of lower units only."""
+    upper = is_upper.double()[:, None]
+    return torch.cat([tallies.double() * (1 - upper), tallies.double() * upper], dim=1)
+
+
+def layers_by_depth(layers: Sequence[Tensor]) -> Tensor:
+    """The same from the tallies of each layer."""
+    lower, upper = (torch.cat(part) for part in lower_and_upper(layers))
+    is_upper = torch.cat([torch.zeros(len(lower)), torch.ones(len(upper))])
+    return by_depth(torch.cat([lower, upper]), is_upper)

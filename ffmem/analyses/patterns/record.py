@@ -1,0 +1,264 @@
+"""Which patterns do a key's triggers share? Patterns of any annotator, and Figure 2 from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ffmem.address import Address
+from ffmem.analyses.statistics import Interval, cohen_kappa
+
+PatternKind = Literal["shallow", "semantic"]
+PATTERN_KINDS: tuple[PatternKind, ...] = ("shallow", "semantic")
+Label = Literal["shallow", "shallow + semantic", "semantic", "not covered"]
+LABELS: tuple[Label, ...] = ("shallow", "shallow + semantic", "semantic", "not covered")
+MIN_TRIGGERS = 3  # triggers that make a pattern
+BAR = 0.1  # most control keys of the hardest kind that may have a pattern
+Against = Literal["random", "weak"]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Something that at least three triggers of a key share; ranks count from 1."""
+
+    key: Address | None  # None for a control key
+    description: str
+    kind: PatternKind
+    ranks: tuple[int, ...]
+    annotator: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in PATTERN_KINDS:
+            raise ValueError(f"the class {self.kind!r} is neither shallow nor semantic")
+        if len(set(self.ranks)) < MIN_TRIGGERS or len(set(self.ranks)) != len(self.ranks):
+            raise ValueError(
+                f"a pattern needs {MIN_TRIGGERS} different triggers; this has {self.ranks}"
+            )
+        if not self.description.strip():
+            raise ValueError("a pattern needs a description")
+
+
+def trigger_labels(patterns: Sequence[Pattern], triggers: int) -> list[Label]:
+    """The label of each of a key's triggers, by the classes of the patterns that cover it."""
+    found: list[Label] = []
+    for rank in range(1, triggers + 1):
+        kinds = {pattern.kind for pattern in patterns if rank in pattern.ranks}
+        match sorted(kinds):
+            case []:
+                found.append("not covered")
+            case ["shallow"]:
+                found.append("shallow")
+            case ["semantic"]:
+                found.append("semantic")
+            case _:
+                found.append("shallow + semantic")
+    return found
+
+
+@dataclass(frozen=True)
+class KeyPatterns:
+    """The patterns that one annotator found in one key, and the number of triggers shown."""
+
+    key: Address
+    triggers: int
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def labels(self) -> list[Label]:
+        """The label of every trigger."""
+        return trigger_labels(self.patterns, self.triggers)
+
+
+@dataclass(frozen=True)
+class LayerPatterns:
+    """One layer of Fig 2: shares of triggers by label, with intervals over keys."""
+
+    layer: int
+    keys: int
+    triggers: int
+    shares: dict[str, Interval]  # by label
+    covered: Interval
+    patterns_per_key: Interval
+    with_pattern: Interval  # share of keys that have at least one
+
+    @property
+    def semantic_leads(self) -> bool:
+        """Whether more triggers have a semantic pattern than have shallow ones alone."""
+        semantic = self.shares["semantic"].estimate + self.shares["shallow + semantic"].estimate
+        return semantic > self.shares["shallow"].estimate
+
+
+@dataclass(frozen=True)
+class TakeoverEffects:
+    """Figure 2 by key: how far semantic triggers lead shallow ones.
+
+    A trigger with both kinds has a meaning: `takeover` is the gain of triggers with a meaning on
+    those with shallow patterns alone, from the lower layers, before the paper's takeover, to the
+    upper ones, and `semantic_leads_above` their lead there. `shallow_leads_below` is the lead of
+    triggers that are shallow only over those that are semantic only.
+    """
+
+    takeover: Interval
+    shallow_leads_below: Interval
+    semantic_leads_above: Interval
+
+
+@dataclass(frozen=True)
+class EndingEffects:
+    """The share of a key's triggers that end in its commonest last token: below, and less above."""
+
+    same_ending_lower: Interval
+    same_ending_fades: Interval
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Fig 2 and its numbers for one annotator; `effects` resample keys."""
+
+    annotator: str
+    layers: tuple[LayerPatterns, ...]
+    overall: LayerPatterns  # all layers as one, numbered 0
+    crossover: int | None  # first layer from which on semantic leads in every layer
+    effects: TakeoverEffects
+
+
+@dataclass(frozen=True)
+class ControlRate:
+    """How often an annotator sees a pattern where there is none, and how much it then covers."""
+
+    kind: str  # one of CONTROLS
+    false_patterns: Interval  # share of control keys with a pattern
+    covered: float  # share of their prefixes
+    semantic: Interval | None = None  # share of control keys with a semantic pattern
+    semantic_covered: float | None = None  # share of their prefixes
+
+
+def hardest_control(controls: Sequence[ControlRate]) -> ControlRate | None:
+    """The kind of control keys on which most patterns were seen."""
+    return max(controls, key=lambda found: found.false_patterns.estimate, default=None)
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """How well patterns of one class predict; each number counts patterns or keys alike.
+
+    `on` says whose patterns they are: real keys' or control keys'. Precision and recall pool all
+    predictions (equally many triggers and others per key); `auc` is the mean over patterns, 0.5 is
+    chance, with its interval. The class "any" takes all patterns of a key as one.
+    """
+
+    on: str
+    kind: str
+    against: Against
+    patterns: int
+    precision: float
+    recall: float
+    auc: Interval
+
+
+@dataclass(frozen=True)
+class KeyScore:
+    """One live key: its patterns, and how well all of them as one tell its held-out triggers.
+
+    `largest` is the share of its shown triggers that its largest pattern covers, `covered` that all
+    cover; `random` and `weak` are AUCs as in `HeldOutScore`, None without patterns or prefixes.
+    """
+
+    key: str
+    shallow: int  # patterns
+    semantic: int
+    largest: float
+    covered: float
+    random: float | None
+    weak: float | None
+
+
+@dataclass(frozen=True)
+class PairAgreement:
+    """Two annotators on the keys that both did."""
+
+    one: str
+    other: str
+    keys: int
+    prefixes: int
+    same: float  # share of prefixes with the same label
+    kappa: float  # Cohen's: 1 is full agreement, 0 what chance gives
+
+    @classmethod
+    def of(
+        cls, one: str, other: str, keys: int, first: Sequence[str], second: Sequence[str]
+    ) -> PairAgreement:
+        """Compare the labels that both gave the same prefixes."""
+        same = sum(a == b for a, b in zip(first, second, strict=True)) / len(first)
+        return cls(one, other, keys, len(first), same, cohen_kappa(first, second))
+
+
+@dataclass(frozen=True)
+class BlindReadings:
+    """Fig 2 by a language model that read this study's sheets blind; it is not a person.
+
+    Of the `sheets` that it read, `found` have the prefixes of this scan; the others count nowhere.
+    `permuted` are its patterns in keys of the model with permuted weights, which were among them,
+    and `rule` is Fig 2 by rule for the same keys as `summary`.
+    """
+
+    summary: Summary
+    controls: tuple[ControlRate, ...]
+    permuted: Summary
+    rule: Summary
+    agreement: tuple[PairAgreement, ...]  # with a second reader, and with the rule
+    sheets: int
+    found: int
+    records: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True)
+class PatternResults:
+    """Fig 2 by the rule annotator, with what its word is worth.
+
+    `endings` are effects of the tokens that a key's triggers end in, which need no annotator.
+    """
+
+    summary: Summary
+    controls: tuple[ControlRate, ...]
+    held_out: tuple[HeldOutScore, ...]
+    records: tuple[Pattern, ...]
+    drawn: dict[int, tuple[str, ...]]
+    dead: int  # drawn keys that nothing in the corpus fires
+    nearness: dict[int, float]  # cosine that counts as near, by size of cluster
+    seed: int
+    semantic_keys: Interval | None  # share of live keys with a semantic pattern
+    endings: EndingEffects
+    keys: tuple[KeyScore, ...]  # the live ones, in the order in which they were drawn
+    readings: BlindReadings | None = None  # of the demo alone
+
+    def left_out(self) -> dict[str, int]:
+        """What figure 2 leaves out, under a readable name."""
+        return {"dead keys drawn (figure 2)": self.dead}
+
+
+@dataclass(frozen=True)
+class JudgesPatterns:
+    """Fig 2 by one person or language model."""
+
+    summary: Summary
+    controls: tuple[ControlRate, ...]
+    permuted: Summary | None = None  # where it also read keys of the model with permuted weights
+
+
+@dataclass(frozen=True)
+class JudgedPatterns:
+    """Fig 2 by people, or else by language models, and by the rule.
+
+    `alpha` is the agreement of the people (Krippendorff's).
+    """
+
+    rule: PatternResults
+    judges: tuple[JudgesPatterns, ...]
+    alpha: float
+
+    @property
+    def endings(self) -> EndingEffects:
+        """The rule's effects on shared last words, which need no annotator."""
+        return self.rule.endings

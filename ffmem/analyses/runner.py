@@ -1,0 +1,172 @@
+"""Run the analyses of a study: what is there already is kept, what fails leaves the others."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+
+from ffmem.analyses.catalogue import ANALYSES, applicable, result_key
+from ffmem.analyses.inputs.study_inputs import StudyInputs
+from ffmem.analyses.result_files import (
+    ResultFile,
+    read_result,
+    refuse_other_settings,
+    write_result,
+)
+from ffmem.errors import FfmemError
+from ffmem.files.whole_files import write_whole
+from ffmem.steps import listen
+from ffmem.store.folder import StudyFolder
+from ffmem.store.search.columns import write_columns
+from ffmem.store.verification import refuse_damage
+
+AnalysisState = Literal["begun", "running", "made", "kept", "failed"]
+
+
+@dataclass(frozen=True)
+class AnalysisEvent:
+    """What happens to an analysis: begun, then made, kept or failed, and the seconds or the reason.
+
+    While it is running, `reason` says what it does now and `share` how much of that is done.
+    """
+
+    analysis: str
+    state: AnalysisState
+    seconds: float = 0.0
+    reason: str = ""
+    share: float = 0.0
+
+
+AnalysisWatch = Callable[[AnalysisEvent], None]
+
+
+def run_analyses(
+    subject: StudyInputs,
+    names: Sequence[str],
+    folder: Path,
+    again: Collection[str] = (),
+    watch: AnalysisWatch = lambda _event: None,
+    arrays: bool = True,
+) -> list[AnalysisEvent]:
+    """Make the results that `folder` lacks, and those of `again` whether they are there or not.
+
+    The numbers of every memory and prefix are written with them, unless `arrays` is false.
+
+    Nothing runs where a result of other settings would be replaced that `again` does not name. An
+    analysis that fails is reported and the next one runs; Ctrl-C stops all, and what was made
+    stays. Returns how each analysis ended.
+    """
+    ended: list[AnalysisEvent] = []
+    chosen = names_for(subject, [*names, *(name for name in again if name not in names)])
+    refuse_other_settings(folder, keys_at_stake(subject, chosen, again))
+    written = set() if arrays else {file for row in ANALYSES.values() for file in row.arrays}
+    for name in chosen:
+        if name not in again and is_current(folder, name, subject):
+            ended.append(AnalysisEvent(name, "kept"))
+        else:
+            watch(AnalysisEvent(name, "begun"))
+            if all(one.state == "kept" for one in ended):  # this is the first one to run
+                refuse_damage(subject.store)  # a result from damaged files would look right
+            with listen(partial(tell_share, watch, name)):
+                ended.append(run_analysis(subject, name, folder, written))
+        watch(ended[-1])
+    return ended
+
+
+def names_for(subject: StudyInputs, names: Sequence[str]) -> tuple[str, ...]:
+    """The analyses without those of experts where there are none; refuses to be left with none."""
+    found = applicable(names, bool(subject.store.manifest.mixtures))
+    if names and not found:
+        raise FfmemError(
+            f"{subject.model.name} has no experts in the scanned layers, so there is nothing for "
+            f"{names[0]!r} to measure; choose another analysis"
+        )
+    return found
+
+
+def tell_share(watch: AnalysisWatch, name: str, what: str, share: float) -> None:
+    """How far an analysis is."""
+    watch(AnalysisEvent(name, "running", reason=what, share=share))
+
+
+def keys_at_stake(
+    subject: StudyInputs, chosen: Sequence[str], again: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """What the results depend on that may be there and may not be replaced.
+
+    Also of analyses that are not chosen but keep their numbers in a file with one that is.
+    """
+    files = {file for name in chosen for file in ANALYSES[name].arrays}
+    keys: dict[str, dict[str, Any]] = {}
+    for name, row in ANALYSES.items():
+        if name not in again and (name in chosen or files & row.arrays.keys()):
+            with suppress(FfmemError):  # such as a text that is gone: the analysis says so
+                keys[name] = result_key(name, subject)
+    return keys
+
+
+def is_current(folder: Path, name: str, subject: StudyInputs) -> bool:
+    """Whether the analysis' result is there, made from the same things."""
+    path = StudyFolder(folder).result(name)
+    try:
+        return path.exists() and read_result(path).made_from == result_key(name, subject)
+    except FfmemError:  # damaged: make it again
+        return False
+
+
+def run_analysis(subject: StudyInputs, name: str, folder: Path, written: set[str]) -> AnalysisEvent:
+    """Run one analysis and write its result; a failure is kept as a file with the traceback."""
+    began = time.monotonic()
+    failure = StudyFolder(folder).failure(name)
+    try:
+        make_result(subject, name, folder, written)
+    except FfmemError as error:
+        return AnalysisEvent(name, "failed", time.monotonic() - began, str(error))
+    except Exception as error:  # a bug, or out of memory: the remaining analyses should still run
+        text = traceback.format_exc()
+        write_whole(failure, lambda part: part.write_text(text, encoding="utf-8"))
+        reason = f"{type(error).__name__}; the traceback is in {failure}"
+        return AnalysisEvent(name, "failed", time.monotonic() - began, reason)
+    failure.unlink(missing_ok=True)
+    return AnalysisEvent(name, "made", time.monotonic() - began)
+
+
+def make_result(subject: StudyInputs, name: str, folder: Path, written: set[str]) -> None:
+    """Run one analysis and write its arrays, then its result: where that is, all is there.
+
+    `written` are the files of arrays that this run has written; several analyses may share one.
+    """
+    began, row, study = time.monotonic(), ANALYSES[name], StudyFolder(folder)
+    result = row.measure(subject)
+    seconds = round(time.monotonic() - began, 2)
+    for file, arrays in row.arrays.items():
+        if file not in written:
+            path = study.numbers(file)
+            write = write_columns if path.suffix == ".parquet" else write_npz
+            write(path, arrays(subject))
+            written.add(file)
+    write_result(study.result(name), ResultFile(name, result_key(name, subject), seconds, result))
+
+
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    """Compressed arrays, whole or not at all.
+
+    Lightly: numpy's own way takes seven times as long for files that are hardly smaller.
+    """
+
+    def save(part: Path) -> None:
+        with ZipFile(part, "w", ZIP_DEFLATED, compresslevel=1) as file:
+            for name, array in arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+    write_whole(path, save)

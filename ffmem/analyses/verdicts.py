@@ -1,0 +1,504 @@
+"""Claims as functions that decide, from a study and its controls, whether each holds.
+
+A control is the same architecture without what training has left: with random weights, or with the
+model's own weights in random order. There are several of both kinds, because one is a lottery.
+
+What people judged stands beside what the rules did: where there is any, it decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from ffmem.analyses.result_files import read_result
+from ffmem.analyses.statistics import (
+    Interval,
+    beyond_seeds,
+    chance_at_least,
+    chance_at_most,
+    difference,
+    holm,
+)
+from ffmem.store.folder import StudyFolder
+
+R = TypeVar("R")  # the record of an analysis
+Unit = Literal["share", "number", "change", "rank"]
+Source = Literal["paper", "conjecture", "own"]  # who says it; only the paper's are counted as such
+Outcome = Literal["holds", "also without training", "does not hold", "undecided"]
+SIGNS: dict[Outcome, str] = {
+    "holds": "✓",
+    "also without training": "≈",
+    "does not hold": "✗",
+    "undecided": "?",
+}
+NO_CONTROL = "no control"  # the reason of what could hold otherwise
+ERROR_RATE = 0.05  # that any claim of a table is wrongly said to hold
+FEWEST = 20  # prefixes or keys below which no interval is believed
+READ_BLIND = "language model, read blind"  # how the name of a reader that comes with ffmem begins
+MODELS = ("llm:", READ_BLIND)  # what the names of language models begin with
+PROGRAMS = ("rules", *MODELS)  # and those of all annotators that are not people
+BLIND = "compared with the blind controls that the same reader judged"  # not with a model's
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A number or difference above zero that must lie above its bar, by prefix or by key."""
+
+    name: str
+    found: Interval
+    bar: float = 0.0
+
+    @property
+    def chance(self) -> float:
+        """The p-value that it is not above the bar."""
+        return 1.0 if self.found.n < FEWEST else chance_at_most(self.found, self.bar)
+
+    @property
+    def chance_of_less(self) -> float:
+        """The p-value that it is not below the bar."""
+        return 1.0 if self.found.n < FEWEST else chance_at_least(self.found, self.bar)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim's number in this study, its control, and the effects that decide.
+
+    Every effect must lie above its bar, and the first above that of untrained models. `alone` says
+    why the bars alone decide, and `reason` why nothing can be decided, where that is so.
+    `same_judge` is the same in keys of permuted weights, where whoever judged this has judged those
+    too: it stands for the controls.
+    """
+
+    number: Interval
+    control: Interval | None
+    against: str  # what the control is
+    effects: tuple[Effect, ...] = ()
+    detail: str = ""
+    reason: str = ""
+    same_judge: Finding | None = None
+    alone: str = ""
+
+
+Results = Mapping[str, Any]  # by name of analysis
+Controls = Mapping[str, Sequence[Results]]  # of every kind those of each seed
+
+
+@dataclass(frozen=True)
+class Claim(Generic[R]):
+    """One claim: the paper's words and number, and the rule that decides it by computation."""
+
+    name: str
+    analysis: str  # that answers it, and in whose chapter it stands
+    says: str
+    paper: str
+    unit: Unit
+    holds_if: str
+    source: Source
+    check: Callable[[R], Finding]
+    figure: str = ""  # of the analysis, that shows it
+
+    @property
+    def analyses(self) -> tuple[str, ...]:
+        """The analyses that answer it."""
+        return (self.analysis,)
+
+    def find(self, results: Results) -> Finding | None:
+        """The finding in these results; None where the analysis has none."""
+        found = results.get(self.analysis)
+        return None if found is None else self.check(found)
+
+
+@dataclass(frozen=True)
+class JointClaim:
+    """A claim that two others decide together; it stands in the chapter of the first."""
+
+    name: str
+    says: str
+    paper: str
+    unit: Unit
+    holds_if: str
+    source: Source
+    first: Claim[Any]
+    second: Claim[Any]
+    join: Callable[[Finding, Finding], Finding]
+    figure: str = ""
+
+    @property
+    def analysis(self) -> str:
+        """The analysis in whose chapter it stands."""
+        return self.first.analysis
+
+    @property
+    def analyses(self) -> tuple[str, ...]:
+        """The analyses that answer it."""
+        return (self.first.analysis, self.second.analysis)
+
+    def find(self, results: Results) -> Finding | None:
+        """The finding in these results; None where one of the analyses has none."""
+        one, other = self.first.find(results), self.second.find(results)
+        return None if one is None or other is None else self.join(one, other)
+
+
+AnyClaim = Claim[Any] | JointClaim
+
+
+def claim(  # noqa: PLR0913 - the columns of a table of claims
+    analysis: str,
+    paper: str,
+    unit: Unit,
+    holds_if: str,
+    source: Source = "paper",
+    figure: str = "",
+) -> Callable[[Callable[[R], Finding]], Claim[R]]:
+    """Make a claim of a function that decides it: its docstring is the claim, its name the name."""
+
+    def make(check: Callable[[R], Finding]) -> Claim[R]:
+        name, says = check.__name__.replace("_", "-"), check.__doc__ or ""
+        return Claim(name, analysis, says, paper, unit, holds_if, source, check, figure)
+
+    return make
+
+
+def joint_claim(
+    first: Claim[Any], second: Claim[Any], paper: str, unit: Unit, holds_if: str
+) -> Callable[[Callable[[Finding, Finding], Finding]], JointClaim]:
+    """The same for a claim of the paper that a function decides from the findings of two."""
+
+    def make(join: Callable[[Finding, Finding], Finding]) -> JointClaim:
+        name, says = join.__name__.replace("_", "-"), join.__doc__ or ""
+        return JointClaim(name, says, paper, unit, holds_if, "paper", first, second, join)
+
+    return make
+
+
+@dataclass(frozen=True)
+class ControlEffect:
+    """The first effect in the controls of one kind.
+
+    `effect` is their mean, with the interval in which another seed's would lie.
+    """
+
+    kind: str
+    effect: Interval
+    lowest: float
+    highest: float
+    seeds: int
+    more: Interval  # how much larger it is in the study
+    passes: bool  # the bars are met by most of them
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what was found here and in the controls, and the outcome with its reason.
+
+    `controls` begins with the kind that is hardest to beat. `chance` is the p-value of *holds*,
+    corrected for all claims of the table (Holm).
+    """
+
+    name: str
+    analysis: str
+    says: str
+    paper: str
+    unit: Unit
+    holds_if: str
+    source: Source
+    word: Outcome
+    reason: str
+    finding: Finding | None
+    controls: tuple[ControlEffect, ...]
+    chance: float
+
+    @property
+    def effect_text(self) -> str:
+        """The first effect here and in the controls, as a person reads it."""
+        if self.finding is None or not self.finding.effects:
+            return ""
+        unit: Unit = "number" if self.unit == "rank" else self.unit
+        first = self.finding.effects[0]
+        words = [f"{first.name}: {interval_text(first.found, unit)}"]
+        words += [f"{one.kind} {control_text(one, unit)}" for one in self.controls]
+        if self.finding.alone:
+            words.append(f"judged by its bar alone: {self.finding.alone}")
+        return "; ".join(words)
+
+
+def control_text(one: ControlEffect, unit: Unit) -> str:
+    """The range of a kind of controls: `42.0 % .. 56.9 % in 3`."""
+    lowest, highest = (
+        interval_text(exact(end, 0), unit, interval=False) for end in (one.lowest, one.highest)
+    )
+    return lowest if one.seeds == 1 else f"{lowest} .. {highest} in {one.seeds}"
+
+
+def judge_claims(
+    claims: Sequence[AnyClaim], results: Results, controls: Controls | None = None
+) -> list[Verdict]:
+    """Every claim with its outcome, from the results of a study and of its controls.
+
+    The paper's claims are one family for the correction, and those of others another.
+    """
+    found = [one.find(results) for one in claims]
+    beside = [
+        control_effects(mine, findings_beside(one, mine, controls or {}))
+        for one, mine in zip(claims, found, strict=True)
+    ]
+    chances = [
+        (chance_of_holding(*pair), chance_of_failing(*pair))
+        for pair in zip(found, beside, strict=True)
+    ]
+    corrected = [(1.0, 1.0)] * len(claims)
+    for papers in (True, False):
+        family = [
+            place
+            for place, mine in enumerate(found)
+            if (claims[place].source == "paper") == papers and mine is not None and not mine.reason
+        ]
+        both = (holm([chances[place][which] for place in family]) for which in (0, 1))
+        for place, holding, failing in zip(family, *both, strict=True):
+            corrected[place] = holding, failing
+    return [
+        _verdict(one, found[place], beside[place], *corrected[place])
+        for place, one in enumerate(claims)
+    ]
+
+
+def findings_beside(
+    one: AnyClaim, mine: Finding | None, controls: Controls
+) -> dict[str, list[Finding]]:
+    """What a finding is compared with: keys that the same judge read, or all controls by kind."""
+    if mine is not None and mine.same_judge is not None:
+        return {"permuted weights": [mine.same_judge]}
+    found = {
+        kind: [finding for results in each if (finding := one.find(results)) is not None]
+        for kind, each in controls.items()
+    }
+    return {kind: findings for kind, findings in found.items() if findings}
+
+
+def control_effects(
+    finding: Finding | None, controls: Mapping[str, Sequence[Finding]]
+) -> tuple[ControlEffect, ...]:
+    """The first effect in every kind of controls, the one that is hardest to beat first."""
+    if finding is None or not finding.effects or finding.alone:
+        return ()
+    known = {
+        kind: [
+            one for one in found if one.effects and not math.isnan(one.effects[0].found.estimate)
+        ]
+        for kind, found in controls.items()
+    }
+    known = {kind: found for kind, found in known.items() if found}
+    spans = beyond_seeds([[one.effects[0].found for one in found] for found in known.values()])
+    rows = []
+    for (kind, found), span in zip(known.items(), spans, strict=True):
+        each = [one.effects[0].found.estimate for one in found]
+        more = difference(finding.effects[0].found, span)
+        most = 2 * sum(map(passes, found)) > len(found)
+        rows.append(ControlEffect(kind, span, min(each), max(each), len(each), more, most))
+    return tuple(sorted(rows, key=lambda row: row.more.low))
+
+
+def chance_of_holding(finding: Finding | None, controls: Sequence[ControlEffect]) -> float:
+    """The largest p-value of all that must be so: every effect, and more than in the controls."""
+    if finding is None or finding.reason or not finding.effects:
+        return 1.0
+    against = max((chance_at_most(one.more, 0.0) for one in controls), default=1.0)
+    return max(0.0 if finding.alone else against, *(effect.chance for effect in finding.effects))
+
+
+def chance_of_failing(finding: Finding | None, controls: Sequence[ControlEffect]) -> float:
+    """The smallest p-value of all that denies it, for as many as there are."""
+    if finding is None or finding.reason or not finding.effects:
+        return 1.0
+    ways = [effect.chance_of_less for effect in finding.effects]
+    ways += [chance_at_least(one.more, 0.0) for one in controls[:1]]
+    return min(1.0, len(ways) * min(ways))
+
+
+def passes(finding: Finding) -> bool:
+    """Whether every effect lies above its bar, by interval."""
+    return all(effect.found.low > effect.bar for effect in finding.effects)
+
+
+def _verdict(
+    one: AnyClaim,
+    finding: Finding | None,
+    controls: tuple[ControlEffect, ...],
+    chance: float,
+    chance_of_less: float,
+) -> Verdict:
+    word, reason = decide(finding, controls, chance, chance_of_less)
+    return Verdict(
+        one.name,
+        one.analysis,
+        one.says,
+        one.paper,
+        one.unit,
+        one.holds_if,
+        one.source,
+        word,
+        reason,
+        finding,
+        controls,
+        chance,
+    )
+
+
+CORRECTION = "but that may be chance among so many claims"
+
+
+def decide(
+    finding: Finding | None,
+    controls: Sequence[ControlEffect],
+    chance: float,
+    chance_of_less: float,
+) -> tuple[Outcome, str]:
+    """The outcome and its reason.
+
+    The chances are the corrected p-values of *holds* and of *does not hold*.
+    """
+    if finding is None:
+        return "undecided", "not measured"
+    if reason := finding.reason or unfit(finding):
+        return "undecided", reason
+    denied, hardest = chance_of_less <= ERROR_RATE, controls[0] if controls else None
+    if failing := [effect for effect in finding.effects if effect.found.high <= effect.bar]:
+        if denied:
+            return "does not hold", failing[0].name
+        return "undecided", f"below the bar, {CORRECTION}"
+    reaching = [effect for effect in finding.effects if effect.found.low <= effect.bar]
+    if hardest is not None and denied and is_less(hardest, bool(reaching)):
+        return "does not hold", f"less than with {hardest.kind}"
+    if reaching:
+        return "undecided", f"the interval reaches the bar: {reaching[0].name}"
+    if chance <= ERROR_RATE:
+        return "holds", finding.alone
+    return _not_surely_more(finding, hardest)
+
+
+def is_less(hardest: ControlEffect, reaching: bool) -> bool:
+    """Whether the study has clearly less than a control, and the claim is not true of both."""
+    return hardest.more.high <= 0 and (reaching or not hardest.passes)
+
+
+def unfit(finding: Finding) -> str:
+    """Why the effects cannot decide the claim; empty text where they can."""
+    if any(math.isnan(effect.found.estimate) for effect in finding.effects):
+        return "nothing to measure it on"
+    few = [effect for effect in finding.effects if effect.found.n < FEWEST]
+    return f"only {few[0].found.n} observations" if few else ""
+
+
+def _not_surely_more(finding: Finding, hardest: ControlEffect | None) -> tuple[Outcome, str]:
+    """The outcome of a claim whose effects are there, but not surely more than in the controls."""
+    if finding.alone:
+        return "undecided", f"above the bar, {CORRECTION}"
+    if hardest is None:
+        return "undecided", NO_CONTROL
+    if hardest.more.low > 0:
+        return "undecided", f"more than with {hardest.kind}, {CORRECTION}"
+    if hardest.passes:
+        return "also without training", f"not clearly more than with {hardest.kind}"
+    return "undecided", f"not clearly more than with {hardest.kind}, where it does not hold"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many of the paper's claims have each outcome; those of others are not among them."""
+
+    claims: int
+    outcomes: dict[Outcome, int]
+    others: int  # conjectures and our own
+    untested: int  # undecided only because there is no control
+
+    @property
+    def text(self) -> str:
+        """The headline: `10 of 22 claims of the paper hold, 7 also without training, 5 do not`.
+
+        Where no control was studied it says how many could hold.
+        """
+        holding, failing = self.outcomes["holds"], self.outcomes["does not hold"]
+        also, undecided = self.outcomes["also without training"], self.outcomes["undecided"]
+        denied = f", {failing} {'does' if failing == 1 else 'do'} not"
+        if self.untested:
+            rest = undecided - self.untested
+            words = f"{self.untested} of {self.claims} claims of the paper may hold, but there are "
+            words += "no controls to compare with"
+            if holding:
+                words += f", {holding} hold{'s' * (holding == 1)}"
+            return words + f"{denied} hold" + (f", {rest} undecided" if rest else "")
+        words = f"{holding} of {self.claims} claims of the paper hold{'s' * (holding == 1)}"
+        words += f", {also} also without training{denied}"
+        return words + (f", {undecided} undecided" if undecided else "")
+
+
+def tally(verdicts: Sequence[Verdict]) -> Tally:
+    """Count the outcomes of the paper's claims."""
+    mine = [verdict for verdict in verdicts if verdict.source == "paper"]
+    words = [verdict.word for verdict in mine]
+    outcomes = {name: words.count(name) for name in SIGNS}
+    untested = sum(verdict.reason == NO_CONTROL for verdict in mine)
+    return Tally(len(mine), outcomes, len(verdicts) - len(mine), untested)
+
+
+def interval_text(number: Interval | None, unit: Unit, interval: bool = True) -> str:
+    """An interval as a person reads it: `3.5 % (3.1 .. 3.9, n = 4,096)`."""
+    if number is None or math.isnan(number.estimate):
+        return "–"
+    scale, end = (100, " %") if unit in ("share", "rank") else (1, " %" if unit == "change" else "")
+    value = f"{_number_text(scale * number.estimate)}{end}"
+    if not interval:
+        return value
+    high = min(number.high, 1.0) if unit == "share" else number.high  # no share is above 100 %
+    ends = (
+        ""
+        if math.isnan(number.low) or number.low == number.high  # counted, not estimated
+        else " .. ".join(_number_text(scale * one) for one in (number.low, high)) + ", "
+    )
+    return f"{value} ({ends}n\u00a0=\u00a0{number.n:,})"
+
+
+def _number_text(value: float) -> str:
+    """More places for small numbers, so that 0.04 does not become 0.0."""
+    places = 1 if abs(value) >= 1 else 2
+    return f"{round(value, places) + 0.0:.{places}f}"
+
+
+def exact(value: float, n: int) -> Interval:
+    """A number that was counted, not estimated from a sample of itself."""
+    return Interval(value, math.nan, math.nan, n)
+
+
+def is_person(annotator: str) -> bool:
+    """Whether an annotator's name is that of a person."""
+    return not annotator.startswith(PROGRAMS)
+
+
+def is_language_model(annotator: str) -> bool:
+    """Whether an annotator's name is that of a language model."""
+    return annotator.startswith(MODELS)
+
+
+def plain_result(folder: StudyFolder, name: str) -> dict[str, Any]:
+    """A result in plain values; nothing where there is none."""
+    path = folder.result(name)
+    found: dict[str, Any] = read_result(path).result if path.exists() else {}
+    return found
+
+
+def up_to(end: float, number: Interval) -> Interval:
+    """How far a number lies below an end."""
+    return Interval(end - number.estimate, end - number.high, end - number.low, number.n)
+
+
+def share_text(share: float) -> str:
+    """A share as a person reads it: `3.5 %`."""
+    return interval_text(exact(share, 0), "share", interval=False)
+
+
+def points_text(more: Interval) -> str:
+    """A difference of shares with its interval."""
+    return f"{100 * more.estimate:+.1f} points ({100 * more.low:.1f} .. {100 * more.high:.1f})"

@@ -1,0 +1,37 @@
+"""What a study knows of some memories: labels, patterns and strongest triggers, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ffmem.address import Address
+from ffmem.analyses.patterns.by_memory import study_patterns
+from ffmem.memories.why.record import MemoryNotes, Why
+from ffmem.store.people.memory_labels import label_texts
+from ffmem.store.scan_store import ScanStore
+from ffmem.text import Snippet
+
+TRIGGERS, WIDTH = 3, 60  # of each memory, and the characters of each
+
+
+def with_notes(found: Why, store: ScanStore) -> Why:
+    """The same answer with a study's notes on every memory of its list."""
+    notes = memory_notes(store, [one.address for one in found.memories])
+    memories = tuple(replace(one, notes=notes[one.address]) for one in found.memories)
+    return replace(found, memories=memories)
+
+
+def memory_notes(store: ScanStore, addresses: Iterable[Address]) -> dict[Address, MemoryNotes]:
+    """The notes on some memories; a gated one without sign is its positive cell."""
+    labels, patterns = label_texts(store), study_patterns(store.folder)
+    found = {}
+    for address in addresses:
+        cell = store.cells.resolve(address)[0]
+        triggers = store.triggers(cell)[:TRIGGERS]
+        found[address] = MemoryNotes(
+            label=labels.get(str(cell), ""),
+            patterns=tuple(dict.fromkeys(one.description for one in patterns.of(str(cell)))),
+            triggers=tuple(str(Snippet.of(trigger, WIDTH)) for trigger in triggers),
+        )
+    return found

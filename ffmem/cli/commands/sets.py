@@ -1,0 +1,357 @@
+"""Sets of memories: `ffmem contrast` finds them, `effect` and `patch` edit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from ffmem.cli.options import (
+    LOCATION,
+    SEED,
+    SHARE_TYPE,
+    SOME,
+    ModelOptions,
+    edits_option,
+    load_model,
+    model_options,
+    scan_means,
+)
+from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
+from ffmem.errors import EditError, StoreError
+from ffmem.files.whole_files import refuse_place
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ffmem.address import Address
+    from ffmem.analyses.contrast.measure import Contrast, ContrastTable
+    from ffmem.analyses.effect import LossChange, TaskEffect, TextEffect
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
+    from ffmem.memories.edits import Edit
+    from ffmem.models.language_model import LanguageModel
+    from ffmem.models.patches import ValueChange
+    from ffmem.store.scan_store import ScanStore
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=LOCATION)
+@click.option(
+    "--level", type=SHARE_TYPE, default=0.05, show_default=True, help="False discovery rate."
+)
+@click.option(
+    "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown per corpus."
+)
+@click.option("--top", type=SOME, default=50, show_default=True, help="Cells of the saved set.")
+@click.option(
+    "--save", type=LOCATION, help="Write the most specific cells of the first corpus to a file."
+)
+@click.option("-o", "--out", type=LOCATION, help="Folder for the table, numbers and figure.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+def contrast(  # noqa: PLR0913 - one parameter per option
+    folders: tuple[Path, ...],
+    level: float,
+    count: int,
+    top: int,
+    save: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    r"""Find the memories that fire on the corpus of one scan and not on those of others.
+
+    FOLDERS are scans of one model with the same options over different corpora: languages, code and
+    prose, safe and unsafe text. Prints log odds of firing with intervals, entropy over corpora and
+    mean coefficients; halves of one corpus are the control. No text is read: `ffmem effect` with
+    the saved set measures what silencing it does.
+
+    \b
+    Example:
+        ffmem contrast out/french out/english --save french.txt
+    """
+    from ffmem.analyses.contrast.measure import contrast as compare
+    from ffmem.store.folder import StudyFolder, writing
+    from ffmem.store.scan_store import ScanStore
+
+    stores = [ScanStore.open(folder) for folder in folders]
+    result, table, counts = compare(stores, corpus_names(folders), level)
+    if save is not None:
+        save_set(save, stores[0].cells.addresses(table.order(0, level)[:top]), result)
+    if as_json:
+        print_json(result)
+    else:
+        print_contrast(result, count)
+    if out is not None:
+        with writing(StudyFolder(out)):
+            write(out, stores[0], counts, table, result)
+
+
+def corpus_names(folders: Sequence[Path]) -> list[str]:
+    """A short name for each scan: its folder's, or the whole path where two are alike."""
+    short = [folder.name for folder in folders]
+    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+
+
+def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None:
+    """Write the set of the first corpus."""
+    from ffmem.cli.output import save_text
+    from ffmem.memories.edits import set_text
+
+    first, *others = result.corpora
+    if not addresses:
+        raise StoreError(
+            f"no memory is specific to {first}, so {path} was not written; scan more text"
+        )
+    about = f"{len(addresses)} memories that fire more often on {first} than on {', '.join(others)}"
+    save_text(path, set_text(addresses, about))
+    say(f"-> {path}", err=True)
+
+
+def print_contrast(result: Contrast, count: int) -> None:
+    """Counts, control, and the most specific cells of each corpus."""
+    console, names = terminal(), result.corpora
+    halves = ", ".join(f"{n} {c:,}" for n, c in zip(names, result.halves, strict=True))
+    print_hanging(
+        console,
+        "",
+        f"{result.cells:,} cells, false discoveries held to {100 * result.level:.3g} %; in halves "
+        f"of one corpus: {halves}",
+    )
+    print_hanging(console, "", f"fires and mean are on {', then '.join(names)}")
+    for name, specific in zip(names, result.specific, strict=True):
+        print_hanging(console, "", f"specific to {name}: {specific:,}", "bold")
+        for cell in result.top[name][:count]:
+            rates = " ".join(f"{100 * rate:6.2f} %" for rate in cell.rates)
+            means = " ".join(f"{mean:6.2f}" for mean in cell.means)
+            odds = f"log odds {cell.log_odds:5.2f} ({cell.low:.2f} .. {cell.high:.2f})"
+            parts = [f"fires {rates}", f"mean {means}", odds, f"entropy {cell.entropy:.2f}"]
+            print_parts(console, f"  {cell.address!s:<12} ", parts)
+    layers = [f"L{layer.layer}: {'/'.join(map(str, layer.specific))}" for layer in result.layers]
+    print_parts(console, f"by layer ({'/'.join(names)}): ", layers)
+
+
+def write(out: Path, store: ScanStore, counts: Any, table: ContrastTable, result: Contrast) -> None:
+    """Leave table, numbers and figure in a folder."""
+    from ffmem.analyses.contrast.charts import contrast_chart
+    from ffmem.analyses.contrast.measure import contrast_columns
+    from ffmem.cli.output import save_figure, save_numbers
+    from ffmem.store.search.columns import write_columns
+
+    numbers = save_numbers(out, "contrast", result)
+    columns = contrast_columns(store, counts, table, result.level)
+    for ending in (".parquet", ".csv"):
+        write_columns(numbers.with_suffix(ending), columns)
+    figure = save_figure(out, "contrast", contrast_chart(result))
+    say(f"-> {numbers.parent}, {figure}", err=True)
+
+
+SENTENCES = 100
+
+
+@click.command()
+@click.argument("model")
+@click.argument("corpus")
+@edits_option
+@click.option(
+    "--max-sentences", type=SOME, default=SENTENCES, show_default=True, help="Sentences read."
+)
+@click.option(
+    "--random",
+    type=click.IntRange(0, 1000),
+    default=3,
+    show_default=True,
+    help="Random sets as control.",
+)
+@click.option("--task", type=LOCATION, help="JSON lines of prompt and answer: report accuracy too.")
+@click.option(
+    "--generate",
+    multiple=True,
+    metavar="TEXT",
+    help="Generate from TEXT with and without the edit.",
+)
+@click.option("--most", type=SOME, default=24, show_default=True, help="Tokens to generate.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of random sets.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@model_options
+def effect(  # noqa: PLR0913 - one parameter per option
+    model: str,
+    corpus: str,
+    edits: Sequence[str],
+    max_sentences: int,
+    random: int,
+    task: Path | None,
+    generate: Sequence[str],
+    most: int,
+    seed: int,
+    as_json: bool,
+    **options: Unpack[ModelOptions],
+) -> None:
+    r"""Measure what editing a set of memories does to MODEL on CORPUS.
+
+    Prints the change of the loss and of top-1, and KL, per token; as a control the same for random
+    sets of as many
+    memories of the same layers with nearly the same fire rate. A set is a text file of addresses,
+    one per line, written by hand, by `ffmem search --save` or by `ffmem contrast --save`.
+
+    \b
+    Example:
+        ffmem effect tiny:opt corpus.txt --set @numbers.txt=0
+    """
+    import torch
+
+    from ffmem import demo
+    from ffmem.analyses.effect import (
+        coefficient_rates,
+        continuations,
+        random_sets,
+        read_tasks,
+        task_effect,
+        text_effect,
+    )
+    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.corpus.sources import Source
+    from ffmem.memories.edits import expand_edits
+
+    tasks = None if task is None else read_tasks(task)
+    language_model = load_model(model, options)
+    rows = first_rows(
+        language_model, Source(demo.corpus(corpus)), SentenceSettings(), max_sentences
+    )
+    rates = coefficient_rates(language_model, rows)
+    parsed = expand_edits(edits, language_model, rates.means)
+    generator = torch.Generator().manual_seed(seed)
+    controls = random_sets(language_model, parsed, rates, random, generator)
+    found = text_effect(language_model, rows, parsed, controls, generator)
+    answers = None if tasks is None else task_effect(language_model, tasks, parsed)
+    texts = [(text, *continuations(language_model, text, parsed, most)) for text in generate]
+    if as_json:
+        generated = [
+            {"prompt": text, "as_it_is": plain, "edited": changed} for text, plain, changed in texts
+        ]
+        print_json({"edits": edits, "text": found, "task": answers, "generated": generated})
+        return
+    print_effect(found, answers)
+    for text, plain, changed in texts:
+        for head, written in (("after ", text), ("  as it is: ", plain), ("  edited:   ", changed)):
+            print_hanging(terminal(), head, repr(written))
+
+
+def first_rows(
+    model: LanguageModel, source: Source, settings: SentenceSettings, count: int
+) -> list[Tensor]:
+    """The first sentences of a text as token ids."""
+    import torch
+
+    from ffmem.corpus.sentences import tokenise
+    from ffmem.corpus.shards import shards
+    from ffmem.corpus.sources import documents
+
+    longest = min(settings.max_tokens, model.context_length - 1)
+    settings = replace(settings, max_tokens=longest)
+
+    def every() -> Iterator[Tensor]:
+        for shard in shards(documents(source)):
+            found = tokenise(shard, model.tokenizer, settings)
+            for start, end in zip(found.starts[:-1], found.starts[1:], strict=True):
+                yield torch.from_numpy(found.tokens[start:end].astype("int64"))
+
+    return list(islice(every(), count))
+
+
+def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
+    """The edit, then each random set."""
+    console = terminal()
+    memories = "memory" if found.memories == 1 else "memories"
+    print_hanging(
+        console,
+        "",
+        f"{found.memories:,} {memories} edited, {found.sentences:,} sentences, {found.tokens:,} "
+        f"tokens; as it is: loss {found.loss:.4f}, top-1 {100 * found.top_1:.1f} %",
+    )
+    print_parts(console, "the edit     ", change_parts(found.edit))
+    for number, change in enumerate(found.random, 1):
+        print_parts(console, f"random {number:<5} ", change_parts(change))
+    if found.random:
+        say(f"{found.stronger} of {len(found.random)} random sets change the loss at least as much")
+    if answers is not None:
+        print_hanging(
+            console,
+            f"{answers.tasks} tasks: ",
+            f"{100 * answers.accuracy:.1f} % right as it is, "
+            f"{100 * answers.edited_accuracy:.1f} % edited; log-probability of the answer "
+            f"{answers.log_probability:.3f} and {answers.edited_log_probability:.3f}",
+        )
+
+
+def change_parts(change: LossChange) -> list[str]:
+    """Loss, KL and top-1, with 95 % intervals over sentences."""
+    loss, kl, top = change.loss, change.kl, change.top_1
+    return [
+        f"loss {loss.estimate:+.4f} ({loss.low:+.4f} .. {loss.high:+.4f})",
+        f"KL {kl.estimate:.4f} ({kl.low:.4f} .. {kl.high:.4f})",
+        f"top-1 {100 * top.estimate:+.2f} points",
+    ]
+
+
+@click.command()
+@click.argument("model")
+@edits_option
+@click.option("-o", "--out", type=LOCATION, required=True, help="Folder for the patch.")
+@click.option("--scan", type=LOCATION, help="Scan that =mean takes the mean coefficients from.")
+@model_options
+def patch(
+    model: str, edits: Sequence[str], out: Path, scan: Path | None, **options: Unpack[ModelOptions]
+) -> None:
+    r"""Save edits of MODEL's memories as a patch of its weights.
+
+    Writes patch.safetensors (the old and the new values of the memories) and patch.json (the
+    weights that it is for). `ffmem.load(MODEL, patch=DIR)` applies it; `ffmem.remove_patch`
+    restores exactly the original weights. Holding a memory at a number other than 0 needs a layer
+    with a bias.
+
+    \b
+    Example:
+        ffmem patch tiny:opt --set L2.7=0 -o out/patch
+    """
+    from ffmem.memories.edits import expand_edits
+    from ffmem.models.patches import write_patch
+
+    refuse_place(out)
+    language_model = load_model(model, options)
+    means = None if scan is None else scan_means(scan, language_model, options["dtype"])
+    parsed = expand_edits(edits, language_model, means)
+    count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
+    folder = write_patch(
+        language_model, value_changes(language_model, parsed), [str(e) for e in parsed], out
+    )
+    memories = "1 memory" if count == 1 else f"{count:,} memories"
+    say(f"-> {folder}: {memories}; load it with ffmem.load(..., patch={str(out)!r})")
+
+
+def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, ValueChange]:
+    """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
+    from ffmem.memories.edits import check_edit
+    from ffmem.models.patches import ValueChange
+
+    found: dict[int, ValueChange] = {}
+    for edit in edits:
+        check_edit(model, edit)
+        if edit.address.sign:
+            raise EditError(
+                f"{edit.address} is one sign of a memory, which no change of weights can edit; "
+                f"write {str(edit.address)[:-1]}"
+            )
+        if edit.positions is not None:
+            raise EditError(f"weights are the same at every position; leave out the @ of {edit}")
+        change = found.setdefault(edit.address.layer, ValueChange({}, {}))
+        for index in model.places_of(edit.address):
+            if index in change.factors:
+                raise EditError(f"{edit.address} is edited twice; write each memory once")
+            change.factors[index] = edit.amount if edit.action == "scale" else 0.0
+            if edit.action == "set":
+                change.held[index] = edit.amount
+    return found

@@ -1,0 +1,1 @@
+"""Files on this machine: written whole, locked, kept for later runs."""

@@ -1,0 +1,1 @@
+"""How a block is recognised: its form, what finds it, what it does."""

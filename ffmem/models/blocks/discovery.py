@@ -1,0 +1,490 @@
+"""An architecture without a row, understood from its structure on one traced run.
+
+The value map is the one whose input is an activation of another map's output (times a third
+map's output in a gated layer). What is found here is only a proposal in the form of a row: it
+passes through the same measurements and identities as a row of the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ffmem.errors import ModelError
+from ffmem.models.blocks.forms import (
+    BlockPlace,
+    LayerFit,
+    activation_name,
+    block_form,
+    module_at,
+    own_numbers,
+    owner_of,
+    part_at,
+    score_error,
+)
+from ffmem.models.blocks.trace import Trace, relative_error, rounding, sum_error
+from ffmem.models.device_placement import tensor_of
+from ffmem.models.effective_weights import is_linear
+from ffmem.models.experts.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
+from ffmem.models.experts.routing import coefficient_source, has_readable_experts
+from ffmem.models.families import Family
+from ffmem.models.feedforward import FeedForward
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+EXPERTS = re.compile(r"expert|moe", re.IGNORECASE)
+DENSE = "use a dense model of the same family"
+
+
+@dataclass(frozen=True)
+class _Maps:
+    keys: str
+    values: str
+    gate: str | None
+    experts: str | None = None
+    after: str | None = None  # a norm inside a mixture, behind its sum
+    beside: str | None = None  # values of a dense layer that are added to a mixture's sum
+
+
+@dataclass(frozen=True)
+class _Around:
+    before: Tensor  # what enters the block
+    x: Tensor
+    y: Tensor
+    output: Tensor
+    vectors: Mapping[str, Tensor]  # of the block, as wide as the stream
+
+    def holds(self, r: Tensor, o: Tensor) -> bool:
+        return sum_error(r, self.y, o) < rounding(self.y.dtype)
+
+
+def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family:
+    """A row for this model, made from what one traced run shows."""
+    blocks = block_list(model, run)
+    if blocks is None:
+        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    refuse_experts(model.get_submodule(blocks), name)
+    children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
+    unplaced = None
+    for block in (child for child in children if child in run.outputs):
+        inside = tensors_inside(run, block)
+        for maps in largest(candidate_maps(model, run, block), inside):
+            found = surroundings(model, run, block, maps)
+            if found is not None:
+                return replace(found, blocks=blocks)
+            unplaced = f"{block}.{maps.values}"
+    kind = model.config.model_type
+    if unplaced is not None:
+        raise ModelError(
+            f"{name}: no table row for {kind!r}, and what {unplaced} adds to the residual follows "
+            "no known form; if one fits, add a row as docs/how-to/add-a-family.md says"
+        )
+    raise ModelError(
+        f"{name}: no table row for {kind!r}, and none of its maps reads an activation of another's "
+        "output, as values do; if one does, add a row as docs/how-to/add-a-family.md says"
+    )
+
+
+def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int, Family]:
+    """A row for every block, each found by itself: some may be mixtures, or of another form.
+
+    A block without any feed-forward layer, such as one of attention alone, has none.
+    """
+    blocks = block_list(model, run)
+    if blocks is None:
+        raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
+    found: dict[int, Family] = {}
+    for index, child in enumerate(model.get_submodule(blocks).children()):
+        block = f"{blocks}.{index}"
+        if block not in run.outputs:
+            continue
+        maps = block_maps(model, run, block, name)
+        rows = (surroundings(model, run, block, one) for one in maps)
+        row = next(filter(None, rows), None)
+        if row is not None:
+            found[index] = replace(row, blocks=blocks)
+        elif maps:
+            raise ModelError(
+                f"{name}: what {block}.{maps[0].values} ({type(child).__name__}) adds to the "
+                f"residual follows no known form; {DENSE}"
+            )
+    if not found:
+        raise ModelError(f"{name}: no feed-forward layer found at {blocks}.*")
+    return found
+
+
+def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
+    """The maps of a block: its experts with what adds them up, else those of a dense layer."""
+    module = model.get_submodule(block)
+    experts = [
+        path
+        for path, inside in module.named_modules()
+        if has_readable_experts(inside) and f"{block}.{path}" in run.outputs
+    ]
+    if not experts:
+        refuse_experts(module, name)
+        return largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
+    mixture = experts[0].rpartition(".")[0]
+    if len(experts) > 1 or not mixture:
+        raise ModelError(
+            f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
+            f"known form; {DENSE}"
+        )
+    plain = _Maps(mixture, mixture, None, experts[0], norm_inside(run, block, mixture, experts[0]))
+    dense = largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
+    outside = [one.values for one in dense if not one.values.startswith(f"{mixture}.")]
+    return [plain, *(replace(plain, beside=values) for values in outside)]
+
+
+def norm_inside(run: Trace, block: str, mixture: str, experts: str) -> str | None:
+    """The module inside a mixture that its whole sum passes on the way out, if there is one."""
+    y = run.outputs[f"{block}.{mixture}"]
+    for path, (seen, out) in tensors_inside(run, f"{block}.{mixture}").items():
+        whole = out.numel() == seen.numel() == y.numel() and out.reshape(y.shape).equal(y)
+        if whole and not f"{mixture}.{path}.".startswith(f"{experts}."):
+            return f"{mixture}.{path}"
+    return None
+
+
+def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: Trace) -> LayerFit:
+    """One block's mixture of experts with its form; its memories are measured when it is read."""
+    name = f"{family.blocks}.{place.block_index}"
+    form, form_error = block_form(name, family, run, place)
+    assert family.experts is not None
+    source = coefficient_source(model, place.block.get_submodule(family.experts))
+    if getattr(source.experts, "has_post_expert_norm", False):
+        raise ModelError(f"{name}.{family.experts} norms each expert's sum; {DENSE}")
+    inner = family.after if (family.after or "").startswith(f"{family.values}.") else None
+    y = run.inputs[f"{name}.{inner}"] if inner else run.outputs[f"{name}.{family.values}"]
+    routed = source.total(run.outputs[f"{name}.{family.experts}"], y.numel() // y.shape[-1])
+    shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed, y)
+    for maps in candidate_maps(model, run, name) if family.beside else ():
+        if maps.values == family.beside:
+            shared.append(shared_expert(model, run, name, maps, None))
+    order = [path.removeprefix(f"{name}.") for path in run.outputs]  # as they finished
+    paths = sorted(filter(None, (family.values, family.beside)), key=order.index)
+    modules = [place.block.get_submodule(path) for path in paths]
+    mixture = Mixture(modules, source, shared, factor, module_at(place.block, inner))
+    layer = FeedForward(
+        number=place.number,
+        block_index=place.block_index,
+        block=place.block,
+        key_map=MixtureMap(mixture, "keys"),
+        value_map=MixtureMap(mixture, "values"),
+        gate_map=MixtureMap(mixture, "gate") if mixture.gated else None,
+        norm=module_at(place.block, family.norm),
+        attention=module_at(place.block, family.attention),
+        after=module_at(place.block, family.after),
+        scale=place.scale,
+        form=form,
+        activation="",
+        output_scale=place.output_scale,
+        mixture=mixture,
+        residual=family.residual,
+        entry=family.entry,
+    )
+    return LayerFit(layer, form_error, float("inf"), float("inf"))
+
+
+def shared_experts(
+    model: PreTrainedModel, run: Trace, mixture: str, routed: Tensor, y: Tensor
+) -> tuple[list[SharedExpert], float]:
+    """The shared experts that y adds to the routed ones, and the number that multiplies these."""
+    module = model.get_submodule(mixture)
+    if routed.numel() != y.numel():
+        raise ModelError(f"the experts of {mixture} give vectors of another size; {DENSE}")
+    routed, inside = routed.reshape(y.shape), tensors_inside(run, mixture)
+    candidates = {maps.values: maps for maps in candidate_maps(model, run, mixture)}
+    maps = [one for path, one in candidates.items() if inside[path][1].numel() == y.numel()]
+    sums = [run.outputs[f"{mixture}.{one.values}"].reshape(y.shape) for one in maps]
+    places = y.numel() // y.shape[-1]
+    weighers = [path for path, (_, out) in inside.items() if out.numel() == places]
+    for factor in scales(model, module).values():
+        for weigher in (None, *weighers):
+            s = 1.0 if weigher is None else inside[weigher][1].sigmoid().reshape(*y.shape[:-1], 1)
+            total = sum((s * one for one in sums), factor * routed)
+            if relative_error(total, y) < rounding(y.dtype):
+                by = None if weigher is None else module.get_submodule(weigher)
+                return [shared_expert(model, run, mixture, one, by) for one in maps], factor
+    raise ModelError(
+        f"what {mixture} adds is not the sum of its experts and its shared experts; {DENSE}"
+    )
+
+
+def shared_expert(
+    model: nn.Module, run: Trace, name: str, maps: _Maps, weigher: nn.Module | None
+) -> SharedExpert:
+    """A shared expert by the paths of its maps, which begin at the module of this name."""
+    part = partial(part_at, model.get_submodule(name), run=run, name=name)
+    gate = None if maps.gate is None else part(maps.gate)
+    return SharedExpert(part(maps.keys), part(maps.values), gate, weigher)
+
+
+def read_mixtures(
+    model: PreTrainedModel, tokens: Tensor, run: Trace, seen: list[LayerFit]
+) -> list[LayerFit]:
+    """The same layers, with what a run that reads the experts shows of every mixture's memories.
+
+    `run` went through the model's own loop over experts, so it is what the reading must equal.
+    Every layer goes on from there: in 16 bits a last digit of one layer can send a place to another
+    expert in the next.
+    """
+    names = {module: name for name, module in model.named_modules()}
+    readings: dict[Mixture, tuple[float, tuple[str, float]]] = {}
+
+    def note(reading: MixtureReading) -> Tensor:
+        y = reading.mixture.sum_on(run, names).flatten(0, -2)
+        errors = relative_error(reading.sum_by_expert(), y), relative_error(reading.y, y)
+        lines, places = len(reading.routed.places), len(reading.x)
+        reading.mixture.per_place = max(1, -(-lines // places))
+        activation, error = expert_activation(reading, run)
+        shared = (score_error(one, names[one.module], run) for one in reading.mixture.shared_maps)
+        readings[reading.mixture] = max(errors), (activation, max(error, *shared, 0.0))
+        return y.to(reading.y)
+
+    mixtures = [fit.layer.mixture for fit in seen if fit.layer.mixture is not None]
+    if mixtures:
+        with ExitStack() as listening:
+            for mixture in mixtures:
+                listening.callback(mixture.listen(note))
+            model(input_ids=tokens, use_cache=False)
+    found = []
+    for fit in seen:
+        if fit.layer.mixture is not None:
+            error, (activation, activation_error) = readings[fit.layer.mixture]
+            layer = replace(fit.layer, activation=activation)
+            fit = LayerFit(layer, fit.form_error, activation_error, error)
+        found.append(fit)
+    return found
+
+
+def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
+    """The activation of the experts, or `own gate` for a gate that is not activation x keys."""
+    mixture, routed = reading.mixture, reading.routed
+    weights = routed.weights[:, None].to(routed.scores.dtype)
+    c, a = routed.coefficients, mixture.half(routed.scores, "gate")
+    beside = (
+        weights * mixture.half(routed.scores, "keys")
+        if mixture.experts.has_gate
+        else weights.expand_as(a)
+    )
+    name, error = activation_name(c, a, beside, run, "")
+    if error < rounding(c.dtype) or not mixture.experts.has_gate:
+        return name, error
+    own = mixture.experts._apply_gate(routed.scores)
+    return "own gate", relative_error(own * weights, c)
+
+
+def block_list(model: nn.Module, run: Trace) -> str | None:
+    """The list of modules that holds most of the parameters and was run."""
+    sizes = {
+        name: sum(p.numel() for p in module.parameters())
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and f"{name}.0" in run.outputs
+    }
+    return max(sizes, key=lambda name: (sizes[name], -name.count(".")), default=None)
+
+
+def refuse_experts(blocks: nn.Module, name: str) -> None:
+    """Mixture-of-experts layers have no single value matrix: say so instead of guessing."""
+    for path, module in blocks.named_modules():
+        if EXPERTS.search(path):
+            raise ModelError(
+                f"{name}: its feed-forward layers are mixtures of experts "
+                f"({type(module).__name__}), which ffmem does not read yet; " + DENSE
+            )
+
+
+def scales(model: PreTrainedModel, block: nn.Module, layer: str = "") -> dict[str | None, float]:
+    """Numbers that may multiply what a layer adds: one, the block's, the config's, the layer's."""
+    named = {**vars(block), **model.config.get_text_config().to_dict()}
+    if layer:
+        own = own_numbers(block.get_submodule(layer))
+        named |= {f"{layer}.{name}": number for name, number in own.items()}
+    numbers = {key: value for key, value in named.items() if isinstance(value, float) and value}
+    return {None: 1.0, **{key: value for key, value in numbers.items() if value != 1.0}}
+
+
+def output_scales(block: nn.Module) -> dict[str | None, float]:
+    """Numbers that may multiply what leaves a block: one, then those stored with its weights."""
+    stored = [name for name, tensor in block.named_buffers() if tensor.numel() == 1]
+    return {None: 1.0, **{name: float(tensor_of(block, name)) for name in stored}}  # type: ignore[arg-type]
+
+
+def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """(input, output) of every module inside a block, by its path from the block."""
+    return {
+        name.removeprefix(block + "."): (run.inputs[name], run.outputs[name])
+        for name in run.outputs
+        if name.startswith(block + ".") and name in run.inputs
+    }
+
+
+def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
+    """Maps of a block that fit together as keys, values and gate."""
+    inside = tensors_inside(run, block)
+    linear = {path: inside[path] for path in linear_paths(model.get_submodule(block), inside)}
+    for values, (m, _) in linear.items():
+        for keys, gate in maps_before(linear, values, m):
+            a = part(linear[(gate or keys).partition("[")[0]][1], gate or keys)
+            beside = None if gate is None else part(linear[keys.partition("[")[0]][1], keys)
+            numbers = list(own_numbers(owner_of(model.get_submodule(block), values)).values())
+            if activation_name(m, a, beside, run, block, numbers)[1] < rounding(m.dtype):
+                yield _Maps(keys, values, gate)
+
+
+def linear_paths(block: nn.Module, paths: Iterable[str]) -> list[str]:
+    """Those of some paths that lead to matrices; what an adapter consists of does not count."""
+    adapters = [f"{path}." for path, part in block.named_modules() if hasattr(part, "base_layer")]
+    return [
+        path
+        for path in paths
+        if is_linear(block.get_submodule(path)) and not path.startswith(tuple(adapters))
+    ]
+
+
+def largest(
+    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[_Maps]:
+    """Those with the most memories: an adapter beside the feed-forward layer looks like one too."""
+    ordered = largest_first(candidates, inside)
+    memories = [inside[maps.values][0].shape[-1] for maps in ordered]
+    return [maps for maps, count in zip(ordered, memories, strict=True) if count == memories[0]]
+
+
+def largest_first(
+    candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
+) -> list[_Maps]:
+    """The candidates by their number of memories, the order of equals kept."""
+    return sorted(dict.fromkeys(candidates), key=lambda maps: -inside[maps.values][0].shape[-1])
+
+
+def maps_before(
+    linear: Mapping[str, tuple[Tensor, Tensor]], values: str, m: Tensor
+) -> Iterator[tuple[str, str | None]]:
+    """(keys, gate) pairs whose sizes fit the coefficients: plain, gated, then fused gated."""
+    count = m.shape[-1]
+    same = [p for p, (_, out) in linear.items() if out.shape == m.shape and p != values]
+    yield from ((keys, None) for keys in same)
+    yield from ((keys, gate) for gate in same for keys in same if keys != gate)
+    for path, (_, out) in linear.items():
+        if out.shape[:-1] == m.shape[:-1] and out.shape[-1] == 2 * count:
+            yield f"{path}[half:]", f"{path}[:half]"
+            yield f"{path}[:half]", f"{path}[half:]"
+
+
+def part(output: Tensor, path: str) -> Tensor:
+    """The half of a map's output that its path names, or all of it."""
+    if not path.endswith("]"):
+        return output
+    first, second = output.chunk(2, dim=-1)
+    return first if path.endswith("[:half]") else second
+
+
+def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) -> Family | None:
+    """The row under which r + y = o holds in this block, if there is one; its blocks left open."""
+    inside, module = tensors_inside(run, block), model.get_submodule(block)
+    x, y = inside[maps.keys.partition("[")[0]][0], inside[maps.values][1]
+    if maps.beside is not None:
+        y = y.reshape(x.shape) + inside[maps.beside][1].reshape(x.shape)
+    shape = run.outputs[block].shape
+    if not x.numel() == y.numel() == run.inputs[block].numel() == run.outputs[block].numel():
+        return None
+    fits = {
+        path: (seen.reshape(shape), out.reshape(shape))
+        for path, (seen, out) in sorted(inside.items(), key=lambda item: item[0].count("."))
+        if seen.numel() == out.numel() == y.numel()
+    }
+    for output, leaves, o in block_ends(run, block, module, fits):
+        for scale, number in scales(model, module, maps.values.rpartition(".")[0]).items():
+            for after, given in residual_additions(fits, y.reshape(shape)):
+                row = Family(
+                    "", maps.keys, maps.values, None, None, maps.gate, after or maps.after, scale,
+                    output, leaves, maps.experts, None, None, maps.beside,
+                )  # fmt: skip
+                around = _Around(
+                    run.inputs[block], x.reshape(shape), number * given, o, vectors_of(module)
+                )
+                for found in families_with_surroundings(row, around, fits):
+                    return found
+    return None
+
+
+def block_ends(
+    run: Trace, block: str, module: nn.Module, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[tuple[str | None, str | None, Tensor]]:
+    """What r + y may be, with the number behind it: what leaves the block, or what a module reads.
+
+    The second only where the block adds one more module's output to it, and nothing else.
+    """
+    ends = {name: run.outputs[block] / whole for name, whole in output_scales(module).items()}
+    for output, end in ends.items():
+        yield output, None, end
+    readers = tensors_inside(run, block).items()
+    for output, end in ends.items():
+        for path, (seen, _) in readers:
+            if seen.numel() == end.numel():
+                state = seen.reshape(end.shape)
+                rest = (out for _, out in fits.values())
+                if any(relative_error(state + out, end) < rounding(out.dtype) for out in rest):
+                    yield output, path, state
+
+
+def families_with_surroundings(
+    row: Family, around: _Around, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[Family]:
+    """The row with norm or attention filled in, for each form that holds, the usual ones first."""
+    if around.holds(around.x, around.output):
+        yield row
+    for path, (seen, out) in fits.items():
+        if relative_error(out, around.x) < rounding(out.dtype):
+            yield from families_after(replace(row, norm=path), around, seen, fits)
+    for path, (_, out) in fits.items():
+        if around.holds(around.before + out, around.output):
+            yield replace(row, attention=path)
+    for path, (seen, out) in fits.items():
+        if around.holds(around.x, seen) and out.equal(around.output):
+            yield replace(row, norm=path)
+
+
+def families_after(
+    row: Family, around: _Around, seen: Tensor, fits: Mapping[str, tuple[Tensor, Tensor]]
+) -> Iterator[Family]:
+    """The row if y is added to what its norm has `seen`, also times a vector of the block."""
+    if around.holds(seen, around.output):
+        yield row
+    for name, gain in around.vectors.items():
+        if around.holds(gain * seen, around.output):
+            yield replace(row, residual=name, entry=entry(around, seen, fits))
+
+
+def vectors_of(block: nn.Module) -> dict[str, Tensor]:
+    """The vectors that a block holds itself, by name; those of its modules are not among them."""
+    held = ((name, tensor_of(block, name)) for name, _ in block.named_parameters(recurse=False))
+    return {name: vector for name, vector in held if vector is not None and vector.ndim == 1}
+
+
+def entry(around: _Around, r: Tensor, fits: Mapping[str, tuple[Tensor, Tensor]]) -> str | None:
+    """The vector that multiplies what enters the block where attention is added to it."""
+    for name, gain in around.vectors.items():
+        for _, out in fits.values():
+            if relative_error(gain * around.before + out, r) < rounding(r.dtype):
+                return name
+    return None
+
+
+def residual_additions(
+    fits: Mapping[str, tuple[Tensor, Tensor]], y: Tensor
+) -> Iterator[tuple[str | None, Tensor]]:
+    """What the layer may add to the residual: the values' sum, or that behind a further module."""
+    yield None, y
+    for path, (seen, out) in fits.items():
+        if seen.equal(y) and not out.equal(seen):
+            yield path, out

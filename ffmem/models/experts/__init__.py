@@ -1,0 +1,1 @@
+"""A mixture of experts as one layer of memories."""

@@ -1,1 +1,0 @@
-"""How work is spread over processes and machines; knows nothing of memories."""

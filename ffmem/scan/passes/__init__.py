@@ -1,0 +1,1 @@
+"""The loops over coefficients: in torch, in numba, in Triton."""

@@ -1,0 +1,1 @@
+"""The prepared arrays of a store, and what is asked of them."""

@@ -1,1 +1,0 @@
-"""A study: a scan, the answers to the paper's questions about it, and how they are made."""

@@ -1,0 +1,358 @@
+"""A study from a person's side: the command, the estimate, the notebook."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from ffmem.address import Address
+from ffmem.analyses.analysis import Sizes
+from ffmem.analyses.catalogue import ANALYSES, CLAIMS, applicable, judge
+from ffmem.analyses.controls import untrained_model
+from ffmem.analyses.estimate import CorpusSize, costs, estimate, results_there
+from ffmem.analyses.inputs.study_inputs import StudyInputs, scanned_control_inputs, scanned_model
+from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.study import Study, open_study
+from ffmem.cli.main import main
+from ffmem.corpus.sentences import SentenceSettings
+from ffmem.corpus.sources import Source
+from ffmem.errors import FfmemError, StoreError
+from ffmem.execution.run import ScanPlan, run_scan
+from ffmem.explorer.app import create_app
+from ffmem.explorer.context import open_context
+from ffmem.models.language_model import LanguageModel
+from ffmem.models.loading import load
+from ffmem.models.tiny import tiny_model
+from ffmem.models.wrapping import wrap
+from ffmem.records import to_plain
+from ffmem.scan.settings import ScanSettings
+from ffmem.store.folder import SCANNED_CONTROLS
+from ffmem.store.memory_page import MemoryPage
+from ffmem.store.scan_store import ScanStore
+from ffmem.workflows import StudyPlan, run_study_plan
+from tests.analyses.conftest import lines
+from tests.small_study import FEW, small_plan
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run(capsys: Capture, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["ffmem", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(lines(60, 1)) + "\n")
+    return path
+
+
+@pytest.mark.usefixtures("few_figures")
+def test_one_command_ends_with_claims_and_a_report_and_the_next_keeps_all(
+    corpus: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "study"
+    words = ("study", "tiny:opt", str(corpus), "-o", str(out), "--only", "values,refinement")
+    code, said, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert "memories in 3 layers" in said
+    assert "needs about" in said
+    assert "controls " in said
+    assert "undecided" in said  # claims of analyses that were left out
+    assert "claims of the paper hold" in said
+    assert "report.html (" in said  # and the time that all took
+    assert f"ffmem explore {out}" in said
+    assert "triggers are weak" in said
+    assert (out / "figures" / "values-agreement.svg").is_file()
+    study = open_study(out)
+    (scanned,) = study.scanned_controls
+    assert scanned.names == ("values", "refinement")
+    assert scanned.store.manifest.counts["tokens"] == study.store.manifest.counts["tokens"]
+    assert {kind: [set(one) for one in found] for kind, found in study.controls.items()} == {
+        "permuted weights": [{"values", "refinement"}, {"refinement"}, {"refinement"}],
+        "random weights": [{"refinement"}] * 3,
+    }
+    before = (out / "report.html").stat().st_mtime_ns
+    code, said, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert said.count("kept") >= 3
+    assert "already there: scan, ranking, values, refinement, report" in " ".join(said.split())
+    assert (out / "report.html").stat().st_mtime_ns == before
+    run(capsys, monkeypatch, *words, "--again", "report")
+    assert (out / "report.html").stat().st_mtime_ns > before
+    verdicts = [(one.word, one.chance) for one in judge(open_study(out))]
+    damaged = study.store.folder.control("permuted-weights-2").result("refinement")
+    whole = json.loads(damaged.read_text())
+    damaged.write_text("{")
+    code, said, _ = run(capsys, monkeypatch, *words)  # makes what is damaged, and no more
+    assert code == 0
+    assert json.loads(damaged.read_text())["result"] == whole["result"]
+    assert [(one.word, one.chance) for one in judge(open_study(out))] == verdicts
+    again = (out / "report.html").read_bytes()
+    run(capsys, monkeypatch, "report", str(out))
+    assert (out / "report.html").read_bytes() == again
+
+
+@pytest.mark.usefixtures("few_figures")
+def test_a_study_of_other_sizes_is_refused_until_asked_to_replace_the_results(
+    tmp_path: Path, relu: LanguageModel, corpus: Path
+) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    plan = StudyPlan(scanning, Sizes(sample=9), only=("refinement",))
+    out, other = tmp_path / "out", replace(plan, sizes=Sizes(sample=8))
+    run_study_plan(relu, plan, out)
+    first = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(StoreError, match=r"refinement \(sample 9\).* --again refinement to"):
+        run_study_plan(relu, other, out)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == first
+    found, _ = run_study_plan(relu, other, out, ["refinement"])
+    beside = [one for seeds in found.controls.values() for one in seeds]
+    assert found.result("refinement").prefixes == 8
+    assert [one["refinement"].prefixes for one in beside] == [8] * 6
+
+
+@pytest.mark.usefixtures("few_figures")
+def test_without_a_control_of_the_same_size_nothing_that_is_learned_holds(
+    tmp_path: Path, relu: LanguageModel, corpus: Path
+) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    scanning = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    plan = StudyPlan(scanning, only=("values",), controls=False)
+    study, events = run_study_plan(relu, plan, tmp_path / "out")
+    assert [event.analysis for event in events] == ["values", "report"]
+    assert study.controls == {}
+    holding = {one.name for one in judge(study) if one.word == "holds"}
+    assert holding <= {"layers-are-most-parameters", "lower-values-do-not-agree"}
+    inputs = StudyInputs(relu, study.store)
+    smaller = replace(scanning, max_sentences=20)
+    name = SCANNED_CONTROLS[0]
+    folder = study.store.folder.control(name).root
+    control = run_scan(untrained_model(relu), smaller, folder)
+    run_analyses(StudyInputs(relu, control), ["values"], folder)
+    assert open_study(tmp_path / "out").controls == {}
+    with pytest.raises(StoreError, match="holds another scan"):
+        scanned_control_inputs(inputs, name, folder)
+    _, events = run_study_plan(relu, replace(plan, controls=True), tmp_path / "out")
+    assert [event.state for event in events] == ["kept", "failed", "failed", "made"]
+
+
+def test_a_study_without_text_is_one_sentence(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "study", "tiny:opt")
+    assert code == 2
+    assert "CORPUS" in err
+
+
+def test_one_study_is_no_comparison(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run(capsys, monkeypatch, "compare", str(tmp_path / "nothing"))
+    assert code == 2
+    assert "nothing" in err
+
+
+def test_estimates_grow_with_what_is_asked_for(relu: LanguageModel, corpus: Path) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    small = estimate(relu, plan, Sizes(sample=10))
+    large = estimate(relu, plan, Sizes(sample=100_000))
+    assert small.text.tokens == sum(
+        len(relu.encode(line)[0]) - (relu.bos is not None)
+        for line in corpus.read_text().splitlines()
+    )
+    assert large.seconds["composition"] > small.seconds["composition"]
+    few = estimate(relu, replace(plan, max_sentences=10), Sizes(sample=10))
+    assert few.text.tokens < small.text.tokens
+    assert (
+        few.memory < estimate(relu, replace(plan, settings=ScanSettings(top=500)), Sizes()).memory
+    )
+
+
+def test_a_plan_counts_chosen_layers_and_what_is_there(relu: LanguageModel, corpus: Path) -> None:
+    lines_of = SentenceSettings(splitter="line", max_tokens=60)
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), lines_of)
+    few = replace(plan, layers=[2])
+    text, sizes = CorpusSize(1000, 20.0), Sizes(sample=10)
+    names = ["scan", "removal", "values", "composition", "refinement"]
+    whole, one = (costs(relu, each, sizes, text, names) for each in (plan, few))
+    assert one["values"].projections == pytest.approx(whole["values"].projections / 3)
+    assert one["removal"].tokens == pytest.approx(whole["removal"].tokens / 3)
+    assert one["scan"].tokens == whole["scan"].tokens
+    alone = costs(relu, plan, sizes, text, ["refinement"])
+    assert alone["refinement"].projections > whole["refinement"].projections  # it reads the sample
+    some = estimate(relu, plan, sizes, ["values", "removal"], there=["scan", "ranking", "values"])
+    assert set(some.seconds) == {"removal", "report"}
+    assert some.there == ("scan", "ranking", "values")
+
+
+def test_a_plan_counts_no_sentence_that_the_text_lacks(relu: LanguageModel, corpus: Path) -> None:
+    plan = ScanPlan(Source(str(corpus)), ScanSettings(top=5), SentenceSettings())
+    names = ["lenses", "coefficients"]
+    few, many, more, unknown = (
+        costs(relu, plan, Sizes(), CorpusSize(tokens, 20.0), names)
+        for tokens in (200, 10**6, 10**7, None)
+    )
+    assert few["coefficients"].tokens == 200 * len(relu.layers)  # every layer reads all of it once
+    for name in names:
+        assert few[name].tokens < many[name].tokens / 2
+        assert many[name] == more[name] == unknown[name]
+
+
+def test_a_plan_sees_results_that_are_there(toy_study, tmp_path: Path) -> None:  # noqa: ANN001
+    model = load("tiny:opt")
+    plan = small_plan(tmp_path / "plan", model)
+    text = toy_study.store.manifest.key.source()  # the study is a copy of one made elsewhere
+    plan = replace(plan, scan=replace(plan.scan, source=text))
+
+    def inputs(store: ScanStore) -> StudyInputs:
+        return StudyInputs(model, store, plan.sizes)
+
+    there = results_there(model, plan.scan, toy_study.folder, inputs)
+    assert there == ("scan", "ranking", *applicable(ANALYSES, has_experts=False), "report")
+    assert results_there(model, plan.scan, tmp_path / "nowhere", inputs) == ()
+    other = replace(plan.scan, max_sentences=3)
+    assert results_there(model, other, toy_study.folder, inputs) == ()
+
+
+def test_a_notebook_sees_frames_charts_and_memories(toy_study) -> None:  # noqa: ANN001
+    study = open_study(toy_study.folder)
+    frame = study.frame("values-agreement")
+    assert set(frame["layer"]) == {1, 2, 3}
+    assert "share" in frame.columns
+    bundle = study.chart("values-agreement")._repr_mimebundle_(None, None)
+    shown = bundle[0] if isinstance(bundle, tuple) else bundle
+    assert shown["image/svg+xml"].startswith("<svg")
+    assert "text/html" not in shown  # which would load a script
+    memory = study.memory("L2.5")
+    assert memory.address == Address(2, 5)
+    assert "L2.5" in repr(memory)
+    assert "L2.5" in memory._repr_html_()
+    assert "tiny:opt" in study._repr_html_()
+    with pytest.raises(FfmemError, match="values-agreement"):
+        study.chart("nothing")
+    (study.folder / "analyses" / "causal.json").rename(study.folder / "causal.json")
+    try:
+        with pytest.raises(StoreError, match="--only causal"):
+            open_study(study.folder).result("causal")
+    finally:
+        (study.folder / "causal.json").rename(study.folder / "analyses" / "causal.json")
+
+
+def test_a_model_scanned_in_16_bits_is_opened_in_32_on_a_cpu(tmp_path: Path, corpus: Path) -> None:
+    model = load("tiny:opt", dtype="bfloat16")
+    plan = ScanPlan(
+        Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
+    )
+    store = run_scan(model, plan, tmp_path / "scan")
+    again = scanned_model(store)
+    assert again.dtype == torch.float32
+    for expected, found in zip(model.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(expected.float(), found.bfloat16().float())
+
+
+def test_section_5_reads_a_16_bit_model_in_32_bits(tmp_path: Path, corpus: Path) -> None:
+    plan = ScanPlan(
+        Source(str(corpus)), ScanSettings(top=2), SentenceSettings(splitter="line", max_tokens=60)
+    )
+    rounded = load("tiny:opt", dtype="bfloat16")
+    exact = wrap(tiny_model("opt").bfloat16().float(), rounded.tokenizer)
+    store = run_scan(rounded, plan, tmp_path / "scan")
+    found, expected = (StudyInputs(one, store, FEW).reading for one in (rounded, exact))
+    for field in ("probability", "push_on_new"):
+        one, other = (getattr(record.predictions[0], field) for record in (found, expected))
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_all_memories_as_a_data_frame(toy_study: Study, gated_study: Study) -> None:
+    pytest.importorskip("pandas", reason="`pip install pandas`")
+    for study in (toy_study, gated_study):
+        frame = study.memories(tokens=3)
+        assert len(frame) == study.store.cells.count
+        for row in frame.iloc[[0, 7, len(frame) // 2, len(frame) - 1]].to_dict("records"):
+            page = study.memory(row["address"])
+            assert isinstance(page, MemoryPage)
+            cell = page.address
+            assert (row["layer"], row["index"], row["sign"]) == (cell.layer, cell.index, cell.sign)
+            assert row["fires"] == page.counts.fires
+            assert row["mean"] == pytest.approx(page.counts.mean)
+            assert row["largest"] == pytest.approx(page.counts.largest)
+            assert row["top_tokens"] == [push.text for push in page.promoted[:3]]
+
+
+def test_triggers_of_layers_and_memories_as_a_data_frame(
+    toy_study: Study, gated_study: Study, mixture_study: Study
+) -> None:
+    """The same as memory by memory, with ranks from 1."""
+    pytest.importorskip("pandas", reason="`pip install pandas`")
+    for study in (toy_study, gated_study, mixture_study):
+        cells = study.store.cells
+        layer = study.triggers(layer=2)
+        inside = cells.addresses(range(cells.count)[cells.rows_of(2)])
+        slow = [
+            (str(cell), rank, one.coefficient, one.before + one.last, one.last, one.next)
+            + (one.sentence, one.position)
+            for cell in inside
+            for rank, one in enumerate(study.store.triggers(cell), 1)
+        ]
+        assert list(layer.itertuples(index=False, name=None)) == slow
+        assert len(study.triggers(layer=[2, 3])) == len(layer) + len(study.triggers(layer=3))
+        first = study.triggers(memories=[inside[0].memory, str(inside[5])], top=3)
+        both = {str(cell) for cell in (*cells.resolve(inside[0].memory), inside[5])}
+        wanted = layer[layer["address"].isin(both) & (layer["rank"] <= 3)]
+        assert sorted(first["prefix"]) == sorted(wanted["prefix"])
+        page = study.memory(inside[5])
+        one = layer[layer["address"] == str(inside[5])].reset_index(drop=True)
+        assert page.frame().equals(one)
+    for given in ({}, {"layer": 2, "memories": "L2.1"}):
+        with pytest.raises(FfmemError, match="a layer or memories"):
+            toy_study.triggers(**given)
+    with pytest.raises(FfmemError, match="no layer 9"):
+        toy_study.triggers(layer=9)
+
+
+def test_a_label_from_python_is_shown_by_the_explorer_and_the_command(
+    toy_study: Study, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, folder = "verbs of saying + that", toy_study.folder
+    toy_study.label("L2.5", words, note="see L1.3")
+    toy_study.label("L2.5", f" {words} ")  # the note stays
+    assert toy_study.labels == open_study(folder).labels == {"L2.5": words}
+    assert f"label: {words}" in run(capsys, monkeypatch, "show", str(folder), "L2.5")[1]
+    context = open_context(folder)
+    try:
+        with TestClient(create_app(context), base_url="http://127.0.0.1:8600") as client:
+            found = client.get("/api/memories/L2.5/label").json()
+            assert (found["label"], found["note"]) == (words, "see L1.3")
+    finally:
+        context.annotations.close()
+    for wrong in ("two\nlines", "x" * 201):
+        with pytest.raises(FfmemError, match="one line of at most 200 characters"):
+            toy_study.label("L2.5", wrong)
+    toy_study.label("L2.5", "", note="")
+    assert toy_study.labels == {}
+
+
+def test_a_study_has_the_verdict_on_every_claim(toy_study: Study) -> None:
+    assert [one.name for one in toy_study.verdicts] == [one.name for one in CLAIMS]
+    assert to_plain(toy_study.verdicts) == to_plain(judge(open_study(toy_study.folder)))
+
+
+def test_a_study_and_its_store_say_what_they_are(toy_study: Study) -> None:
+    memories = f"{sum(toy_study.store.memories.values()):,} memories in"
+    for one in (toy_study, toy_study.store):
+        assert memories in repr(one)
+        assert str(toy_study.folder) in repr(one)
+        assert len(repr(one)) < 500
+    assert "results: patterns, " in repr(toy_study)
