@@ -162,7 +162,7 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     with writing(StudyFolder(location(out))):
         store = run_scan(subject, source, out, **settings).store
         inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
-        study, _ = analyse_and_report(inputs, names, location(out), controls=again)
+        study, _ = _analyse_and_report(inputs, names, location(out), controls=again)
     if study.failures:
         warnings.warn(f"these analyses failed: {', '.join(study.failures)}", stacklevel=2)
     return study
@@ -207,10 +207,10 @@ def run_study_plan(
     with writing(StudyFolder(out), address_of(model.name, plan, again)):
         store = run.run_scan(model, plan.scan, out, watches.scan, plan.cluster)
         inputs = StudyInputs(model, store, plan.sizes, plan.valid, plan.seed)
-        return analyse_and_report(inputs, plan.only, out, again, watches.analyses, controls)
+        return _analyse_and_report(inputs, plan.only, out, again, watches.analyses, controls)
 
 
-def analyse_and_report(
+def _analyse_and_report(
     inputs: StudyInputs,
     names: Sequence[str],
     out: Path,
@@ -221,12 +221,12 @@ def analyse_and_report(
     """Everything after the scan; `controls` is the text that a control is to scan."""
     events = run_analyses(inputs, names, out, [name for name in again if name != REPORT], watch)
     if controls is not None:
-        events += run_controls(inputs, names, StudyFolder(out), again, watch, controls)
+        events += _run_controls(inputs, names, StudyFolder(out), again, watch, controls)
     found = open_study(out)
     from ffmem.report.build import write_report  # Altair is slow, and a scan needs none
 
     kept = REPORT not in again and all(one.state == "kept" for one in events)
-    if kept and has_current_report(found):
+    if kept and _has_current_report(found):
         events.append(AnalysisEvent(REPORT, "kept"))
     else:
         began = time.monotonic()
@@ -238,7 +238,7 @@ def analyse_and_report(
     return found, events
 
 
-def has_current_report(study: Study) -> bool:
+def _has_current_report(study: Study) -> bool:
     """Whether the report was written after all results; its page is what is written last."""
     page = study.store.folder.report_page
     folder = study.store.folder
@@ -257,7 +257,7 @@ def control_analyses(names: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in judged)
 
 
-def run_controls(  # noqa: PLR0913 - what a study takes, and its text
+def _run_controls(  # noqa: PLR0913 - what a study takes, and its text
     inputs: StudyInputs,
     names: Sequence[str],
     folder: StudyFolder,

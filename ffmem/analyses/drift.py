@@ -115,7 +115,7 @@ class Drift:
     def table(self, rows: Ints) -> tuple[MemoryDrift, ...]:
         """Some cells as a person reads them."""
         rates = [index.statistic("fire_rate")[rows].tolist() for index in (self.before, self.after)]
-        tokens = [promoted_texts(index, rows) for index in (self.before, self.after)]
+        tokens = [_promoted_texts(index, rows) for index in (self.before, self.after)]
         optional = [
             [None] * len(rows) if column is None else column[rows].tolist()
             for column in (self.key, self.triggers)
@@ -182,8 +182,8 @@ class Matching:
         columns: list[list[Any]] = [
             [str(cell) for cell in self.other.store.cells.addresses(others)],
             *(column[rows].tolist() for column in (self.score, self.control, self.mutual)),
-            promoted_texts(self.one, rows),
-            promoted_texts(self.other, others),
+            _promoted_texts(self.one, rows),
+            _promoted_texts(self.other, others),
         ]
         cells = self.one.store.cells.addresses(rows)
         return tuple(
@@ -191,7 +191,7 @@ class Matching:
         )
 
 
-def promoted_texts(index: MemoryIndex, rows: Ints) -> list[tuple[str, ...]]:
+def _promoted_texts(index: MemoryIndex, rows: Ints) -> list[tuple[str, ...]]:
     """The first tokens that the values of some cells promote; makes no arrays for that."""
     if index.index is not None:
         return [tuple(texts) for texts in index.top_texts(rows, TOKENS)]
@@ -206,7 +206,7 @@ def is_one_shape(one: ScanStore, other: ScanStore) -> bool:
     )
 
 
-def is_one_text(one: ScanStore, other: ScanStore) -> bool:
+def _is_one_text(one: ScanStore, other: ScanStore) -> bool:
     """Whether sentences have the same numbers in both scans."""
     mine, theirs = one.manifest.key.corpus, other.manifest.key.corpus
     return all(mine.get(name) == theirs.get(name) for name in SAME_TEXT)
@@ -231,14 +231,14 @@ def memory_drift(
     total = rates[0] + rates[1]
     fires = np.abs(rates[0] - rates[1]) / np.where(total > 0, total, 1)
     memories, _ = before.cells.memories_of(np.arange(before.cells.count))
-    key, value = (None, logit_cosines(before, after)) if cosines is None else cosines
+    key, value = (None, _logit_cosines(before, after)) if cosines is None else cosines
     return Drift(
         MemoryIndex.at_once(before),
         MemoryIndex.at_once(after),
-        trigger_distance(before, after) if is_one_text(before, after) else None,
-        angle_distance(value)[memories],
+        _trigger_distance(before, after) if _is_one_text(before, after) else None,
+        _angle_distance(value)[memories],
         fires,
-        None if key is None else angle_distance(key)[memories],
+        None if key is None else _angle_distance(key)[memories],
     )
 
 
@@ -252,12 +252,12 @@ def weight_drift(
     return memory_drift(before, after, (keys.double().numpy(), values.double().numpy()))
 
 
-def angle_distance(cosine: Floats) -> Floats:
+def _angle_distance(cosine: Floats) -> Floats:
     """From 0 for the same direction to 1 for the opposite one."""
     return np.asarray(np.clip((1 - cosine) / 2, 0, 1))
 
 
-def trigger_distance(before: ScanStore, after: ScanStore) -> Floats:
+def _trigger_distance(before: ScanStore, after: ScanStore) -> Floats:
     """1 - (places that trigger a cell in both scans / in either); 0 where nothing triggers it."""
     mine, theirs = trigger_places(before, by_word=False), trigger_places(after, by_word=False)
     both, count = np.union1d(mine.place, theirs.place), before.cells.count
@@ -268,10 +268,12 @@ def trigger_distance(before: ScanStore, after: ScanStore) -> Floats:
     return 1 - np.where(either > 0, shared / np.maximum(either, 1), 1.0)
 
 
-def logit_cosines(before: ScanStore, after: ScanStore) -> Floats:
+def _logit_cosines(before: ScanStore, after: ScanStore) -> Floats:
     """[memory]: the cosine of the logits at both ends of the value."""
-    tokens = [both_ends(store, "promoted", "suppressed") for store in (before, after)]
-    logits = [both_ends(store, "promoted_logits", "suppressed_logits") for store in (before, after)]
+    tokens = [_both_ends(store, "promoted", "suppressed") for store in (before, after)]
+    logits = [
+        _both_ends(store, "promoted_logits", "suppressed_logits") for store in (before, after)
+    ]
     products = np.empty(len(tokens[0]))
     for first in range(0, len(products), CHUNK):
         part = slice(first, first + CHUNK)
@@ -281,7 +283,7 @@ def logit_cosines(before: ScanStore, after: ScanStore) -> Floats:
     return np.asarray(products / np.maximum(lengths[0] * lengths[1], 1e-30))
 
 
-def both_ends(store: ScanStore, *names: str) -> NDArray[Any]:
+def _both_ends(store: ScanStore, *names: str) -> NDArray[Any]:
     """Columns of the table of values [memory, rank], one behind the other."""
     return np.concatenate([end_column(store, name) for name in names], axis=1)
 
@@ -304,7 +306,7 @@ def trigger_places(store: ScanStore, by_word: bool) -> TriggerPlaces:
     """The strongest triggers of every cell: sentence and last character read, or last word."""
     slots, kept = store.slots(slice(None), top=TRIGGERS_SHOWN), store.sentences
     end = np.asarray(kept.token_ends)[np.asarray(kept.starts)[slots.sentence] + slots.position - 1]
-    within = last_words(store, slots.sentence, end) if by_word else end.astype(np.int64)
+    within = _last_words(store, slots.sentence, end) if by_word else end.astype(np.int64)
     place = (slots.number.astype(np.int64) << SHIFT) + within
     if not by_word:
         return TriggerPlaces(slots.cell, place, store.cells.count)
@@ -312,7 +314,7 @@ def trigger_places(store: ScanStore, by_word: bool) -> TriggerPlaces:
     return TriggerPlaces(once[0], once[1], store.cells.count)
 
 
-def last_words(store: ScanStore, rows: Ints, end: NDArray[np.int32]) -> Ints:
+def _last_words(store: ScanStore, rows: Ints, end: NDArray[np.int32]) -> Ints:
     """How many words of each sentence have begun before some of its characters."""
     kept = store.sentences
     text, boundaries = np.asarray(kept.text), np.asarray(kept.text_starts)
@@ -327,7 +329,7 @@ def last_words(store: ScanStore, rows: Ints, end: NDArray[np.int32]) -> Ints:
 
 def match_memories(one: ScanStore, other: ScanStore, seed: int = 0) -> Matching:
     """The best match of every cell among those of another model, scanned on the same text."""
-    if not is_one_text(one, other):
+    if not _is_one_text(one, other):
         raise StoreError(
             f"{one.folder.root} and {other.folder.root} are scans of different texts, so their "
             "triggers cannot be compared; scan both models on one text, in a file of one name"
@@ -356,10 +358,10 @@ def best_matches(mine: TriggerPlaces, theirs: TriggerPlaces) -> tuple[Ints, Floa
     order = np.argsort(at[1], kind="stable")
     found = (theirs.cell[order], starts_of(counts[1]))
     best, score = np.full(mine.cells, -1), np.zeros(mine.cells)
-    for part in cell_chunks(mine.cell, mine.cells):
+    for part in _cell_chunks(mine.cell, mine.cells):
         some = weight[at[0][part]] > 0
         cell, place = mine.cell[part][some], at[0][part][some]
-        rows, others, sums = shared_weight((cell, place), found, weight)
+        rows, others, sums = _shared_weight((cell, place), found, weight)
         numbers = sums / np.maximum(lengths[0][rows] * lengths[1][others], 1e-30)
         ranked = np.lexsort((others, -numbers, rows))
         first = ranked[np.flatnonzero(np.diff(rows[ranked], prepend=-1))]
@@ -367,14 +369,14 @@ def best_matches(mine: TriggerPlaces, theirs: TriggerPlaces) -> tuple[Ints, Floa
     return best, score
 
 
-def cell_chunks(cell: Ints, cells: int) -> Iterator[slice]:
+def _cell_chunks(cell: Ints, cells: int) -> Iterator[slice]:
     """Stretches of entries, each of some whole cells; entries stand in order of cells."""
     edges = np.searchsorted(cell, np.arange(0, cells + CHUNK, CHUNK))
     for start, stop in zip(edges, edges[1:], strict=False):
         yield slice(int(start), int(stop))
 
 
-def shared_weight(
+def _shared_weight(
     entries: tuple[Ints, Ints], found: tuple[Ints, Ints], weight: Floats
 ) -> tuple[Ints, Ints, Floats]:
     """Pairs of cells that share a place, and the weight of all they share."""

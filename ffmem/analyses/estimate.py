@@ -84,7 +84,7 @@ def estimate(
     `only` names the analyses that are wanted, `there` those that are there already, and
     `controls` those that models without what was learned go through too, one after its own scan.
     """
-    text, speed = text_size(model, plan), probe(model)
+    text, speed = _text_size(model, plan), probe(model)
     mixtures = any(layer.mixture is not None for layer in plan_layers(model, plan))
     only = applicable(only, mixtures)
     wanted = [SCAN, RANKING, *(name for name in ANALYSES if name in only), REPORT]
@@ -95,8 +95,8 @@ def estimate(
     }
     if controls:
         again = sum(took for name, took in seconds.items() if name in {SCAN, RANKING, *controls})
-        work = workload(model, plan, control_sizes(sizes), text)
-        prefixes = sample_cost(work) if set(controls) & set(PREFIX_ANALYSES) else Cost()
+        work = _workload(model, plan, control_sizes(sizes), text)
+        prefixes = _sample_cost(work) if set(controls) & set(PREFIX_ANALYSES) else Cost()
         each = prefixes.tokens / speed.tokens + prefixes.projections / speed.projections
         seconds["controls"] = again + len(PREFIX_CONTROLS) * each
     kept = tuple(name for name in wanted if name in there)
@@ -134,7 +134,7 @@ def results_there(
     return (*scanned, *current, *([REPORT] if has_report else []))
 
 
-def text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
+def _text_size(model: LanguageModel, plan: ScanPlan) -> CorpusSize:
     """Read the first shard of the corpus and how much of it that is."""
     if plan.source.path == STANDARD_INPUT:
         return CorpusSize(None, TOKENS_PER_SENTENCE)
@@ -189,15 +189,15 @@ def costs(
 
     What several analyses read once, the validation prefixes, is paid for by the first of them.
     """
-    work = workload(model, plan, sizes, text)
-    found = {name: cost_of(name, work) for name in names}
+    work = _workload(model, plan, sizes, text)
+    found = {name: _cost_of(name, work) for name in names}
     readers = [name for name in names if name in ANALYSES and "sample" in ANALYSES[name].arrays]
     for first in readers[:1]:
-        found[first] += sample_cost(work)
+        found[first] += _sample_cost(work)
     return found
 
 
-def workload(model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSize) -> Workload:
+def _workload(model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSize) -> Workload:
     """The shape of model and text that costs depend on."""
     layers = plan_layers(model, plan)
     return Workload(
@@ -212,7 +212,7 @@ def workload(model: LanguageModel, plan: ScanPlan, sizes: Sizes, text: CorpusSiz
     )
 
 
-def cost_of(name: str, work: Workload) -> Cost:
+def _cost_of(name: str, work: Workload) -> Cost:
     """The cost of reading the text, of ranking all values, of an analysis or of the report."""
     fixed = {
         SCAN: Cost(work.tokens, 0, 2),
@@ -222,7 +222,7 @@ def cost_of(name: str, work: Workload) -> Cost:
     return fixed[name] if name in fixed else ANALYSES[name].cost(work)
 
 
-def sample_cost(work: Workload) -> Cost:
+def _sample_cost(work: Workload) -> Cost:
     """The cost of reading the validation prefixes in all layers of the model."""
     layers, memories = work.whole
     return Cost(

@@ -55,7 +55,7 @@ def refuse_other_settings(
 
     `made_from` says by name what the new ones depend on; `option` replaces those that are there.
     """
-    found = {name: other_settings(folder, name, key) for name, key in made_from.items()}
+    found = {name: _other_settings(folder, name, key) for name, key in made_from.items()}
     if names := [name for name, words in found.items() if words]:
         those = ", ".join(f"{name} ({found[name]})" for name in names)
         option = option or f"--again {','.join(names)}"
@@ -65,7 +65,7 @@ def refuse_other_settings(
         )
 
 
-def other_settings(folder: Path, name: str, made_from: dict[str, Any]) -> str:
+def _other_settings(folder: Path, name: str, made_from: dict[str, Any]) -> str:
     """The settings of the result that is there, in words, where the new one's are others."""
     path = StudyFolder(folder).result(name)
     try:

@@ -111,7 +111,7 @@ class Endpoint:
             ) from None
         self.url, self.model = url, model
         self._errors = openai
-        if not is_endpoint(url):
+        if not _is_endpoint(url):
             raise AnnotatorError(
                 f"{shorten(url)!r} is not the URL of a server; write it as in "
                 "http://localhost:8000/v1"
@@ -162,7 +162,7 @@ class Endpoint:
         return f"{self.url} gave no answer ({reason}); {advice}"
 
 
-def is_endpoint(url: str) -> bool:
+def _is_endpoint(url: str) -> bool:
     """Whether a text is a URL of a server that speaks HTTP."""
     try:
         parts = urlsplit(url)

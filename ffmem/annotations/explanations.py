@@ -38,7 +38,7 @@ def explanation(
     """
 
     def work(finder: PatternFinder, key: Address) -> KeyFinding:
-        chat = WatchedChat(explainer.chat, tell_question)
+        chat = WatchedChat(explainer.chat, _tell_question)
         sheet = sheet_of_key(store, key)
         answer = ask_about_sheet(chat, sheet)
         if answer.answers is None:
@@ -52,7 +52,7 @@ def explanation(
             return replace(found, usage=ChatUsage(chat.asked, chat.read, chat.written))
         others = matched_memories(store, key, OTHERS)
         described = [pattern.description for pattern in patterns]
-        values = [value_list(lookup, cell) for cell in (key, *others)]
+        values = [_value_list(lookup, cell) for cell in (key, *others)]
         changes = ask_model(
             lambda model: [change_list(model, store, cell) for cell in (key, *others)]
         )
@@ -67,7 +67,7 @@ def explanation(
     return work
 
 
-def tell_question(asked: int, seconds: float) -> None:
+def _tell_question(asked: int, seconds: float) -> None:
     """Say which question a language model is at, for how long."""
     every = max(QUESTIONS, asked + 1)  # a reply that breaks the rules is asked for again
     tell(f"question {asked + 1} of about {every}, {seconds:.0f} s", asked / every)
@@ -83,7 +83,7 @@ def matched_memories(store: ScanStore, key: Address, count: int) -> list[Address
     return store.cells.addresses(alive[:count]) if alive else []
 
 
-def value_list(lookup: MemoryIndex, cell: Address) -> list[str]:
+def _value_list(lookup: MemoryIndex, cell: Address) -> list[str]:
     """The tokens that a memory's value promotes most."""
     return [push.text for push in lookup.value_tokens(cell, count=TOKENS_PER_LIST)]
 

@@ -254,7 +254,7 @@ likely, the other is what another unit does. Say which list belongs to the descr
 Answer with one JSON object and nothing else: {"list": "A"} or {"list": "B"}"""
 
 
-def output_question(
+def _output_question(
     descriptions: Sequence[str], first: Sequence[str], second: Sequence[str]
 ) -> list[Message]:
     """The conversation that asks which of two lists belongs to a described memory."""
@@ -284,6 +284,6 @@ def share_right(
     right = 0.0
     for other in others:
         for letter, pair in (("A", (own, other)), ("B", (other, own))):
-            choice = list_choice(chat(output_question(descriptions, *pair)).text)
+            choice = list_choice(chat(_output_question(descriptions, *pair)).text)
             right += 0.5 if choice is None else float(choice == letter)
     return right / (2 * len(others)) if others else float("nan")

@@ -40,37 +40,36 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict], every: bool = 
         for verdict in verdicts:
             mark, colour = MARKS[verdict.word]
             print_hanging(console, f"{mark} ", verdict.says)
-            print_hanging(console, "  ", numbers_text(verdict, colour))
+            print_hanging(console, "  ", _numbers_text(verdict, colour))
     else:
         decided = [verdict for verdict in verdicts if verdict.word in DECIDED]
         width = max((len(verdict.name) for verdict in decided), default=0)
         if decided:
             console.print(f"  {'claim':<{width}}  {'here':>7}  {'control':>7}", style="dim")
         for verdict in decided:
-            console.print(claim_line(verdict, width, console.width), soft_wrap=True)
+            console.print(_claim_line(verdict, width, console.width), soft_wrap=True)
     if verdicts:
         console.print()
-        print_hanging(console, "", marks_text(len(verdicts), every))
+        print_hanging(console, "", _marks_text(len(verdicts), every))
 
 
-def claim_line(verdict: Verdict, width: int, room: int) -> Text:
+def _claim_line(verdict: Verdict, width: int, room: int) -> Text:
     """A claim by name with its number and its control's, in one line."""
     found, unit = verdict.finding, verdict.unit
     line = Text.assemble(MARKS[verdict.word], f" {verdict.name:<{width}}")
     if found is not None:
-        line.append(f"  {short_text(found.number, unit):>7}")
+        line.append(f"  {_short_text(found.number, unit):>7}")
         if found.control is not None:
-            line.append(f"  {short_text(found.control, unit):>7}  {found.against}", style="dim")
+            line.append(f"  {_short_text(found.control, unit):>7}  {found.against}", style="dim")
     line.plain = cut_end(line.plain, room)
     return line
 
 
-def short_text(number: Interval, unit: Unit) -> str:
-    """A number without its interval."""
+def _short_text(number: Interval, unit: Unit) -> str:
     return interval_text(number, unit, interval=False)
 
 
-def marks_text(claims: int, every: bool) -> str:
+def _marks_text(claims: int, every: bool) -> str:
     """What the signs before the claims mean, and where the rest is."""
     signs = f"{SIGNS['holds']} holds, {SIGNS['does not hold']} does not hold"
     others = (
@@ -82,7 +81,7 @@ def marks_text(claims: int, every: bool) -> str:
     return f"{signs}; all {claims}, with intervals and reasons: --claims"
 
 
-def numbers_text(verdict: Verdict, colour: str) -> Text:
+def _numbers_text(verdict: Verdict, colour: str) -> Text:
     """A verdict with its reason, the deciding number and its name, the control, the paper's."""
     word = f"{verdict.word} ({verdict.reason})" if verdict.reason else verdict.word
     parts = [f"paper: {paper_text(verdict)}"]
@@ -90,7 +89,7 @@ def numbers_text(verdict: Verdict, colour: str) -> Text:
         number = interval_text(verdict.finding.number, verdict.unit)
         parts.insert(0, f"{number} {NOUNS.get(verdict.unit, '')}".rstrip())
         if verdict.finding.control:
-            control = short_text(verdict.finding.control, verdict.unit)
+            control = _short_text(verdict.finding.control, verdict.unit)
             parts.insert(1, f"control: {control} {verdict.finding.against}")
     return Text(word, style=colour).append("  " + "; ".join(parts), style="default")
 

@@ -109,7 +109,7 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except BrokenPipeError:
-        stop_printing()
+        _stop_printing()
         sys.exit(NOBODY_READS)
     except OSError as error:
         fail(sentence(error))
@@ -132,7 +132,7 @@ def run(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def stop_printing() -> None:
+def _stop_printing() -> None:
     """Drop what is not printed yet, so that Python does not try again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -179,7 +179,7 @@ def placement(
         name: options.pop(name)
         for name in ("revision", "dtype", "device", "trust_remote_code")  # type: ignore[assignment]
     }
-    cluster, text = cluster_of(options), options.pop("devices")
+    cluster, text = _cluster_of(options), options.pop("devices")
     if text is None:
         return choice, cluster
     if cluster is not None or choice["device"] != "auto":
@@ -190,12 +190,12 @@ def placement(
     devices = list_devices(text)
     if len(devices) == 1:
         return {**choice, "device": devices[0]}, None
-    if text == "all" and is_larger_than_a_gpu(model, choice, copies):
+    if text == "all" and _is_larger_than_a_gpu(model, choice, copies):
         return {**choice, "device": "all"}, None
     return choice, Cluster.on_devices(devices)
 
 
-def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
+def _is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
     """Whether a model must be spread over several GPUs; prints a line if so."""
     from ffmem.models.device_placement import fits_one_gpu
     from ffmem.models.loading import weight_bytes
@@ -212,7 +212,7 @@ def is_larger_than_a_gpu(model: str, choice: ModelOptions, copies: int) -> bool:
     return True
 
 
-def cluster_of(options: dict[str, Any]) -> Cluster | None:
+def _cluster_of(options: dict[str, Any]) -> Cluster | None:
     """Remove and return the Ray cluster from a command's options, if one is named."""
     from ffmem.execution.executor import Cluster
 
@@ -262,7 +262,7 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             from ffmem.store.verification import damage_behind  # rarely needed
 
-            values = [one for value in given.values() for one in as_several(value)]
+            values = [one for value in given.values() for one in _as_several(value)]
             found = damage_behind(error, [one for one in values if isinstance(one, Path)])
             if found is None:
                 raise
@@ -271,7 +271,7 @@ def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
     return careful
 
 
-def as_several(value: object) -> tuple[object, ...]:
+def _as_several(value: object) -> tuple[object, ...]:
     """The values of a parameter, which can be one or several."""
     return value if isinstance(value, tuple) else (value,)
 

@@ -58,12 +58,12 @@ def fill_template(
 @cache
 def _process(_owner: int) -> ChildProcess:
     """The process that fills in all templates; one that was forked from this needs its own."""
-    process = ChildProcess(serve_templates)
+    process = ChildProcess(_serve_templates)
     atexit.register(process.close)
     return process
 
 
-def serve_templates() -> None:
+def _serve_templates() -> None:
     """Main loop of the process, until its input is closed."""
     with answers() as out:
         from transformers.utils.chat_template_utils import render_jinja_template

@@ -97,7 +97,7 @@ def chat_text(messages: list[Message], tokenizer: Any, answer: bool = False) -> 
     text, frame = template_text([messages, marks], tokenizer, answer)
     pieces = _MARK.split(frame)  # the template's own, and between them the messages' numbers
     contents = [messages[int(number)]["content"] for number in pieces[1::2]]
-    spans = content_spans(text, pieces[::2], contents)
+    spans = _content_spans(text, pieces[::2], contents)
     if spans is None:
         begin = shorten(messages[0]["content"])
         raise CorpusError(
@@ -130,7 +130,7 @@ def template_text(
         ) from error
 
 
-def content_spans(text: str, pieces: list[str], contents: list[str]) -> list[Span] | None:
+def _content_spans(text: str, pieces: list[str], contents: list[str]) -> list[Span] | None:
     """Where the contents stand between a template's pieces; None where the pieces do not fit.
 
     A template may trim a message, or leave something out of it (an earlier answer's thoughts).

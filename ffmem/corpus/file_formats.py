@@ -118,7 +118,7 @@ def _damage() -> tuple[type[Exception], ...]:
 @contextmanager
 def open_file(path: Path, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; trouble while reading becomes one sentence."""
-    if path.suffix.lower() in ARCHIVE_ENDINGS or format_of(path) == ".tar":
+    if path.suffix.lower() in ARCHIVE_ENDINGS or _format_of(path) == ".tar":
         raise CorpusError(
             f"{shorten(str(path))} is packed in a way that is not read; unpack it, or pack the "
             "text alone as .gz, .xz or .zst"
@@ -145,7 +145,7 @@ def _whole(path: Path) -> Iterator[None]:
         raise CorpusError(f"{path} needs a package: run `pip install backports.zstd`") from error
 
 
-def format_of(path: Path) -> str:
+def _format_of(path: Path) -> str:
     """The suffix that decides how a file is read, without that of its compression."""
     inner = path.with_suffix("") if path.suffix in COMPRESSION_ENDINGS else path
     return inner.suffix.lower()
@@ -153,7 +153,7 @@ def format_of(path: Path) -> str:
 
 def has_columns(path: Path) -> bool:
     """Whether a file's documents lie in a named column."""
-    return format_of(path) in (".parquet", *JSON_LINES, *DELIMITERS)
+    return _format_of(path) in (".parquet", *JSON_LINES, *DELIMITERS)
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ class RowFormat:
         """A row's document, empty when it is null or blank; refuses a row without the column."""
         name = column_of(row, self.column) if self.chat else self.column
         if name not in row:
-            raise missing_column(where, self.column, list(row))
+            raise _missing_column(where, self.column, list(row))
         if self.chat:
             return conversation_line(row[name], where)
-        return row_text(row[name], where, name)
+        return _row_text(row[name], where, name)
 
 
 def file_documents(
@@ -181,7 +181,7 @@ def file_documents(
 
     Of plain text a document is a line, or with `paragraphs` all lines up to an empty one.
     """
-    if format_of(path) == ".parquet":
+    if _format_of(path) == ".parquet":
         yield from _parquet_rows(path, rows)
         if meter is not None:
             meter.read += path.stat().st_size
@@ -192,17 +192,17 @@ def file_documents(
         )
     errors = rows.errors
     with open_file(path, meter) as file:
-        if format_of(path) in DELIMITERS:
+        if _format_of(path) in DELIMITERS:
             yield from table_rows(file, path, rows)
         elif has_columns(path):
             yield from json_rows(text_lines(file, str(path), errors), str(path), rows)
         elif paragraphs:
-            yield from paragraph_pieces(text_lines(file, str(path), errors))
+            yield from _paragraph_pieces(text_lines(file, str(path), errors))
         else:
             yield from text_pieces(file, str(path), errors)
 
 
-def paragraph_pieces(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+def _paragraph_pieces(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
     """Lines that follow each other without an empty one between them, joined, in pieces."""
     paragraphs = groupby(enumerate(lines), key=lambda pair: pair[1][0] - pair[0])
     for _, paragraph in paragraphs:
@@ -212,9 +212,9 @@ def paragraph_pieces(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 
 def table_rows(file: IO[bytes], path: Path, rows: RowFormat) -> Iterator[str]:
     """One column of a CSV or TSV file, whose first row names the columns; blanks are left out."""
-    lines = decode_lines(file, str(path), rows.errors)
+    lines = _decode_lines(file, str(path), rows.errors)
     csv.field_size_limit(LONGEST)
-    table = csv.DictReader(lines, delimiter=DELIMITERS[format_of(path)], strict=True)
+    table = csv.DictReader(lines, delimiter=DELIMITERS[_format_of(path)], strict=True)
     try:
         names = list(table.fieldnames or [])
         rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column
@@ -233,20 +233,20 @@ def text_pieces(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
 
     However long a line is, no more than a shard of it is held.
     """
-    parts = line_parts(file, name, errors)
+    parts = _line_parts(file, name, errors)
     for _, text, is_end in parts:
         if is_end:
-            yield from not_blank([text.rstrip("\r\n")])
+            yield from _not_blank([text.rstrip("\r\n")])
         else:
-            yield from not_blank(pieces_of(rest_of_line(text, parts)))
+            yield from _not_blank(pieces_of(_rest_of_line(text, parts)))
 
 
-def not_blank(texts: Iterable[str]) -> Iterator[str]:
+def _not_blank(texts: Iterable[str]) -> Iterator[str]:
     """The texts that hold more than white space."""
     return (text for text in texts if text and not text.isspace())
 
 
-def rest_of_line(first: str, parts: Iterator[tuple[int, str, bool]]) -> Iterator[str]:
+def _rest_of_line(first: str, parts: Iterator[tuple[int, str, bool]]) -> Iterator[str]:
     """The parts of one line, whose first has been read already, without the line break."""
     yield first
     for _, text, is_end in parts:
@@ -257,16 +257,16 @@ def rest_of_line(first: str, parts: Iterator[tuple[int, str, bool]]) -> Iterator
 
 def text_lines(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, each with its number from 1, without the line break."""
-    for number, line in enumerate(decode_lines(file, name, errors), 1):
+    for number, line in enumerate(_decode_lines(file, name, errors), 1):
         text = line.rstrip("\r\n")
         if text and not text.isspace():
             yield number, text
 
 
-def decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
+def _decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
     """All lines as text, with their line breaks; refuses one that should not be held whole."""
     held: list[str] = []
-    for number, text, is_end in line_parts(file, name, errors):
+    for number, text, is_end in _line_parts(file, name, errors):
         held.append(text)
         if len(held) > LONGEST // PART:
             raise CorpusError(
@@ -278,7 +278,7 @@ def decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
             held.clear()
 
 
-def line_parts(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str, bool]]:
+def _line_parts(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str, bool]]:
     """Lines in parts of bounded size: the line's number from 1, text, and whether it ends there."""
     number, before = 1, 0  # of the line, and its bytes before this part
     decoder = getincrementaldecoder("utf-8")(errors)
@@ -314,16 +314,16 @@ def json_rows(lines: Iterator[tuple[int, str]], name: str, rows: RowFormat) -> I
             raise CorpusError(f"{where} is JSON but not an object; write one object per line")
         text = rows.document(row, where)
         if text:
-            yield without_surrogates(text, where, rows.errors)
+            yield _without_surrogates(text, where, rows.errors)
 
 
-def missing_column(where: str, column: str, columns: list[str]) -> CorpusError:
+def _missing_column(where: str, column: str, columns: list[str]) -> CorpusError:
     """The error for a column that is not there, with those that are."""
     known = ", ".join(columns) or "none"
     return CorpusError(f"{where} has no column {column!r} (there are: {known}); pass `--column`")
 
 
-def row_text(value: Any, where: str, column: str) -> str:
+def _row_text(value: Any, where: str, column: str) -> str:
     """A row's text, empty when it is null or blank."""
     if value is None:
         return ""
@@ -336,7 +336,7 @@ def row_text(value: Any, where: str, column: str) -> str:
     return "" if value.isspace() else value
 
 
-def without_surrogates(text: str, where: str, errors: str) -> str:
+def _without_surrogates(text: str, where: str, errors: str) -> str:
     """The text; half a surrogate pair, which JSON can escape, counts as an encoding error."""
     try:
         text.encode()

@@ -154,7 +154,7 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
     kept = [text for text, size in zip(texts, sizes, strict=True) if size]
     found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
     return Sentences(
-        numbers=shard_numbers(shard.number, len(found.texts)),
+        numbers=_shard_numbers(shard.number, len(found.texts)),
         texts=found.texts,
         tokens=found.tokens,
         starts=np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int64),
@@ -164,7 +164,7 @@ def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Senten
     )
 
 
-def shard_numbers(shard: int, count: int) -> Whole64:
+def _shard_numbers(shard: int, count: int) -> Whole64:
     """The numbers of a shard's sentences; refuses more sentences than can be numbered."""
     if count > SHARD_SENTENCES:
         raise CorpusError(
@@ -285,7 +285,7 @@ def tokenise_corpus(
 def join_parts(shard: int, parts: Sequence[TokenisedShard]) -> TokenisedShard:
     """A shard of which several processes have tokenised parts."""
     whole = Sentences.join([part.sentences for part in parts])
-    numbers = shard_numbers(shard, len(whole))
+    numbers = _shard_numbers(shard, len(whole))
     return TokenisedShard(replace(whole, numbers=numbers), parts[-1].share)
 
 

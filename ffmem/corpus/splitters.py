@@ -173,18 +173,17 @@ def trim(text: str, spans: Iterable[Span]) -> list[Span]:
     return kept
 
 
-def split_lines(text: str) -> list[Span]:
-    """Each line that is not empty."""
+def _split_lines(text: str) -> list[Span]:
     ends = [found.start() for found in re.finditer("\n", text)] + [len(text)]
     return trim(text, zip([0, *ends], ends, strict=False))
 
 
-def keep_whole(text: str) -> list[Span]:
+def _keep_whole(text: str) -> list[Span]:
     """The document as it is, but for the white space around it."""
     return trim(text, [(0, len(text))])
 
 
-def split_by_sentencex(text: str) -> list[Span]:
+def _split_by_sentencex(text: str) -> list[Span]:
     """By the library sentencex: many languages, but it cuts WikiText's `2 @.@ 5` in two."""
     try:
         from sentencex import get_sentence_boundaries
@@ -199,9 +198,9 @@ def split_by_sentencex(text: str) -> list[Span]:
 
 SPLITTERS: dict[str, Splitter] = {
     "rule": split_by_rule,
-    "line": split_lines,
-    "none": keep_whole,
-    "sentencex": split_by_sentencex,
+    "line": _split_lines,
+    "none": _keep_whole,
+    "sentencex": _split_by_sentencex,
     PARAGRAPH: split_by_rule,  # of documents that are paragraphs instead of lines
 }
 

@@ -64,7 +64,7 @@ def tokenise_in_processes(
     count = processes or max(1, min(MOST_PROCESSES, (os.cpu_count() or 1) // CORES))
     text = backend_of(tokenizer).to_str()
     with ExitStack() as stack:
-        children = [stack.enter_context(ChildProcess(serve_shards)) for _ in range(count)]
+        children = [stack.enter_context(ChildProcess(_serve_shards)) for _ in range(count)]
         for turn, child in enumerate(children):
             child.send((request, text, turn, count))
         parts = [child.receive() for child in children]
@@ -81,7 +81,7 @@ class TokeniserProcess:
     """Tokenises as `tokenise` does; may be asked by several threads, one after the other."""
 
     def __init__(self, tokenizer: Any, settings: SentenceSettings) -> None:
-        self._child = ChildProcess(serve_requests)
+        self._child = ChildProcess(_serve_requests)
         self._turn = threading.Lock()
         self._child.send((backend_of(tokenizer).to_str(), settings))
 
@@ -97,7 +97,7 @@ class TokeniserProcess:
         self._child.close()
 
 
-def serve_shards() -> None:
+def _serve_shards() -> None:
     """Main loop of a process that reads the corpus: write one shard after the other."""
     with answers() as out:
         from tokenizers import Tokenizer  # slow to import, and only needed here
@@ -113,7 +113,7 @@ def serve_shards() -> None:
             write(error, out)
 
 
-def serve_requests() -> None:
+def _serve_requests() -> None:
     """Main loop of a process that receives its shards, until its input is closed."""
     with answers() as out:
         from tokenizers import Tokenizer  # slow to import, and only needed here

@@ -86,7 +86,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     tensors = {f"kept.{name}": torch.from_numpy(getattr(checkpoint.kept, name)) for name in ARRAYS}
     counts = {}
     for number, layer in checkpoint.state.items():
-        tensors |= {f"{number}.{name}": tensor for name, tensor in layer_tensors(layer).items()}
+        tensors |= {f"{number}.{name}": tensor for name, tensor in _layer_tensors(layer).items()}
         counts[number] = (layer.tallies.prefixes, layer.tallies.sentences)
     notes = {
         "key": checkpoint.digest,
@@ -116,7 +116,7 @@ def _write(part: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> Non
         raise OSError(str(error)) from error
 
 
-def layer_tensors(layer: LayerState) -> dict[str, Tensor]:
+def _layer_tensors(layer: LayerState) -> dict[str, Tensor]:
     """Everything of one layer's state that is a tensor, by name."""
     parts = {
         "coefficients": layer.triggers.coefficients,

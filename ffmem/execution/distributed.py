@@ -114,11 +114,11 @@ class DistributedScan:
     def run(self, staff: ExecutorFactory, wanted: Callable[[ModelFacts], bool]) -> None:
         """Scan and write the store, if the model is `wanted`."""
         with staff(self._hire) as executor:
-            facts: ModelFacts = only_answer(executor, Describe())
+            facts: ModelFacts = _only_answer(executor, Describe())
             if wanted(facts):
                 self._scan(executor, facts)
             if self.plan.values and not read_manifest(self.folder).has_rankings:
-                only_answer(executor, RankValues())
+                _only_answer(executor, RankValues())
         remove_folder(self.folder.parts)
 
     def _scan(self, executor: Executor, facts: ModelFacts) -> None:
@@ -127,7 +127,7 @@ class DistributedScan:
             refuse_other_checkpoint(self.folder.root, digest, key, facts.key)
         self._read(executor, facts)
         part = self._merge(executor)
-        only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))
+        _only_answer(executor, Finish(part, self._ledger.progress(self._seconds)))
 
     @property
     def _seconds(self) -> float:
@@ -176,7 +176,7 @@ class DistributedScan:
         return parts[0]
 
 
-def only_answer(executor: Executor, job: Job) -> Any:
+def _only_answer(executor: Executor, job: Job) -> Any:
     """The report of a worker on a single job."""
     reports = [done.report for done in executor.run([job]) if job.number in done.settled]
     return reports[0]

@@ -62,7 +62,7 @@ def write_store(model: LanguageModel, found: FinishedScan, folder: StudyFolder) 
         key=found.key,
         layers=[(number, model.layer(number).memories) for number in sorted(state)],
         signed=found.settings.signed,
-        counts=scan_counts(found),
+        counts=_scan_counts(found),
         seconds=round(found.progress.seconds, 3),
         versions=versions(),
         files=files,
@@ -83,7 +83,7 @@ def prepare_store(model: LanguageModel) -> Iterator[None]:
     yield
 
 
-def scan_counts(found: FinishedScan) -> dict[str, int]:
+def _scan_counts(found: FinishedScan) -> dict[str, int]:
     """How much was read, kept, and never filled."""
     layers = list(found.state.values())
     return {

@@ -78,8 +78,8 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
         corpus={
             **plan.source.plain(),
             "digest": corpus_digest or digest(plan.source),
-            **sentence_key(sentence_settings(model, plan)),
-            **chat_key(model, plan),
+            **_sentence_key(sentence_settings(model, plan)),
+            **_chat_key(model, plan),
             "max_sentences": plan.max_sentences,
         },
         settings={
@@ -90,7 +90,7 @@ def scan_key(model: LanguageModel, plan: ScanPlan, corpus_digest: str | None = N
     )
 
 
-def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
+def _sentence_key(settings: SentenceSettings) -> dict[str, Any]:
     """Everything that decides where sentences begin and end.
 
     Version 1 of a splitter is left out: scans from before versions were recorded have no entry.
@@ -101,7 +101,7 @@ def sentence_key(settings: SentenceSettings) -> dict[str, Any]:
     return values
 
 
-def chat_key(model: LanguageModel, plan: ScanPlan) -> dict[str, Any]:
+def _chat_key(model: LanguageModel, plan: ScanPlan) -> dict[str, Any]:
     """The template that writes the text of conversations; refuses a model without one."""
     if not plan.source.chat:
         return {}
@@ -167,7 +167,7 @@ def shortage(model: LanguageModel, plan: ScanPlan, room: int | None = None) -> s
 
     `room` is how many bytes are free, by default as the device says.
     """
-    free = free_bytes(model.device) if room is None else room
+    free = _free_bytes(model.device) if room is None else room
     need = memory(model, plan) - weight_bytes(model)
     if free is None or need <= free:
         return None
@@ -176,25 +176,25 @@ def shortage(model: LanguageModel, plan: ScanPlan, room: int | None = None) -> s
     smaller = memory(model, replace(plan, settings=less)) - weight_bytes(model)
     if plan.budget is not None and smaller > free:
         return (
-            f"the scan needs about {gibibytes(need)} beside the model and {gibibytes(free)} are "
+            f"the scan needs about {_gibibytes(need)} beside the model and {_gibibytes(free)} are "
             f"free; leave --budget ({plan.budget:,} tokens per batch) out, or lower it"
         )
     choices = "--layers"
     if any(layer.mixture is not None for layer in model.layers):
         choices += " or --experts"
     return (
-        f"the scan needs about {gibibytes(need)} beside the model and {gibibytes(free)} are free; "
-        f"lower --top ({settings.top}) and --sample ({settings.sample}), as --top {less.top} "
-        f"--sample 0 needs {gibibytes(smaller)}, or scan some at a time with {choices}"
+        f"the scan needs about {_gibibytes(need)} beside the model and {_gibibytes(free)} are "
+        f"free; lower --top ({settings.top}) and --sample ({settings.sample}), as --top {less.top} "
+        f"--sample 0 needs {_gibibytes(smaller)}, or scan some at a time with {choices}"
     )
 
 
-def gibibytes(count: int) -> str:
+def _gibibytes(count: int) -> str:
     """A number of bytes for people."""
     return f"{count / 2**30:.1f} GiB"
 
 
-def free_bytes(device: torch.device) -> int | None:
+def _free_bytes(device: torch.device) -> int | None:
     """Bytes that are free on a device; None where it does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])

@@ -60,7 +60,7 @@ def run_scan(
         return run_scan_on_ray(cluster, ModelChoice.of(model), plan, out, watch)
     model = model.with_experts(plan.experts)
     folder, key = StudyFolder(location(out)), scan_key(model, plan)
-    if not is_complete(folder, plan):
+    if not _is_complete(folder, plan):
         with writing(folder, key.digest):
             _scan(model, plan, folder, key, watch)
             if plan.values:
@@ -69,7 +69,7 @@ def run_scan(
     return ScanStore.open(out)
 
 
-def is_complete(folder: StudyFolder, plan: ScanPlan) -> bool:
+def _is_complete(folder: StudyFolder, plan: ScanPlan) -> bool:
     """Whether a folder holds all that a plan writes, of whatever scan."""
     if folder.checkpoint.exists() or not folder.manifest.exists():
         return False

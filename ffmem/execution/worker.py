@@ -309,7 +309,7 @@ class ScanWorker:
 
     def _merge(self, job: Merge) -> Merge:
         one, other = (read_checkpoint(self._brief.folder.part(name)) for name in job.parts)
-        save_checkpoint(self._brief.folder.part(job.into), merge_parts(one, other))
+        save_checkpoint(self._brief.folder.part(job.into), _merge_parts(one, other))
         return job
 
     def _finish(self, job: Finish) -> None:
@@ -340,7 +340,7 @@ def tokeniser(model: LanguageModel, settings: SentenceSettings) -> Callable[[Sha
     return lambda shard: tokenise(shard, model.tokenizer, settings)
 
 
-def merge_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
+def _merge_parts(one: Checkpoint, other: Checkpoint) -> Checkpoint:
     """What one worker would have saved after reading the shards of both."""
     both = set(one.shards) & set(other.shards)
     if both or one.digest != other.digest:

@@ -41,7 +41,6 @@ class Api(FastAPI):
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Every dictionary inside a value."""
     if isinstance(value, dict):
         yield value
         value = list(value.values())

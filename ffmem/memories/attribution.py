@@ -147,11 +147,11 @@ def contributions(
     for reading in reversed(records.layers):
         leaves = factor * (after - reading.o[0].cpu().double()) @ towards
         factor *= reading.layer.output_scale
-        part = layer_contributions(reading, factor * towards, count)
+        part = _layer_contributions(reading, factor * towards, count)
         added = factor * (reading.r[0] + reading.y[0]).cpu().double() @ towards
         left = factor / reading.layer.output_scale * reading.o[0].cpu().double() @ towards - added
         parts.append(replace(part, rest=part.rest + float(left + leaves)))
-        towards = towards * stream_gain(reading.layer)
+        towards = towards * _stream_gain(reading.layer)
         after = reading.h[0].cpu().double()
     return Contributions(
         token=token,
@@ -164,10 +164,10 @@ def contributions(
     )
 
 
-def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> LayerContributions:
+def _layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> LayerContributions:
     """One layer's terms along a direction [width]; `rest` is what the sum over memories misses."""
     layer, m = reading.layer, reading.m[0].float()
-    of_sum, constant = before_norm(reading, towards * layer.scale)
+    of_sum, constant = _before_norm(reading, towards * layer.scale)
     along = of_sum.to(device=m.device, dtype=torch.float32)
     terms = m * value_measures(layer, m, lambda values: values @ along)
     total = float(terms.double().cpu().sum()) if terms.device.type != "mps" else float(terms.sum())
@@ -175,7 +175,7 @@ def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> La
     if bias is not None:
         constant += float(bias.cpu().double() @ of_sum)
     whole = float(reading.y[0].cpu().double() @ towards)
-    h = reading.h[0].cpu().double() * stream_gain(layer)
+    h = reading.h[0].cpu().double() * _stream_gain(layer)
     chosen = terms.abs().topk(min(count, layer.memories)).indices.tolist()
     return LayerContributions(
         layer=layer.number,
@@ -194,18 +194,18 @@ def layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> La
     )
 
 
-def stream_gain(layer: FeedForward) -> Tensor | float:
+def _stream_gain(layer: FeedForward) -> Tensor | float:
     """What a block multiplies the residual stream by on its way through, but for attention."""
     gain = layer.gain("residual") * layer.gain("entry")
     return gain.cpu().double() if isinstance(gain, Tensor) else gain
 
 
-def before_norm(reading: LayerRecord, towards: Tensor) -> tuple[Tensor, float]:
+def _before_norm(reading: LayerRecord, towards: Tensor) -> tuple[Tensor, float]:
     """The direction before the norm that a layer's sum passes, and what the norm's shift adds."""
     norm = norm_after(reading.layer)
     if norm is None:
         return towards, 0.0
-    return through_norm(norm, towards, reading.raw["values out"][0], reading.raw["after out"][0])
+    return _through_norm(norm, towards, reading.raw["values out"][0], reading.raw["after out"][0])
 
 
 def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, float]:
@@ -216,7 +216,7 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
             f"the way from the last state of {model.name} to the logits is not linear, so a logit "
             "is not a sum over memories"
         )
-    towards, constant = token_direction(model, state, token)
+    towards, constant = _token_direction(model, state, token)
     towards, constant = towards * head.before * head.scale, constant * head.scale
     for module in reversed(head.rest):
         part = LinearPart(module)
@@ -226,11 +226,11 @@ def direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, 
         towards = towards @ weight.cpu().double()
     if head.norm is None:
         return towards, constant
-    towards, shift = through_norm(head.norm, towards, state, head.chain[0](state.to(model.dtype)))
+    towards, shift = _through_norm(head.norm, towards, state, head.chain[0](state.to(model.dtype)))
     return towards, constant + shift
 
 
-def token_direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, float]:
+def _token_direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Tensor, float]:
     """(d, c) with a token's score = d . h + c for the h that the embedding reads, at this state.
 
     In an adaptive head d is the token's vector plus that of its band, and c the two sums over
@@ -253,7 +253,7 @@ def token_direction(model: LanguageModel, state: Tensor, token: int) -> tuple[Te
     return towards + own.cpu().double(), float(offsets[band] - h @ own)
 
 
-def through_norm(
+def _through_norm(
     norm: LinearNorm, towards: Tensor, before: Tensor, behind: Tensor
 ) -> tuple[Tensor, float]:
     """Carry a direction from behind a norm to before it, and the constant that its shift adds.

@@ -291,7 +291,7 @@ def set_text(addresses: Iterable[Address], about: str = "") -> str:
     return "\n".join([*head, *map(str, addresses)]) + "\n"
 
 
-def check_set(model: LanguageModel, addresses: Iterable[Address], name: str = "") -> None:
+def _check_set(model: LanguageModel, addresses: Iterable[Address], name: str = "") -> None:
     """Refuse an address that is not in the model; `name` is the file that contains it, if any."""
     for address in addresses:
         try:
@@ -315,26 +315,26 @@ def expand_edits(
         if match is None:
             name, mark, amount = text.partition("=")
             if mark and amount.strip() == "mean":
-                found += mean_edits([_address(name, text)], model, means)
+                found += _mean_edits([_address(name, text)], model, means)
             else:
                 found.append(Edit.parse(text))
             continue
         addresses = read_set(match[1])
-        check_set(model, addresses, match[1])
+        _check_set(model, addresses, match[1])
         mark, amount = match[2] or "=", match[3] if match[2] else "0"
         if mark == "=" and amount.strip() == "mean":
-            found += mean_edits(addresses, model, means)
+            found += _mean_edits(addresses, model, means)
         else:
             found += [Edit.parse(f"{address}{mark}{amount}") for address in addresses]
-    check_set(model, [edit.address for edit in found])
+    _check_set(model, [edit.address for edit in found])
     return found
 
 
-def mean_edits(
+def _mean_edits(
     addresses: Sequence[Address], model: LanguageModel, means: Means | None
 ) -> list[Edit]:
     """Hold each memory, and each of a whole expert, at its mean coefficient (mean-ablation)."""
-    check_set(model, addresses)
+    _check_set(model, addresses)
     if means is None:
         raise EditError(
             f"the mean of {shorten(str(addresses[0]))} is known only from a text; name a scan with "

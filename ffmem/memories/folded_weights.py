@@ -124,7 +124,7 @@ def key_tokens(
     under a softmax of the inner products.
     """
     address = Address.parse(address) if isinstance(address, str) else address
-    direction = read_directions(model, address)[side]
+    direction = _read_directions(model, address)[side]
     tokens = model.head.vectors("input").first(model.vocab_size)
     if tokens.width != len(direction):
         raise AddressError(
@@ -143,7 +143,7 @@ def key_tokens(
     return TopTokens(best.indices[None], best.values[None], chances[None], model.token_text)
 
 
-def read_directions(model: LanguageModel, address: Address) -> dict[str, Tensor]:
+def _read_directions(model: LanguageModel, address: Address) -> dict[str, Tensor]:
     """A memory's key, and in a gated layer its gate, as directions of the residual stream."""
     weights, index = folded_weights(model, model.layer_of(address)), model.index_of(address)
     found = {"key": weights.keys[index]}
@@ -165,7 +165,7 @@ def wake_up_link(model: LanguageModel, one: Address | str, other: Address | str)
     value = -value if first.sign == "-" else value
     found = [
         (float(value.to(one) @ one), float(torch.cosine_similarity(value.to(one), one, dim=0)))
-        for one in read_directions(model, second).values()
+        for one in _read_directions(model, second).values()
     ]
     return WakeUpLink(*(number for pair in found for number in pair))
 

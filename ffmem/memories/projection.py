@@ -127,7 +127,7 @@ def logits(
     use `top_tokens`, `token_ranks` or `token_probabilities`, which work in chunks. Vectors may be
     on any device; the logits are on the head's.
     """
-    check_vectors(model, h, kind)
+    _check_vectors(model, h, kind)
     head = model.head
     h = h.to(head.device)
     how = lens.norm_for(kind, head)
@@ -158,7 +158,7 @@ def logits(
     return head.finish(scores) if kind == "state" and of_its_size else head.rescale(scores)
 
 
-def check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
+def _check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
     """Refuse what the unembedding cannot read, and an unknown kind of vector."""
     check_model(model)
     if not isinstance(h, Tensor) or not h.is_floating_point() or not h.ndim:
@@ -270,7 +270,7 @@ def strongest(scores: Tensor, k: int, sign: Literal[1, -1] = 1) -> tuple[Tensor,
     k, count = min(k, scores.shape[1]), scores.shape[1]
     ids = torch.arange(count, device=scores.device)[None]
     if count > 2 * k * GROUP:
-        _, groups = in_order(group_maxima(scores, sign)).topk(k, dim=1)
+        _, groups = in_order(_group_maxima(scores, sign)).topk(k, dim=1)
         ids = (groups[:, :, None] * GROUP + ids[0, :GROUP]).flatten(1)
     outside = ids >= count  # the last group may be shorter
     ids = ids.clamp(max=count - 1).expand(len(scores), -1)
@@ -279,7 +279,7 @@ def strongest(scores: Tensor, k: int, sign: Literal[1, -1] = 1) -> tuple[Tensor,
     return found.gather(1, places), ids.gather(1, places)
 
 
-def group_maxima(scores: Tensor, sign: Literal[1, -1] = 1) -> Tensor:
+def _group_maxima(scores: Tensor, sign: Literal[1, -1] = 1) -> Tensor:
     """[row, group]: the largest of sign * scores in every group of neighbours."""
     whole = scores.shape[1] - scores.shape[1] % GROUP
     parts = [scores[:, :whole].view(len(scores), -1, GROUP)]
@@ -348,7 +348,7 @@ def top_tokens(
 
     `kind` is "state" or "piece", as for `logits`. Ties go to the lowest id.
     """
-    check_vectors(model, h, kind)
+    _check_vectors(model, h, kind)
     if not len(h):
         raise ModelError("the tensor holds no vectors; give at least one")
     if whole_number(k, "k", ModelError) < 1:
@@ -370,7 +370,7 @@ def token_ranks(
     `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is "state" or
     "piece", as for `logits`. Equal scores are ordered by id.
     """
-    check_vectors(model, h, kind)
+    _check_vectors(model, h, kind)
     model.check_tokens(targets, model.vocab_size)
     found = torch.empty_like(targets)
     wide = targets.view(len(targets), -1)
@@ -388,7 +388,7 @@ def token_probabilities(
 
     `targets` [vector] are token ids; `kind` is "state" or "piece", as for `logits`.
     """
-    check_vectors(model, h, kind)
+    _check_vectors(model, h, kind)
     model.check_tokens(targets, model.vocab_size)
     found = []
     for part, scores in in_chunks(model, h, kind, lens):

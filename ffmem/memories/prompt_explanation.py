@@ -168,11 +168,11 @@ def step_at(
         output=model.token_text(tops["o"]),
         winner=winner(tops["r"], tops["y"], tops["o"]),
         active=int(fired.sum()),
-        strongest=strong_memories(model, reading, reading.m[0], strongest, lens),
+        strongest=_strong_memories(model, reading, reading.m[0], strongest, lens),
     )
 
 
-def strong_memories(
+def _strong_memories(
     model: LanguageModel, reading: LayerRecord, m: Tensor, count: int, lens: Lens = PAPER_LENS
 ) -> tuple[StrongMemory, ...]:
     """The memories of one layer that add most for coefficients m [memory], strongest first."""

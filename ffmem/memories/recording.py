@@ -150,7 +150,7 @@ class LayerRecord:
         return tuple(
             name
             for name, letter in (RECORD_KINDS | OF_MIXTURES).items()
-            if (places := places_for(self.layer, letter)) and places.keys() <= self.raw.keys()
+            if (places := _places_for(self.layer, letter)) and places.keys() <= self.raw.keys()
         )
 
 
@@ -206,7 +206,7 @@ class Records:
 
     def stack(self, kind: str) -> Tensor:
         """One kind of all layers, [layer, batch, position, ...], where the layers are alike."""
-        kind_letters((kind,))
+        _kind_letters((kind,))
         found = [getattr(layer, kind) for layer in self.layers]
         shapes = {tuple(one.shape) for one in found}
         if len(shapes) > 1:
@@ -224,7 +224,7 @@ class Records:
         return "".join(layer._repr_html_() for layer in self.layers)
 
 
-def places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
+def _places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
     """The modules of one layer at which the quantities with these letters are read."""
     keys, values = layer.key_map.module, layer.value_map.module
     gate = layer.gate_map.module if layer.gate_map is not None else keys
@@ -267,7 +267,7 @@ def record_forward(
     readings = tuple(LayerRecord(layer, {}) for layer in layers)
     with ExitStack() as hooks:
         for reading in readings:
-            for name, (module, side) in places_for(reading.layer, quantities).items():
+            for name, (module, side) in _places_for(reading.layer, quantities).items():
                 hooks.callback(_tap(module, side, (reading, name), keep).remove)
         yield readings
 
@@ -341,10 +341,10 @@ def record(
     the BOS where there is one.
     """
     check_model(model)
-    letters = kind_letters(kinds)
-    tokens, lengths, lead = token_rows(model, text)
+    letters = _kind_letters(kinds)
+    tokens, lengths, lead = _token_rows(model, text)
     rows, columns = tokens.shape
-    chosen = None if at is None else columns_at(at, lengths, lead)
+    chosen = None if at is None else _columns_at(at, lengths, lead)
     blank = torch.arange(columns) >= lengths[:, None]
 
     def keep(tensor: Tensor) -> Tensor:
@@ -361,7 +361,7 @@ def record(
     return Records(readings, lead)
 
 
-def kind_letters(kinds: str | Sequence[str]) -> str:
+def _kind_letters(kinds: str | Sequence[str]) -> str:
     """Kinds of activations as letters; refuses an unknown one."""
     known = RECORD_KINDS | OF_MIXTURES
     if not isinstance(kinds, Iterable) or not all(isinstance(one, str) for one in kinds):
@@ -378,7 +378,7 @@ def kind_letters(kinds: str | Sequence[str]) -> str:
     return "".join(letters)
 
 
-def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor, int]:
+def _token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor, int]:
     """Token ids [batch, position] on the model's device, each row's length, and what leads."""
     lead = 0
     if isinstance(text, Tensor):
@@ -417,7 +417,7 @@ def _is_one_row(text: Sequence[str] | Sequence[int] | Sequence[Sequence[int]]) -
     return bool(text) and isinstance(text[0], int)
 
 
-def columns_at(at: Tensor | int, lengths: Tensor, lead: int) -> Tensor:
+def _columns_at(at: Tensor | int, lengths: Tensor, lead: int) -> Tensor:
     """One column per row for a position; negative ones count from the end of the row."""
     wanted = torch.as_tensor(at).cpu().expand(len(lengths))
     found = torch.where(wanted < 0, lengths + wanted, wanted - 1 + lead)

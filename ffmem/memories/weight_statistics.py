@@ -143,7 +143,7 @@ def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembeddi
             (front if band.projection is None else front @ band.projection.float(), band.rows.T)
             for band in vectors.bands
         )
-    frequency = log_frequency(model.vocab_size, counts).to(vectors.device)
+    frequency = _log_frequency(model.vocab_size, counts).to(vectors.device)
     size = TILES["cuda" if vectors.device.type == "cuda" else "cpu"][1]
     mean, squares = (
         torch.zeros(model.hidden_size, *other, dtype=torch.float64, device=vectors.device)
@@ -159,7 +159,7 @@ def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembeddi
     return replace(found, weak=axes[:, : -(-model.hidden_size // WEAK)])
 
 
-def log_frequency(words: int, counts: Tensor | None) -> Tensor:
+def _log_frequency(words: int, counts: Tensor | None) -> Tensor:
     """Log frequency of every token (by its id where there are no counts), centred, of length 1."""
     if counts is None:
         found = -torch.log(torch.arange(words) + 1.0)

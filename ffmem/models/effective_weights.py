@@ -33,10 +33,10 @@ def has_adapter(module: nn.Module) -> bool:
     return any(hasattr(part, "base_layer") for part in module.modules())
 
 
-def without_adapters(module: nn.Module) -> nn.Module:
+def _without_adapters(module: nn.Module) -> nn.Module:
     """The module that adapters were put around, however many."""
     inner = getattr(module, "base_layer", None)
-    return without_adapters(inner) if isinstance(inner, nn.Module) else module
+    return _without_adapters(inner) if isinstance(inner, nn.Module) else module
 
 
 def has_quantised_weight(module: nn.Module) -> bool:
@@ -45,7 +45,7 @@ def has_quantised_weight(module: nn.Module) -> bool:
         return False  # a part of it may be
     weight = getattr(module, "weight", None)
     if weight is None:
-        return linear_size(module) is not None
+        return _linear_size(module) is not None
     if not isinstance(weight, Tensor):
         return True
     plain = type(weight.data) is Tensor and weight.is_floating_point()
@@ -59,7 +59,7 @@ def has_plain_weight(module: nn.Module) -> bool:
 
 def is_linear(module: nn.Module) -> bool:
     """Whether a module holds a matrix, in whatever form, adapter or not."""
-    module = without_adapters(module)
+    module = _without_adapters(module)
     weight = getattr(module, "weight", None)
     return weight.ndim == 2 if isinstance(weight, Tensor) else has_quantised_weight(module)
 
@@ -69,7 +69,7 @@ def quantised_modules(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if has_quantised_weight(module)}
 
 
-def linear_size(module: nn.Module) -> int | None:
+def _linear_size(module: nn.Module) -> int | None:
     """Numbers in the matrix that a module stands for by its sizes, or None where it has none."""
     for names in (("in_features", "out_features"), ("infeatures", "outfeatures")):
         sizes = [getattr(module, name, None) for name in names]
@@ -82,7 +82,7 @@ def packed_numbers(model: nn.Module) -> int:
     """Numbers that quantised layers stand for, beyond those that are counted as parameters."""
     found = 0
     for module in quantised_modules(model).values():
-        size, weight = linear_size(module), getattr(module, "weight", None)
+        size, weight = _linear_size(module), getattr(module, "weight", None)
         if size is not None:
             found += size - (weight.numel() if isinstance(weight, nn.Parameter) else 0)
     return found
@@ -116,9 +116,9 @@ def read_rows(
     generator = torch.Generator().manual_seed(0)
     question = torch.randn(2, inputs, generator=generator).to(device, dtype)
     answer, entry = ask(module, question), _cache.get(module)
-    if entry is not None and same(entry.answer, answer) and entry.sums == stored_sums(module):
+    if entry is not None and same(entry.answer, answer) and entry.sums == _stored_sums(module):
         return entry.rows if indices is None else entry.rows[indices.to(entry.rows.device)]
-    layer = without_biases(module)
+    layer = _without_biases(module)
     every = torch.arange(inputs) if indices is None else indices
     nothing = ask(layer, torch.zeros(1, inputs, device=device, dtype=dtype))
     blocks = [nothing[:0]]
@@ -127,11 +127,11 @@ def read_rows(
         blocks.append(ask(layer, units.scatter_(1, some[:, None], 1)) - nothing)
     rows = torch.cat(blocks)
     if indices is None and rows.device.type == "cpu":
-        keep_rows(module, _CachedRows(rows, answer, stored_sums(module)))
+        _keep_rows(module, _CachedRows(rows, answer, _stored_sums(module)))
     return rows
 
 
-def without_biases(module: nn.Module) -> nn.Module:
+def _without_biases(module: nn.Module) -> nn.Module:
     """A layer that shares all numbers but its biases, which are 0.
 
     In 16 bits a sum with a large bias has few digits left for a small weight. A bias that is kept
@@ -144,18 +144,18 @@ def without_biases(module: nn.Module) -> nn.Module:
             tensors["bias"] = torch.zeros_like(bias)
         setattr(layer, kind, tensors)
     parts = module._modules.items()
-    layer._modules = {name: part and without_biases(part) for name, part in parts}
+    layer._modules = {name: part and _without_biases(part) for name, part in parts}
     return layer
 
 
-def stored_sums(module: nn.Module) -> list[int]:
+def _stored_sums(module: nn.Module) -> list[int]:
     """Of every tensor that a layer stores, the sum of its bits: no number can change alone."""
     tensors = chain(module.named_parameters(), module.named_buffers())
-    plain = [part for name, one in tensors for _, part in plain_tensors(name, one)]
-    return [sum_of_bits(part) for part in plain if part.device.type != "meta"]
+    plain = [part for name, one in tensors for _, part in _plain_tensors(name, one)]
+    return [_sum_of_bits(part) for part in plain if part.device.type != "meta"]
 
 
-def sum_of_bits(tensor: Tensor) -> int:
+def _sum_of_bits(tensor: Tensor) -> int:
     """The sum of a tensor's bytes, eight of them as one number."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     whole = len(data) // 8 * 8
@@ -189,7 +189,7 @@ def same(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
 
 
-def keep_rows(module: nn.Module, rows: _CachedRows) -> None:
+def _keep_rows(module: nn.Module, rows: _CachedRows) -> None:
     """Put rows into the cache if they fit; those that are there stay, as all are read in turn."""
     _cache.pop(module, None)
     if sum(one.room for one in _cache.values()) + rows.room <= CACHE:
@@ -210,7 +210,7 @@ def plain_input(module: nn.Module, tokens: int) -> nn.Module:
     """An input embedding, or where it must be read through the layer a stand-in with a copy."""
     if has_plain_weight(module):
         return module
-    scale = getattr(without_adapters(module), "embed_scale", 1.0)  # some multiply their rows by it
+    scale = getattr(_without_adapters(module), "embed_scale", 1.0)  # some multiply their rows by it
     with evaluation_mode(module):
         ids = torch.arange(tokens, device=device_of(module)).split(BLOCK)
         rows = torch.cat([module.forward(some) for some in ids])
@@ -247,11 +247,11 @@ def refuse_adapted_experts(model: nn.Module, experts: list[nn.Module]) -> None:
 def stored_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The stored state of quantised layers by name: packed numbers, scales, everything saved."""
     for path, module in quantised_modules(model).items():
-        for name, value in saved_state(module).items():
-            yield from plain_tensors(f"{path}.{name}", value)
+        for name, value in _saved_state(module).items():
+            yield from _plain_tensors(f"{path}.{name}", value)
 
 
-def saved_state(module: nn.Module) -> dict[str, Any]:
+def _saved_state(module: nn.Module) -> dict[str, Any]:
     """What a quantised layer would save, as it is now.
 
     On some CPUs bitsandbytes rounds the scales of its 4 bits once more whenever it saves a layer,
@@ -264,16 +264,16 @@ def saved_state(module: nn.Module) -> dict[str, Any]:
     return own | {f"weight.{name}": one for name, one in scales.as_dict(packed=True).items()}
 
 
-def plain_tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+def _plain_tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     """The tensors of ordinary type that one of another type, or a tuple of some, consists of."""
     if isinstance(value, tuple | list):
         for number, each in enumerate(value):
-            yield from plain_tensors(f"{name}.{number}", each)
+            yield from _plain_tensors(f"{name}.{number}", each)
     elif isinstance(value, Tensor) and value.is_quantized:
         yield name, value.dequantize()
     elif isinstance(value, Tensor) and hasattr(value, "__tensor_flatten__"):
         for part in value.__tensor_flatten__()[0]:
-            yield from plain_tensors(f"{name}.{part}", getattr(value, part))
+            yield from _plain_tensors(f"{name}.{part}", getattr(value, part))
     elif isinstance(value, Tensor):
         yield name, value
 

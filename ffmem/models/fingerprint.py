@@ -34,7 +34,7 @@ def weights_digest(model: nn.Module, dtype: torch.dtype | None = None) -> str:
     too, how they compute, and which adapters are on.
     """
     found = hashlib.sha256()
-    for name in sorted(plain_parameters(model)):
+    for name in sorted(_plain_parameters(model)):
         tensor = tensor_of(model, name)
         assert tensor is not None
         _add_some(found, name, tensor, dtype or tensor.dtype)
@@ -45,7 +45,7 @@ def weights_digest(model: nn.Module, dtype: torch.dtype | None = None) -> str:
     return found.hexdigest()[:12]
 
 
-def plain_parameters(model: nn.Module) -> list[str]:
+def _plain_parameters(model: nn.Module) -> list[str]:
     """The names of all parameters but those of quantised layers."""
     packed = tuple(f"{name}." for name in quantised_modules(model))
     return [name for name, _ in own_parameters(model) if not name.startswith(packed)]
@@ -68,14 +68,14 @@ class WeightFiles:
     @classmethod
     def of(cls, model: PreTrainedModel) -> WeightFiles | None:
         """Those of a model that was just loaded; None where they are not known."""
-        folder = checkpoint_folder(model)
+        folder = _checkpoint_folder(model)
         if folder is None or any(one.is_inference() for one in model.parameters()):
             return None  # torch does not count the changes of inference tensors
         files = [path for path in folder.iterdir() if path.is_file()]
-        return cls(file_identity(files), in_place_changes(model))
+        return cls(file_identity(files), _in_place_changes(model))
 
 
-def checkpoint_folder(model: PreTrainedModel) -> Path | None:
+def _checkpoint_folder(model: PreTrainedModel) -> Path | None:
     """The folder that transformers has read a model from."""
     from transformers.utils import cached_file
 
@@ -92,7 +92,7 @@ def checkpoint_folder(model: PreTrainedModel) -> Path | None:
     return None if config is None else Path(config).parent
 
 
-def in_place_changes(model: nn.Module) -> int:
+def _in_place_changes(model: nn.Module) -> int:
     """How often torch has seen a weight change in place: more than at first, and it is another."""
     return sum(parameter._version for parameter in model.parameters())
 
@@ -104,7 +104,7 @@ def content_digest(model: PreTrainedModel, files: WeightFiles | None = None) -> 
     kept. Some of the numbers are looked at all the same, for changes that torch has not seen.
     """
     compute = partial(_content_digest, model)
-    if files is None or files.changes != in_place_changes(model):
+    if files is None or files.changes != _in_place_changes(model):
         return compute()
     identity = address_of(files.identity, weights_digest(model))
     return digest_once(identity, f"the weights of {model.config.name_or_path}", compute)
@@ -117,7 +117,7 @@ def _content_digest(model: PreTrainedModel) -> str:
         if name not in ("_name_or_path", "_commit_hash", "transformers_version")
     }
     with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock to others
-        weights = list(pool.map(partial(_parameter_digest, model), plain_parameters(model)))
+        weights = list(pool.map(partial(_parameter_digest, model), _plain_parameters(model)))
     weights += [_tensor_digest(name, tensor) for name, tensor in stored_tensors(model)]
     described = json.dumps(config, sort_keys=True, default=str)
     facts = [*storage_facts(model), version("transformers")]

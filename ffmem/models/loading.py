@@ -89,9 +89,9 @@ def checkpoint(
     trust_remote_code: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None, str | None]:
     """Model, tokenizer and revision as transformers loads them, whatever its layers are."""
-    quiet_transformers()
+    _quiet_transformers()
     where = resolve_device(device)
-    kind = resolve_dtype(dtype, where)
+    kind = _resolve_dtype(dtype, where)
     if name.startswith("tiny:"):
         toy = tiny_model(name.removeprefix("tiny:")).to(where)
         return toy if kind is None else toy.to(kind), tiny_tokenizer(), None
@@ -101,7 +101,7 @@ def checkpoint(
     source, extra = locate(name, revision)
     if "gguf_file" in extra:
         packed = partial(through_transformers, name, source, {**options, **extra}, kind)
-        folder = unpack_once(Path(source) / extra["gguf_file"], kind, packed)
+        folder = _unpack_once(Path(source) / extra["gguf_file"], kind, packed)
         source, extra = (source, extra) if folder is None else (str(folder), {})
     model, tokenizer = through_transformers(name, source, {**options, **extra}, kind)
     commit = getattr(model.config, "_commit_hash", None)
@@ -119,7 +119,7 @@ def weight_bytes(
     """The room that a model's weights take on a GPU, by its config alone."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    quiet_transformers()
+    _quiet_transformers()
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if name.startswith("tiny:"):
         return 4 * sum(one.numel() for one in tiny_model(name.removeprefix("tiny:")).parameters())
@@ -129,7 +129,7 @@ def weight_bytes(
         with torch.device("meta"):  # shapes without numbers
             model = AutoModelForCausalLM.from_config(config, **options)
     except Exception as error:  # whatever a broken checkpoint makes transformers raise
-        raise ModelError(loading_error(name, source, error)) from error
+        raise ModelError(_loading_error(name, source, error)) from error
     kind = DTYPES.get(dtype) or getattr(config, "dtype", None) or torch.float32
     return sum(one.numel() for one in model.parameters()) * kind.itemsize
 
@@ -148,18 +148,18 @@ def resolve_device(device: str) -> torch.device:
             reason = "torch holds no numbers there"
         raise ModelError(
             f"device {shorten(str(device))!r} cannot be used ({shorten(reason)}); write "
-            f"{' or '.join(devices_here())}"
+            f"{' or '.join(_devices_here())}"
         ) from None
     return found
 
 
-def devices_here() -> list[str]:
+def _devices_here() -> list[str]:
     """The devices that models can run on here."""
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return ["cpu", *(["mps"] if torch.backends.mps.is_available() else []), *gpus]
 
 
-def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
+def _resolve_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     """The precision asked for; None leaves the checkpoint's own."""
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else None
@@ -183,18 +183,18 @@ def locate(name: str, revision: str | None = None) -> tuple[str, dict[str, Any]]
         raise ModelError(f"a model cannot be read from a URL; download {name} and pass its folder")
     path = location(name)
     if path.is_dir():
-        return model_folder(path)
+        return _model_folder(path)
     if path.suffix == ".gguf" or path.exists():
         return gguf_file(path)
-    return hub_model(name, revision), {}
+    return _hub_model(name, revision), {}
 
 
-def hub_model(name: str, revision: str | None) -> str:
+def _hub_model(name: str, revision: str | None) -> str:
     """A hub id; one that is not here yet is refused where the hub does not reply."""
     if not HUB_ID.fullmatch(name):
         raise ModelError(f"there is no model at {shorten(name)}; check the path")
     if not is_in_hub_cache(name, revision) and hub_silence(name, "model") is not None:
-        raise ModelError(unreachable(name))
+        raise ModelError(_unreachable(name))
     return name
 
 
@@ -209,10 +209,10 @@ def is_in_hub_cache(name: str, revision: str | None) -> bool:
         return False
 
 
-def model_folder(path: Path) -> tuple[str, dict[str, Any]]:
+def _model_folder(path: Path) -> tuple[str, dict[str, Any]]:
     """A folder: transformers reads those that it has saved."""
     if not (path / "config.json").exists():
-        refuse_fairseq(path, path)
+        _refuse_fairseq(path, path)
         raise ModelError(
             f"the folder {path} has no config.json; give the folder of a saved transformers model, "
             "or a .gguf file"
@@ -245,16 +245,16 @@ def gguf_file(path: Path) -> tuple[str, dict[str, Any]]:
     if path.is_fifo():  # which is read once, and whose writer may never come
         raise ModelError(f"{path} is a pipe; give a .gguf file or the folder of a saved model")
     with refusals(f"{path} cannot be read", ModelError):
-        if first_bytes(path, 4) != b"GGUF":
+        if _first_bytes(path, 4) != b"GGUF":
             if path.suffix == ".pt":
-                refuse_fairseq(path, path.parent)
+                _refuse_fairseq(path, path.parent)
             raise ModelError(
                 f"{path} is not a GGUF file; give a .gguf file or the folder of a saved model"
             )
     return str(path.parent), {"gguf_file": path.name}
 
 
-def refuse_fairseq(path: Path, folder: Path) -> None:
+def _refuse_fairseq(path: Path, folder: Path) -> None:
     """Refuse a checkpoint of fairseq, or the folder that holds one, and say how to load it."""
     if (folder / "dict.txt").is_file() and any(folder.glob("*.pt")):
         raise ModelError(
@@ -263,7 +263,7 @@ def refuse_fairseq(path: Path, folder: Path) -> None:
         )
 
 
-def first_bytes(path: Path, count: int) -> bytes:
+def _first_bytes(path: Path, count: int) -> bytes:
     """How a file begins."""
     with path.open("rb") as file:
         return file.read(count)
@@ -284,9 +284,9 @@ def through_transformers(
                 output_loading_info=True,
                 **options,
             )
-            tokenizer = tokenizer_at(source, options)
+            tokenizer = _tokenizer_at(source, options)
     except Exception as error:  # whatever a broken checkpoint makes transformers raise
-        raise ModelError(loading_error(name, source, error)) from error
+        raise ModelError(_loading_error(name, source, error)) from error
     missing = sorted(info["missing_keys"])
     if missing:
         raise ModelError(
@@ -296,7 +296,7 @@ def through_transformers(
     return model, tokenizer
 
 
-def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
+def _tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
     """The tokenizer beside a model; None for a local folder that has no tokenizer files."""
     from transformers import AutoTokenizer
 
@@ -307,7 +307,7 @@ def tokenizer_at(source: str, options: dict[str, Any]) -> PreTrainedTokenizerBas
     return AutoTokenizer.from_pretrained(source, **about_text)
 
 
-def loading_error(name: str, source: str, error: Exception) -> str:
+def _loading_error(name: str, source: str, error: Exception) -> str:
     """One sentence for what went wrong while transformers loaded a checkpoint."""
     whole = " ".join(str(error).split())
     reason = whole[:200] or type(error).__name__
@@ -337,7 +337,7 @@ def loading_error(name: str, source: str, error: Exception) -> str:
     if Path(source).is_dir():
         return f"{name} could not be loaded: {reason}; check that its files are whole"
     if re.search(r"offline|connect|couldn't|resolve|reach|timed out|proxy", reason, re.IGNORECASE):
-        return unreachable(name)
+        return _unreachable(name)
     return f"{name} could not be loaded from the hub: {reason}; check the spelling or pass a folder"
 
 
@@ -350,7 +350,7 @@ def is_encoder_decoder(source: str) -> bool:
     return False
 
 
-def unreachable(name: str) -> str:
+def _unreachable(name: str) -> str:
     """The sentence for a hub id that leads nowhere."""
     return (
         f"{name} is not a path here and the Hugging Face hub cannot be reached or has no such "
@@ -358,7 +358,7 @@ def unreachable(name: str) -> str:
     )
 
 
-def quiet_transformers() -> None:
+def _quiet_transformers() -> None:
     """Keep progress bars, advice and retries of transformers and the hub out of our output."""
     from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
@@ -368,7 +368,7 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()
 
 
-def unpack_once(file: Path, dtype: torch.dtype | None, load: Callable[[], Loaded]) -> Path | None:
+def _unpack_once(file: Path, dtype: torch.dtype | None, load: Callable[[], Loaded]) -> Path | None:
     """A GGUF file as a transformers folder; None if that cannot be written.
 
     Unpacking takes half a minute, so it is done once: an entry of the cache has the numbers of the
@@ -388,14 +388,14 @@ def unpack_once(file: Path, dtype: torch.dtype | None, load: Callable[[], Loaded
     model, tokenizer = load()
 
     def write(part: Path) -> None:
-        forget_packing(model).save_pretrained(part)
+        _forget_packing(model).save_pretrained(part)
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
 
     return keep("gguf", address, f"{file.name} as {dtype or 'it is'}", write)
 
 
-def forget_packing(model: PreTrainedModel) -> PreTrainedModel:
+def _forget_packing(model: PreTrainedModel) -> PreTrainedModel:
     """The model without the note that it was packed; its weights are plain numbers by now."""
     model.hf_quantizer = None
     model.is_quantized = False

@@ -57,7 +57,7 @@ def write_patch(
     """Write the delta and its note as a new folder; the model stays as it is."""
     tensors: dict[str, Tensor] = {}
     for number, change in sorted(changes.items()):
-        tensors |= layer_delta(model.layer(number), change)
+        tensors |= _layer_delta(model.layer(number), change)
     dtype = str(model.dtype).removeprefix("torch.")
     note = PatchNote(model.name, model.revision, weights_digest(model.model), dtype, edits)
     folder = location(folder)
@@ -68,9 +68,9 @@ def write_patch(
     return folder
 
 
-def layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
+def _layer_delta(layer: FeedForward, change: ValueChange) -> dict[str, Tensor]:
     """Old and new values of the memories that change, and of the layer's bias where it does."""
-    refuse_fixed_values(layer)
+    _refuse_fixed_values(layer)
     name = f"layer.{layer.number}"
     memories = sorted({*change.factors, *change.held})
     factors = torch.tensor([change.factors.get(one, 0.0) for one in memories])
@@ -104,7 +104,7 @@ def apply_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
 
     The model is changed in place. Returns the same model under a name that includes the patch.
     """
-    note, tensors = read_patch(folder)
+    note, tensors = _read_patch(folder)
     dtype = getattr(torch, note.dtype)
     if weights_digest(model.model, dtype) != note.weights:
         raise ModelError(
@@ -117,7 +117,7 @@ def apply_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
 
 def remove_patch(model: LanguageModel, folder: str | Path) -> LanguageModel:
     """Restore the values from before the patch, bit for bit; returns the model under its name."""
-    _, tensors = read_patch(folder)
+    _, tensors = _read_patch(folder)
     for name, tensor in tensors.items():
         if name.endswith(".after"):
             memories = tensors[name.replace(".after", ".memories")]
@@ -138,13 +138,13 @@ def put_values(model: LanguageModel, tensors: Mapping[str, Tensor], which: str) 
         if kind != "memories":
             continue
         layer = model.layer(int(head.split(".")[1]))
-        refuse_fixed_values(layer)
+        _refuse_fixed_values(layer)
         layer.put_values(memories, tensors[f"{head}.{which}"])
         if f"{head}.bias_{which}" in tensors and layer.value_bias is not None:
             layer.value_bias.copy_(tensors[f"{head}.bias_{which}"])
 
 
-def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
+def _read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
     """A patch from its folder, or one sentence why there is none."""
     path = location(folder)
     if not (path / NOTE).exists():
@@ -161,7 +161,7 @@ def read_patch(folder: str | Path) -> tuple[PatchNote, dict[str, Tensor]]:
         ) from None
 
 
-def refuse_fixed_values(layer: FeedForward) -> None:
+def _refuse_fixed_values(layer: FeedForward) -> None:
     """Values that are copies of what the layer stores cannot be changed in place."""
     shared = () if layer.mixture is None else layer.mixture.shared
     maps = [one.value_map for one in shared] if layer.mixture else [layer.value_map]

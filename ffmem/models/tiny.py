@@ -129,21 +129,21 @@ def tiny_model(kind: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
             "`ffmem models` lists the types"
         )
     special = merge_settings(SPECIAL.get(kind, {}), changes)
-    config = CONFIG_MAPPING[kind](**merge_settings(small_values(CONFIG_MAPPING[kind]()), special))
+    config = CONFIG_MAPPING[kind](**merge_settings(_small_values(CONFIG_MAPPING[kind]()), special))
     with torch_seed(seed):
         model = AutoModelForCausalLM.from_config(config)
         randomise(model)
     return model.eval()
 
 
-def small_values(config: PretrainedConfig) -> dict[str, Any]:
+def _small_values(config: PretrainedConfig) -> dict[str, Any]:
     """The small sizes that a config knows by name, and those of the configs inside it."""
     known = config.to_dict()
     values = {name: value for name, value in SMALL.items() if name in known}
     for name in config.sub_configs:
         inner = getattr(config, name, None)
         if inner is not None:
-            values[name] = {"model_type": inner.model_type, **small_values(inner)}
+            values[name] = {"model_type": inner.model_type, **_small_values(inner)}
     return values
 
 

@@ -186,7 +186,7 @@ def _same(one: Tensor | None, other: Tensor | None) -> bool:
     return one is other or (one.shape == other.shape and torch.equal(one, other))
 
 
-def token_vectors(module: nn.Module) -> TokenVectors:
+def _token_vectors(module: nn.Module) -> TokenVectors:
     """The vectors that a module holds: its `weight`, or `rows_0`, `projection_0`, `rows_1` ..."""
     names = [name for name, _ in module.named_parameters(recurse=False)]
     count = sum(name.startswith("rows_") for name in names)
@@ -234,8 +234,8 @@ class Head:
     def vectors(self, embed: Embed = "output") -> TokenVectors:
         """The vector of every token, by which scores are inner products; where the head is."""
         if embed == "output":
-            return token_vectors(self.output)
-        bands = token_vectors(self.input).bands
+            return _token_vectors(self.output)
+        bands = _token_vectors(self.input).bands
         maps = [band.projection for band in bands]
         return TokenVectors(
             tuple(
@@ -339,7 +339,7 @@ def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) 
             f"{name}: it has no output embedding that a state can be projected through; "
             "use a causal language model"
         )
-    found = chain_to(model, run, last_output, path)
+    found = _chain_to(model, run, last_output, path)
     if found is None:
         raise ModelError(
             f"{name}: no chain of modules leads from the last block to the output embedding; "
@@ -352,7 +352,7 @@ def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) 
             "adapter, so it cannot be read; leave it as it was when you quantise or adapt the model"
         )
     read = model.get_input_embeddings()
-    scale, softcap = last_steps(model.config.get_text_config(), run.outputs[path], run.logits)
+    scale, softcap = _last_steps(model.config.get_text_config(), run.outputs[path], run.logits)
     return Head(
         chain=chain,
         norm=linear_norm(chain[0], last_output.to(device_of(embedding))) if chain else None,
@@ -364,7 +364,7 @@ def head_of(model: PreTrainedModel, name: str, run: Trace, last_output: Tensor) 
     )
 
 
-def chain_to(
+def _chain_to(
     model: nn.Module, run: Trace, state: Tensor, until: str
 ) -> tuple[tuple[nn.Module, ...], float] | None:
     """The modules that turn `state` into the input of `until`, and a number left over."""
@@ -374,13 +374,13 @@ def chain_to(
         factor = constant_factor(state, run.inputs[until])
         if factor is not None:
             return tuple(modules), factor
-        step = next_step(run, state, until, chain)
+        step = _next_step(run, state, until, chain)
         if step is not None:
             chain.append(step)
             modules.append(model.get_submodule(step))
             state = run.outputs[step]
             continue
-        bare = bare_activation(run, state, until)
+        bare = _bare_activation(run, state, until)
         if bare is None:
             return None
         modules.append(bare)
@@ -388,7 +388,7 @@ def chain_to(
     return None
 
 
-def next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> str | None:
+def _next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> str | None:
     """The largest module outside the blocks that reads `state` and gives something else."""
     readers = [
         name
@@ -405,7 +405,7 @@ def next_step(run: Trace, state: Tensor, until: str, taken: Sequence[str]) -> st
     return min(readers, key=lambda name: name.count("."), default=None)
 
 
-def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
+def _bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
     """An activation outside the model's modules, if a later module reads `state` through it."""
     after = list(run.inputs)
     readers = [run.inputs[name] for name in after[: after.index(until) + 1]]
@@ -414,12 +414,12 @@ def bare_activation(run: Trace, state: Tensor, until: str) -> nn.Module | None:
         if name == "linear":
             continue
         activation = stock_activation(name)
-        if any(nearly_equal(activation(state), seen) for seen in readers):
+        if any(_nearly_equal(activation(state), seen) for seen in readers):
             return activation
     return None
 
 
-def last_steps(
+def _last_steps(
     config: PretrainedConfig, embedded: Tensor, logits: Tensor
 ) -> tuple[float, float | None]:
     """(scale, softcap) that turn what the embedding gives into the logits, measured.
@@ -433,14 +433,14 @@ def last_steps(
         goal = logits.double()
         if cap is not None:
             goal = cap * (goal / cap).clamp(-1 + 1e-9, 1 - 1e-9).atanh()
-        scale = config_number(config, least_squares(embedded.double(), goal), embedded.dtype)
+        scale = _config_number(config, _least_squares(embedded.double(), goal), embedded.dtype)
         error = relative_error(apply_softcap(embedded.double() * scale, cap), logits)
         found.append((error, scale, cap))
     _, scale, cap = min(found, key=lambda candidate: candidate[0])
     return scale, cap
 
 
-def config_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> float:
+def _config_number(config: PretrainedConfig, found: float, dtype: torch.dtype) -> float:
     """The config's number (or one over it) that a measured factor stands for, if there is one."""
     numbers = [v for v in config.to_dict().values() if isinstance(v, int | float) and v]
     known = [1.0, *numbers, *(1 / number for number in numbers)]
@@ -448,7 +448,7 @@ def config_number(config: PretrainedConfig, found: float, dtype: torch.dtype) ->
     return float(best) if abs(best - found) <= 10 * rounding(dtype) * abs(found) else found
 
 
-def nearly_equal(one: Tensor, other: Tensor) -> bool:
+def _nearly_equal(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors of a run are the same but for rounding."""
     return one.equal(other) or relative_error(one, other) < rounding(one.dtype)
 
@@ -459,11 +459,11 @@ def constant_factor(state: Tensor, goal: Tensor) -> float | None:
         return None
     if state.equal(goal):
         return 1.0
-    factor = least_squares(state, goal)
+    factor = _least_squares(state, goal)
     return factor if relative_error(factor * state.double(), goal) < rounding(state.dtype) else None
 
 
-def least_squares(one: Tensor, other: Tensor) -> float:
+def _least_squares(one: Tensor, other: Tensor) -> float:
     """The number c for which c * one comes nearest to `other`."""
     one, other = one.double().flatten(), other.double().flatten()
     return (one @ other / (one @ one)).item()

@@ -56,10 +56,10 @@ def wrap(
             f"wrap takes a model that is already loaded, not {shorten(repr(model))}; load one by "
             "its name with ffmem.load"
         )
-    model = without_peft(without_compilation(model))
+    model = _without_peft(_without_compilation(model))
     refuse_adapted_experts(model, [one for one in model.modules() if has_readable_experts(one)])
     with evaluation_mode(model):
-        return wrap_in_evaluation(model, tokenizer, name, revision)
+        return _wrap_in_evaluation(model, tokenizer, name, revision)
 
 
 def float32_copy(model: LanguageModel) -> LanguageModel:
@@ -87,7 +87,7 @@ def _has_room_for_copy(model: LanguageModel) -> bool:
     return 3 * held + ROOM <= torch.cuda.get_device_properties(model.device).total_memory
 
 
-def wrap_in_evaluation(
+def _wrap_in_evaluation(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
     name: str | None,
@@ -99,11 +99,11 @@ def wrap_in_evaluation(
     embedding = model.get_input_embeddings()
     tokens = probe_tokens(token_count(embedding), device_of(embedding))
     with experts_function(experts_in(model), "eager"):
-        run = run_on_text(model, tokens, name)
-    refuse_not_finite(model, run, name)
+        run = _run_on_text(model, tokens, name)
+    _refuse_not_finite(model, run, name)
     quantised = bool(quantised_modules(model))
-    refuse_non_causal(run, name, quantised)
-    families, known_by = families_for(model, kind, run, name)
+    _refuse_non_causal(run, name, quantised)
+    families, known_by = _families_for(model, kind, run, name)
     try:
         seen = [
             fit_mixture(model, place, family, run)
@@ -115,14 +115,14 @@ def wrap_in_evaluation(
     except ModelError as error:
         raise ModelError(f"{name}: {error}") from None
     blocks = families[seen[0].layer.block_index].blocks
-    head = head_of(model, name, run, last_state(run, blocks))
-    identity = measure_identity(run, seen, blocks, head)
+    head = head_of(model, name, run, _last_state(run, blocks))
+    identity = _measure_identity(run, seen, blocks, head)
     identity.check(name, seen[0].layer.dtype, quantised)
     layers = tuple(sighting.layer for sighting in seen)
     return LanguageModel(name, model, tokenizer, layers, head, identity, known_by, revision)
 
 
-def without_peft(model: PreTrainedModel) -> PreTrainedModel:
+def _without_peft(model: PreTrainedModel) -> PreTrainedModel:
     """The model that adapters of PEFT are in; refuses a learned prompt, which is not in it."""
     if hasattr(model, "get_base_model"):
         if getattr(model.active_peft_config, "is_prompt_learning", False):
@@ -134,7 +134,7 @@ def without_peft(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def without_compilation(model: PreTrainedModel) -> PreTrainedModel:
+def _without_compilation(model: PreTrainedModel) -> PreTrainedModel:
     """The model that `torch.compile` was called with; refuses one that is compiled in part."""
     whole: PreTrainedModel = getattr(model, "_orig_mod", model)
     for name, module in whole.named_modules():
@@ -148,7 +148,7 @@ def without_compilation(model: PreTrainedModel) -> PreTrainedModel:
     return whole
 
 
-def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
+def _run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
     """One traced run on token ids and nothing else; refuses a model that needs more."""
     try:
         return trace(model, tokens)
@@ -167,7 +167,7 @@ def run_on_text(model: PreTrainedModel, tokens: Tensor, name: str) -> Trace:
         ) from error
 
 
-def families_for(
+def _families_for(
     model: PreTrainedModel, kind: str, run: Trace, name: str
 ) -> tuple[dict[int, Family], Literal["row", "structure"]]:
     """By each block's index the table's row for this architecture, or one made from structure."""
@@ -204,7 +204,7 @@ class Identity:
     def check(self, name: str, dtype: torch.dtype, quantised: bool = False) -> None:
         """Refuse a model for which one of the equations does not hold."""
         worst, error = max(asdict(self).items(), key=lambda pair: pair[1])
-        if not error <= largest_error(dtype, quantised):
+        if not error <= _largest_error(dtype, quantised):
             raise ModelError(fault(name, worst, error, quantised))
 
 
@@ -218,7 +218,7 @@ EQUATION_FAULTS = {
 ADVICE = "use a causal language model, or add a row as docs/how-to/add-a-family.md says"
 
 
-def largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
+def _largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
     """The relative error up to which an equation counts as holding in this precision.
 
     A quantised layer may round what enters it to fewer bits.
@@ -239,7 +239,7 @@ def fault(name: str, equation: str, error: float, quantised: bool) -> str:
     )
 
 
-def refuse_not_finite(model: PreTrainedModel, run: Trace, name: str) -> None:
+def _refuse_not_finite(model: PreTrainedModel, run: Trace, name: str) -> None:
     """Refuse a model whose logits are NaN or infinite by a weight, which is named."""
     if run.logits.isfinite().all():
         return
@@ -254,30 +254,30 @@ def refuse_not_finite(model: PreTrainedModel, run: Trace, name: str) -> None:
         raise ModelError(f"{name} predicts NaN in {kind}; load it in another precision")
 
 
-def refuse_non_causal(run: Trace, name: str, quantised: bool) -> None:
+def _refuse_non_causal(run: Trace, name: str, quantised: bool) -> None:
     """Refuse an encoder before anything else, since nothing later can explain it better."""
-    error = causal_error(run)
-    if not error <= largest_error(run.logits.dtype, quantised):
+    error = _causal_error(run)
+    if not error <= _largest_error(run.logits.dtype, quantised):
         raise ModelError(fault(name, "causal", error, quantised))
 
 
-def causal_error(run: Trace) -> float:
+def _causal_error(run: Trace) -> float:
     """How far the last token, the only one in which the two rows differ, changes what is before."""
     return relative_error(run.logits[1, :-1], run.logits[0, :-1])
 
 
-def measure_identity(run: Trace, seen: Sequence[LayerFit], blocks: str, head: Head) -> Identity:
+def _measure_identity(run: Trace, seen: Sequence[LayerFit], blocks: str, head: Head) -> Identity:
     """Measure all five equations on a traced run."""
     return Identity(
         memories=max(sighting.memory_error for sighting in seen),
         activation=max(sighting.activation_error for sighting in seen),
         residual=max(sighting.form_error for sighting in seen),
-        head=relative_error(state_logits(head, last_state(run, blocks)), run.logits.float()),
-        causal=causal_error(run),
+        head=relative_error(state_logits(head, _last_state(run, blocks)), run.logits.float()),
+        causal=_causal_error(run),
     )
 
 
-def last_state(run: Trace, blocks: str) -> Tensor:
+def _last_state(run: Trace, blocks: str) -> Tensor:
     """The output of the last block that ran."""
     ran = [name for name in run.outputs if name.rpartition(".")[0] == blocks]
     return run.outputs[max(ran, key=lambda name: int(name.rpartition(".")[2]))]

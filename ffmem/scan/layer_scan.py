@@ -101,9 +101,9 @@ class LayerScan:
         self._folding: TritonPass | CompiledPass | None = None
         self._kernel: ExpertPass | None = None
         if use_kernel and not expert_size:
-            self._folding = folding_pass_for(memories, settings, self.device, self._shared)
+            self._folding = _folding_pass_for(memories, settings, self.device, self._shared)
         elif use_kernel and expert_size >= SMALLEST:
-            self._kernel = expert_pass_for(memories, settings, self.device)
+            self._kernel = _expert_pass_for(memories, settings, self.device)
         self._loose: list[Candidates] = []
         self._begin_at(LayerState.empty(memories, settings, self.device))
 
@@ -331,7 +331,7 @@ class LayerScan:
         self._thresholds = Thresholds.of(self._triggers, self._sample)
 
 
-def expert_pass_for(
+def _expert_pass_for(
     memories: int, settings: ScanSettings, device: torch.device
 ) -> ExpertPass | None:
     """The one-read pass over experts for a GPU, or None where plain torch must do."""
@@ -344,7 +344,7 @@ def expert_pass_for(
     return ExpertPass(memories, settings, device) if runs_on(device) else None
 
 
-def folding_pass_for(
+def _folding_pass_for(
     memories: int, settings: ScanSettings, device: torch.device, shared: LaunchQueue
 ) -> TritonPass | CompiledPass | None:
     """The kernels of a GPU, or the loops of a CPU; None where plain torch must do."""

@@ -85,7 +85,7 @@ class Scanner:
             self._forward(batch)
             return
         except RuntimeError as error:
-            if not out_of_memory(error):
+            if not _out_of_memory(error):
                 raise
         finally:
             self._batch = None
@@ -151,7 +151,7 @@ class Scanner:
             with torch.cuda.device_of(m):  # kernels run on the device at hand; no-op on a CPU
                 take_in()
         except RuntimeError as error:
-            if not out_of_memory(error):
+            if not _out_of_memory(error):
                 raise
             raise ScanError(
                 "memory ran out while triggers were kept; choose a smaller token budget, "
@@ -167,7 +167,7 @@ def send_to_device(tokens: Tensor, device: torch.device) -> Tensor:
     return tokens.pin_memory().to(device, non_blocking=True)
 
 
-def out_of_memory(error: BaseException) -> bool:
+def _out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on a GPU or on the CPU."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 

@@ -62,7 +62,7 @@ def pack(array: NDArray[Any], nothing: int = 0) -> NDArray[np.uint8]:
     for block in blocks(numbers):
         codes = np.where(block == nothing, 0, (block - head.low >> head.shift) + 1)
         room = np.zeros((len(block), head.row_size + WORD), np.uint8)
-        words = words_at_bytes(room.reshape(-1), len(block), head.row_size, WORD)
+        words = _words_at_bytes(room.reshape(-1), len(block), head.row_size, WORD)
         for column, start in enumerate(head.starts.tolist()):
             words[:, start // 8] |= codes[:, column] << start % 8
         parts.append(room[:, : head.row_size].reshape(-1))
@@ -112,7 +112,7 @@ def join(parts: Iterator[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([first, *rest]) if rest else first
 
 
-def words_at_bytes(data: NDArray[np.uint8], rows: int, size: int, gap: int = 0) -> Integers:
+def _words_at_bytes(data: NDArray[np.uint8], rows: int, size: int, gap: int = 0) -> Integers:
     """[row, byte]: the word that begins at each byte of rows with a gap after each; not a copy."""
     return np.ndarray((rows, size), "<i8", data, strides=(size + gap, 1))
 
@@ -129,7 +129,7 @@ class BitRows:
         fits = fits and 0 < head.bits <= MOST_BITS and 0 <= head.shift <= MOST_BITS
         if not fits or len(data) != HEAD.itemsize + head.rows * head.row_size + WORD:
             raise ValueError(f"{len(data):,} bytes cannot hold {self.shape} numbers")
-        self._words = words_at_bytes(data[HEAD.itemsize :], head.rows, head.row_size)
+        self._words = _words_at_bytes(data[HEAD.itemsize :], head.rows, head.row_size)
         self._bytes, self._bits = head.starts >> 3, head.starts & 7
         self._masks = np.full(head.columns, (1 << head.bits) - 1)
         self._unsigned = np.dtype(f"<u{self.dtype.itemsize}")

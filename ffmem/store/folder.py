@@ -259,7 +259,7 @@ def writing(folder: StudyFolder, key: str = "") -> Iterator[None]:
     try:
         with only_writer(folder.lock, str(root), key):
             if not remote:
-                remove_parts(abandoned_parts(folder))
+                remove_parts(_abandoned_parts(folder))
             yield
     finally:
         if is_new:
@@ -267,7 +267,7 @@ def writing(folder: StudyFolder, key: str = "") -> Iterator[None]:
                 root.rmdir()
 
 
-def abandoned_parts(folder: StudyFolder) -> list[Path]:
+def _abandoned_parts(folder: StudyFolder) -> list[Path]:
     """The parts in a folder, but for those of scans inside that have a lock of their own."""
     locked = {path.parent for path in folder.root.rglob(folder.lock.name)} - {folder.root}
     return [part for part in folder.root.rglob(PARTS) if not locked & set(part.parents)]
@@ -300,17 +300,17 @@ def check_files(folder: StudyFolder) -> None:
     """Refuse a study that has anything but files of its own where its files belong."""
     for entry in entries(folder.root):
         if folder.is_own(entry.name):
-            for path in files_at(entry):
+            for path in _files_at(entry):
                 study_file(folder, path)
 
 
-def files_at(entry: os.DirEntry[str]) -> Iterator[Path]:
+def _files_at(entry: os.DirEntry[str]) -> Iterator[Path]:
     """A file, or all files in a folder; a link to a folder is not followed."""
     if not entry.is_dir(follow_symlinks=False):
         yield Path(entry.path)
         return
     for inner in entries(Path(entry.path)):
-        yield from files_at(inner)
+        yield from _files_at(inner)
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -368,12 +368,12 @@ def read_text(folder: StudyFolder, path: Path) -> str:
 def read_json(folder: StudyFolder, path: Path) -> Any:
     """What one of a study's JSON files says."""
     try:
-        return json.loads(read_text(folder, path), parse_constant=refuse_constant)
+        return json.loads(read_text(folder, path), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise foreign(folder, path, "is not JSON") from None
 
 
-def refuse_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     """Refuse NaN and infinity, which Python reads and which are not JSON."""
     raise ValueError(name)
 

@@ -134,7 +134,7 @@ def read_manifest(folder: StudyFolder) -> Manifest:
     if not folder.manifest.exists():
         raise StoreError(no_scan(folder))
     try:
-        return manifest_of(read_json(folder, folder.manifest), folder)
+        return _manifest_of(read_json(folder, folder.manifest), folder)
     except StoreError:
         raise
     except UNRESTORABLE:
@@ -143,7 +143,7 @@ def read_manifest(folder: StudyFolder) -> Manifest:
         ) from None
 
 
-def manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:
+def _manifest_of(data: dict[str, Any], folder: StudyFolder) -> Manifest:
     """A manifest from what its file says; anything that it cannot have said raises."""
     data = unseal(data)
     if data["format"] != FORMAT:

@@ -76,7 +76,7 @@ def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, in
     """The first `most` triggers, equal prefixes in a row folded into one, with their number."""
     folds: list[tuple[Trigger, int]] = []
     for trigger in triggers:
-        if folds and prefix_of(folds[-1][0]) == prefix_of(trigger):
+        if folds and _prefix_of(folds[-1][0]) == _prefix_of(trigger):
             folds[-1] = (folds[-1][0], folds[-1][1] + 1)
         elif len(folds) == most:
             break
@@ -85,8 +85,7 @@ def fold_equal(triggers: Iterable[Trigger], most: int) -> list[tuple[Trigger, in
     return folds
 
 
-def prefix_of(trigger: Trigger) -> str:
-    """The text of a trigger's prefix."""
+def _prefix_of(trigger: Trigger) -> str:
     return trigger.before + trigger.last
 
 
@@ -104,7 +103,7 @@ class CoefficientBand:
     examples: tuple[Trigger, ...]
 
 
-def read_examples(
+def _read_examples(
     triggers: TriggerList, sample: TriggerList, largest: float, shown: int = 0
 ) -> tuple[list[Trigger], list[Trigger], tuple[CoefficientBand, ...]]:
     """The first triggers, `shown` of them; the random sample; it and the weaker ones in bands.
@@ -117,11 +116,11 @@ def read_examples(
         sample.coefficients / largest,
         triggers.coefficients[TRIGGERS_SHOWN:] / largest,
     )
-    inside = by_band(random)
+    inside = _by_band(random)
     few = [spread_out(places, PER_BAND) for places in inside]
     more = [
         spread_out(places, PER_BAND - len(others))
-        for places, others in zip(by_band(further), few, strict=True)
+        for places, others in zip(_by_band(further), few, strict=True)
     ]
     first = list(range(min(shown, len(triggers))))
     first_and_weaker, drawn = read_together(
@@ -137,14 +136,14 @@ def read_examples(
                 low,
                 high,
                 len(places),
-                distinct_places([*(drawn[place] for place in a), *islice(others, len(b))]),
+                _distinct_places([*(drawn[place] for place in a), *islice(others, len(b))]),
             )
             for low, high, places, a, b in zip(BANDS[1:], BANDS, inside, few, more, strict=False)
         ),
     )
 
 
-def by_band(shares: NDArray[np.float32]) -> list[list[int]]:
+def _by_band(shares: NDArray[np.float32]) -> list[list[int]]:
     """The indices of `shares` of the largest coefficient in each band; 1 is in the highest."""
     found: list[list[int]] = [[] for _ in BANDS]
     for place, higher in enumerate(np.searchsorted(LOWER_EDGES, shares).tolist()):
@@ -152,7 +151,7 @@ def by_band(shares: NDArray[np.float32]) -> list[list[int]]:
     return found[:-1]  # without those that are not above 0
 
 
-def distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
+def _distinct_places(triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
     """Triggers without repeats, strongest first."""
     found = {(one.sentence, one.position): one for one in triggers}
     return tuple(sorted(found.values(), key=lambda one: -one.coefficient))
@@ -168,7 +167,7 @@ def spread_out(places: Sequence[int], most: int) -> list[int]:
 def page_sentences(store: ScanStore, cell: Address, shown: int = TRIGGERS_SHOWN) -> list[int]:
     """The numbers of the sentences on a cell's page: first triggers, then examples of bands."""
     triggers, sample = store.triggers(cell), store.triggers(cell, "sample")
-    *_, bands = read_examples(triggers, sample, store.counts(cell).largest)
+    *_, bands = _read_examples(triggers, sample, store.counts(cell).largest)
     numbers = triggers.slots.number[:shown].tolist()
     return list(dict.fromkeys([*numbers, *(one.sentence for b in bands for one in b.examples)]))
 
@@ -348,7 +347,7 @@ def memory_page(index: MemoryIndex, address: Address, shown: int | None = None) 
     row, counts = store.cells.row(cell), store.counts(cell)
     every, sample = store.triggers(cell), store.triggers(cell, "sample")
     most = len(every) if shown is None else shown
-    triggers, drawn, bands = read_examples(every, sample, counts.largest, most)
+    triggers, drawn, bands = _read_examples(every, sample, counts.largest, most)
     known = agreement_table(store.folder, store.cells.count)
     return MemoryPage(
         address=cell,
@@ -366,11 +365,11 @@ def memory_page(index: MemoryIndex, address: Address, shown: int | None = None) 
         triggers=tuple(triggers),
         sample=tuple(drawn),
         bands=bands,
-        along=along_triggers(store, cell, triggers, counts.largest),
+        along=_along_triggers(store, cell, triggers, counts.largest),
     )
 
 
-def along_triggers(
+def _along_triggers(
     store: ScanStore, cell: Address, triggers: Sequence[Trigger], largest: float
 ) -> tuple[SentenceCoefficients, ...]:
     """The stored coefficients along the sentences of some triggers."""

@@ -99,7 +99,7 @@ def numbers_of(array: Any) -> NDArray[Any]:
     return np.from_dlpack(array)
 
 
-def check_rankings(store: ScanStore) -> None:
+def _check_rankings(store: ScanStore) -> None:
     """Say which command ranks the values of a scan that lacks that."""
     if not store.has_rankings:
         raise StoreError(
@@ -110,7 +110,7 @@ def check_rankings(store: ScanStore) -> None:
 
 def end_column(store: ScanStore, name: str) -> NDArray[Any]:
     """One column of the values' ends, a row for every memory."""
-    check_rankings(store)
+    _check_rankings(store)
     return read_column(store, "values", name).astype(END_COLUMNS[name], copy=False)
 
 
@@ -130,7 +130,7 @@ def rows_where(store: ScanStore, table: str, name: str, value: int) -> dict[str,
     """The rows of a table that have a value in a column; groups of rows without it are not read."""
     path = store.folder.table(table)
     with damage(store, path), open_table(path) as file:
-        groups = [n for n in range(file.num_row_groups) if may_hold(file, n, name, value)]
+        groups = [n for n in range(file.num_row_groups) if _may_hold(file, n, name, value)]
         check_groups(store.folder, path, file, groups)
         rows = file.read_row_groups(groups)
         which = as_array(rows[name]) == value
@@ -146,7 +146,7 @@ def check_groups(folder: StudyFolder, path: Path, file: Any, groups: Iterable[in
     check_unpacked_size(folder, path, numbers + texts)
 
 
-def may_hold(file: Any, group: int, name: str, value: int) -> bool:
+def _may_hold(file: Any, group: int, name: str, value: int) -> bool:
     """Whether a group of rows may have a value in a column, as far as the file says."""
     column = file.schema_arrow.get_field_index(name)
     known = file.metadata.row_group(group).column(column).statistics

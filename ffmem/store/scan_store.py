@@ -86,7 +86,7 @@ class ScanStore:
         check_files(folder)
         store = cls(folder, manifest)
         refuse_damage(store, most=READ_AT_OPENING)
-        check_shapes(store)
+        _check_shapes(store)
         return store
 
     def array(self, name: str) -> NDArray[Any]:
@@ -171,7 +171,6 @@ class ScanStore:
 
     @cached_property
     def _array_names(self) -> frozenset[str]:
-        """The arrays that the manifest names."""
         here = self.folder.name(self.folder.arrays)
         paths = map(PurePosixPath, self.manifest.files)
         return frozenset(path.stem for path in paths if str(path.parent) == here)
@@ -238,12 +237,12 @@ class ScanStore:
         )
 
 
-def check_shapes(store: ScanStore) -> None:
+def _check_shapes(store: ScanStore) -> None:
     """Refuse arrays whose lengths or types do not fit the manifest or one another.
 
     Also thresholds that are none.
     """
-    for name, (shape, dtype) in expected_shapes(store).items():
+    for name, (shape, dtype) in _expected_shapes(store).items():
         found = store.array(name)
         if (found.shape, found.dtype.str) != (shape, dtype):
             raise StoreError(
@@ -256,7 +255,7 @@ def check_shapes(store: ScanStore) -> None:
         raise foreign(store.folder, store.folder.array("thresholds"), "holds no thresholds")
 
 
-def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
+def _expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of every array, by the manifest and the number of sentences."""
     settings, cells = store.manifest.key.settings, store.cells.count
     sentences, tokens = len(store.array("sentence_numbers")), len(store.array("sentence_tokens"))
@@ -268,9 +267,9 @@ def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     }
     return {
         **slots,
-        "histogram": ((cells, COLUMNS), integer_type(store, "histogram")),
+        "histogram": ((cells, COLUMNS), _integer_type(store, "histogram")),
         "thresholds": ((len(store.memories),), "<f4"),
-        **optional_shapes(store),
+        **_optional_shapes(store),
         "fires": ((cells,), "<u4" if store.array("fires").itemsize == 4 else "<i8"),
         "totals": ((cells,), "<i8"),
         "largest": ((cells,), "<f4"),
@@ -283,17 +282,17 @@ def expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     }
 
 
-def optional_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
+def _optional_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]:
     """The same of arrays that not every scan has."""
     cells = store.cells.count
     mixed = len(store.cells.signs) * sum(store.memories[layer] for layer in store.cells.mixtures)
     shapes = {
-        "firing": ((cells,), integer_type(store, "firing")),
+        "firing": ((cells,), _integer_type(store, "firing")),
         "trigger_weights": ((mixed, store.manifest.key.settings["top"]), "<f2"),
     }
     return {name: shape for name, shape in shapes.items() if store.has(name)}
 
 
-def integer_type(store: ScanStore, name: str) -> str:
+def _integer_type(store: ScanStore, name: str) -> str:
     """Counts are written in four bytes where they fit, and else in eight."""
     return "<u8" if store.has(name) and store.array(name).dtype.itemsize == 8 else "<u4"

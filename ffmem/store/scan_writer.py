@@ -39,7 +39,7 @@ def write_state(folder: StudyFolder, state: ScanState) -> Files:
     ):
         coefficients = np.concatenate([part.coefficients.cpu().numpy() for part in parts])
         places = np.concatenate([part.places.cpu().numpy() for part in parts])
-        sentences, positions = split_places(places)
+        sentences, positions = _split_places(places)
         files |= write_slots(folder, prefix, coefficients.astype(np.float32), sentences, positions)
     fires, totals, largest = (
         np.concatenate([getattr(layer.tallies, name).cpu().numpy() for layer in layers])
@@ -68,7 +68,7 @@ def write_slots(
     positions: NDArray[np.uint16],
 ) -> Files:
     """What the slots of all cells hold, each array [cell, slot]; unfilled ones have no sentence."""
-    return write_together(
+    return _write_together(
         [
             partial(write_rows, folder, f"{kind}_coefficients", coefficients),
             partial(write_rows, folder, f"{kind}_sentences", sentences, NO_SENTENCE),
@@ -77,7 +77,7 @@ def write_slots(
     )
 
 
-def write_together(writers: Sequence[Callable[[], Files]]) -> Files:
+def _write_together(writers: Sequence[Callable[[], Files]]) -> Files:
     """Write some files at the same time, in threads."""
     with ThreadPoolExecutor() as pool:
         parts = [pool.submit(write) for write in writers]
@@ -107,7 +107,7 @@ def write_histograms(
     return files
 
 
-def split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
+def _split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
     """Sentence and position of every place in 6 bytes; unfilled slots have no sentence."""
     sentences, positions = sentence_and_position(places)
     empty = places == EMPTY
@@ -119,7 +119,7 @@ def split_places(places: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray
 
 def write_sentences(folder: StudyFolder, kept: KeptSentences) -> Files:
     """The sentences that triggers point at."""
-    return write_together(
+    return _write_together(
         [partial(write_array, folder, f"sentence_{name}", getattr(kept, name)) for name in ARRAYS]
     )
 

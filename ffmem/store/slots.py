@@ -38,7 +38,6 @@ class Slots:
         return np.asarray(self.store.array(f"{self.kind}_{name}")[self.rows, : self.top])
 
     def _entries(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The entries of an array for the filled slots."""
         return array.reshape(-1) if self._is_full else array[self.mask]
 
     @cached_property
@@ -147,7 +146,7 @@ class TriggerList(Sequence[Trigger]):
         return repr(self[:])
 
     def _read(self, which: slice | Sequence[int]) -> list[Trigger]:
-        return read_places(self.slots.store, self.columns(which))
+        return _read_places(self.slots.store, self.columns(which))
 
     def columns(self, which: slice | Sequence[int]) -> list[NDArray[Any]]:
         """Sentence number, position, coefficient and weight of some triggers, by their places.
@@ -164,11 +163,11 @@ def read_together(*parts: tuple[TriggerList, list[int]]) -> list[list[Trigger]]:
     """Some triggers of several lists of one store, by their places, in one read."""
     columns = zip(*(triggers.columns(places) for triggers, places in parts), strict=True)
     joined = [np.concatenate(column) for column in columns]
-    found = iter(read_places(parts[0][0].slots.store, joined))
+    found = iter(_read_places(parts[0][0].slots.store, joined))
     return [list(islice(found, len(places))) for _, places in parts]
 
 
-def read_places(store: ScanStore, columns: Sequence[NDArray[Any]]) -> list[Trigger]:
+def _read_places(store: ScanStore, columns: Sequence[NDArray[Any]]) -> list[Trigger]:
     """Triggers with the text around them, from their slots (see `TriggerList.columns`)."""
     kept, (numbers, positions, coefficients, weights) = store.sentences, columns
     return [
@@ -187,7 +186,7 @@ def read_places(store: ScanStore, columns: Sequence[NDArray[Any]]) -> list[Trigg
 def read_slots(slots: Slots) -> list[Trigger]:
     """The triggers in some cells' slots, without the weights of routers."""
     unknown = np.full(len(slots), np.nan)
-    return read_places(slots.store, [slots.number, slots.position, slots.coefficient, unknown])
+    return _read_places(slots.store, [slots.number, slots.position, slots.coefficient, unknown])
 
 
 def trigger_columns(cells: Sequence[Address], triggers: Sequence[Trigger]) -> dict[str, list[Any]]:
@@ -216,5 +215,5 @@ def single_triggers(
     chosen = among[where][here]
     arrays = (slots.number, slots.position, slots.coefficient)
     columns = [array[chosen] for array in arrays] + [np.full(len(chosen), np.nan)]
-    found = iter(read_places(store, columns))
+    found = iter(_read_places(store, columns))
     return [next(found) if filled else None for filled in here.tolist()]

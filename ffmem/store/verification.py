@@ -134,7 +134,7 @@ def damage_behind(error: Exception, places: Iterable[Path]) -> str | None:
     """
     with suppress(OSError):
         studies = [root for root in places if StudyFolder(root).manifest.exists()]
-        found = next(filter(None, map(first_damage, studies)), None)
+        found = next(filter(None, map(_first_damage, studies)), None)
         if found is None and studies and isinstance(error, UNFIT):
             at = extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {shorten(str(error))}; {Path(at.filename).name}"
@@ -146,7 +146,7 @@ def damage_behind(error: Exception, places: Iterable[Path]) -> str | None:
     return None
 
 
-def first_damage(root: Path) -> str | None:
+def _first_damage(root: Path) -> str | None:
     """The sentence about the first damaged file of a scan; None if none is found."""
     with suppress(FfmemError):
         for damage in inventory(root).all_damage():

@@ -38,7 +38,7 @@ CAPTIONS = {
 }
 
 
-def effect_rows(result: Causal) -> list[Row]:
+def _effect_rows(result: Causal) -> list[Row]:
     """One row per layer, change and measure."""
     rows: list[Row] = []
     for found in result.layers:
@@ -60,9 +60,9 @@ def effect_rows(result: Causal) -> list[Row]:
     return rows
 
 
-def effect_chart(result: Causal, measure: str) -> Any:
+def _effect_chart(result: Causal, measure: str) -> Any:
     """Lines with bands for one measure; what lies between the controls in grey."""
-    rows = effect_rows(result)
+    rows = _effect_rows(result)
     data = style.base(rows, style.enough_cases("cases", style.LEAST_MEAN))
     data = data.transform_filter(alt.datum.measure == measure)
     own, names = (NAMES["silenced"], NAMES["forced"]), tuple(NAMES.values())
@@ -92,20 +92,20 @@ def effect_chart(result: Causal, measure: str) -> Any:
 FIGURES: tuple[Figure[Causal], ...] = (
     Figure(
         "causal-value-tokens",
-        partial(effect_chart, measure="value_log_probability"),
+        partial(_effect_chart, measure="value_log_probability"),
         read="Change of the value's own top tokens. Silencing (ablating) the memory should lower "
         "them, forcing it should raise them, and the controls should stay near zero.",
         paper="Not in the paper.",
     ),
     Figure(
         "causal-next-token",
-        partial(effect_chart, measure="next_probability"),
+        partial(_effect_chart, measure="next_probability"),
         read="Change of the probability of the token that follows in the text.",
         paper="Not in the paper.",
     ),
     Figure(
         "causal-divergence",
-        partial(effect_chart, measure="kl"),
+        partial(_effect_chart, measure="kl"),
         read="KL divergence between the next-token distributions before and after, in nats.",
         paper="Not in the paper.",
     ),

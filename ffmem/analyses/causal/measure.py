@@ -61,7 +61,7 @@ def measure(
     """Silence and force random memories of every layer; `sample` gives the unrelated text."""
     return Causal(
         layers=tuple(
-            layer_causal(model, store, number, sample, (generator, size))
+            _layer_causal(model, store, number, sample, (generator, size))
             for number in steps(store.memories, "layers")
         ),
         tokens=size.tokens,
@@ -69,20 +69,19 @@ def measure(
     )
 
 
-def layer_causal(
+def _layer_causal(
     model: LanguageModel,
     store: ScanStore,
     layer: int,
     sample: PrefixSample,
     how: tuple[torch.Generator, CausalSize],
 ) -> LayerCausal:
-    """The causal check of one layer."""
     generator, size = how
     cells = random_live_cells(store, layer, size.memories, generator)
     tops = [value_tokens(model, cell, size.tokens).tokens[0].cpu() for cell in cells]
     at_triggers = trigger_places(store, cells, size.triggers)
     elsewhere = quiet_places(model, cells, at_triggers, sample, generator)
-    random = random_places(cells, sample, size.unrelated, generator)
+    random = _random_places(cells, sample, size.unrelated, generator)
     largest = [float(store.array("largest")[store.cells.row(cell)]) for cell in cells]
 
     def silence(places: _Places) -> list[Edit]:
@@ -92,7 +91,7 @@ def layer_causal(
         places: _Places, before: Tensor, edits: Sequence[Edit], everywhere: bool = False
     ) -> NextTokenEffect:
         after = next_log_probabilities(model, places.prefixes, edits, everywhere)
-        return effect_of(before, after, places, (tops, generator))
+        return _effect_of(before, after, places, (tops, generator))
 
     force = [Edit(cells[owner], "set", largest[owner]) for owner in elsewhere.owners.tolist()]
     others, ratio = other_memories(model, cells, at_triggers)
@@ -101,25 +100,25 @@ def layer_causal(
         for edits in (None, silence(at_triggers), others)
     )
     quiet, text = (next_log_probabilities(model, one.prefixes) for one in (elsewhere, random))
-    shifts = (divergences(plain, own), divergences(plain, other))
+    shifts = (_divergences(plain, own), _divergences(plain, other))
     resampling = torch.Generator().manual_seed(layer)  # the next layers draw the same memories
     return LayerCausal(
         layer=layer,
         memories=len(cells),
         triggers=len(at_triggers.prefixes),
         controls=len(elsewhere.prefixes),
-        silenced=effect_of(plain, own, at_triggers, (tops, generator)),
-        other_silenced=effect_of(plain, other, at_triggers, (tops, generator)),
+        silenced=_effect_of(plain, own, at_triggers, (tops, generator)),
+        other_silenced=_effect_of(plain, other, at_triggers, (tops, generator)),
         silenced_elsewhere=effect(elsewhere, quiet, silence(elsewhere)),
         forced=effect(elsewhere, quiet, force),
         unrelated=effect(random, text, silence(random), everywhere=True),
         other_strength=ratio,
-        by_memory=memory_effects(cells, at_triggers, *shifts),
-        lost_more=effect_of(own, other, at_triggers, (tops, resampling)).value_log_probability,
+        by_memory=_memory_effects(cells, at_triggers, *shifts),
+        lost_more=_effect_of(own, other, at_triggers, (tops, resampling)).value_log_probability,
     )
 
 
-def memory_effects(
+def _memory_effects(
     cells: Sequence[Address], places: _Places, silenced: Tensor, other: Tensor
 ) -> tuple[MemoryEffect, ...]:
     """The mean divergence over each memory's triggers, its own and that of the other memory."""
@@ -130,7 +129,7 @@ def memory_effects(
     )
 
 
-def divergences(before: Tensor, after: Tensor) -> Tensor:
+def _divergences(before: Tensor, after: Tensor) -> Tensor:
     """KL(before || after) of each row of log-probabilities, in nats."""
     return (before.exp() * (before - after)).sum(dim=1).clamp(min=0)
 
@@ -167,7 +166,7 @@ def quiet_places(
     if not cells or not like.prefixes:
         return _Places([], torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
     drawn = [
-        prefix_of_length(sample, len(prefix), generator)
+        _prefix_of_length(sample, len(prefix), generator)
         for prefix in like.prefixes
         for _ in range(PREFIX_TRIES)
     ]
@@ -185,7 +184,7 @@ def quiet_places(
     return _Places(prefixes, torch.tensor(following), torch.tensor(owners, dtype=torch.long))
 
 
-def prefix_of_length(
+def _prefix_of_length(
     sample: PrefixSample, length: int, generator: torch.Generator
 ) -> tuple[Tensor, int]:
     """The first `length` tokens of a random sentence that has more, else of the longest one."""
@@ -198,7 +197,7 @@ def prefix_of_length(
     return tokens[:length], int(tokens[length]) if length < len(tokens) else NO_TOKEN
 
 
-def random_places(
+def _random_places(
     cells: Sequence[Address], sample: PrefixSample, count: int, generator: torch.Generator
 ) -> _Places:
     """The same random prefixes of the sample for every cell."""
@@ -234,7 +233,7 @@ def other_memories(
     return edits, float(ratio.median())
 
 
-def effect_of(
+def _effect_of(
     before: Tensor,
     after: Tensor,
     places: _Places,
@@ -250,7 +249,7 @@ def effect_of(
     known = places.following >= 0
     token = places.following.clamp(min=0)[:, None]
     gained = (after.gather(1, token).exp() - before.gather(1, token).exp()).squeeze(1)
-    kl = divergences(before, after)
+    kl = _divergences(before, after)
 
     def over_memories(numbers: Tensor, rows: Tensor) -> Interval:
         owners = places.owners[rows]

@@ -92,12 +92,12 @@ def effect_view(
     before = next_log_probabilities(model, places.prefixes)
     after = next_log_probabilities(model, places.prefixes, [change.of(cell)] * len(places.prefixes))
     others, _ = other_memories(model, [cell], places)
-    matched = [control_edit(model, cell, change, other) for other in others]
+    matched = [_control_edit(model, cell, change, other) for other in others]
     control = next_log_probabilities(model, places.prefixes, matched)
     if not bool(torch.isfinite(after).all() and torch.isfinite(control).all()):
         raise EditError("these changes make numbers overflow; use smaller ones")
     triggers = [
-        trigger_effect(model, rank, (before[rank], after[rank]), int(token))
+        _trigger_effect(model, rank, (before[rank], after[rank]), int(token))
         for rank, token in enumerate(places.following)
     ]
 
@@ -114,7 +114,9 @@ def effect_view(
     )
 
 
-def control_edit(model: LanguageModel, cell: Address, change: CoefficientEdit, other: Edit) -> Edit:
+def _control_edit(
+    model: LanguageModel, cell: Address, change: CoefficientEdit, other: Edit
+) -> Edit:
     """The same change of a matched memory; held, it adds a vector as long as the memory would."""
     if change.edit != "hold":
         return change.of(other.address)
@@ -131,10 +133,9 @@ def divergence(before: Tensor, after: Tensor) -> Tensor:
     return (before.exp() * (before - after)).sum(dim=-1).clamp(min=0)
 
 
-def trigger_effect(
+def _trigger_effect(
     model: LanguageModel, place: int, pair: tuple[Tensor, Tensor], following: int
 ) -> TriggerEffect:
-    """One trigger before and after."""
     before, after = pair[0].exp(), pair[1].exp()
     shown = list(dict.fromkeys([*top(before), *top(after)]))
     known = following >= 0

@@ -106,13 +106,13 @@ def read_page_coefficients(
     found: dict[tuple[int, int], NDArray[np.float16]] = {}
     groups = groupby(sorted(pairs, key=lambda pair: pair[0].layer), lambda pair: pair[0].layer)
     for group in steps([list(group) for _, group in groups], "layers"):
-        found |= layer_coefficients(model, store, group)
+        found |= _layer_coefficients(model, store, group)
     chosen = {cell for cell, _ in pairs}
     sizes = StoredSizes(len(chosen), len(found), size, budget, len({*cells} - chosen))
     return SentenceCoefficients(sizes, as_arrays(store, found))
 
 
-def layer_coefficients(
+def _layer_coefficients(
     model: LanguageModel, store: ScanStore, pairs: Sequence[tuple[Address, int]]
 ) -> dict[tuple[int, int], NDArray[np.float16]]:
     """Pairs of a cell and the row of a sentence, of one layer; each sentence is read once."""
@@ -125,11 +125,11 @@ def layer_coefficients(
         row = store.cells.row(cell)
         largest = float(store.array("largest")[row]) or 1.0
         numbers = along[sentence][places[cell]]
-        found[row, int(kept.numbers[sentence])] = in_shares(numbers, largest)
+        found[row, int(kept.numbers[sentence])] = _in_shares(numbers, largest)
     return found
 
 
-def in_shares(numbers: Numbers, largest: float) -> NDArray[np.float16]:
+def _in_shares(numbers: Numbers, largest: float) -> NDArray[np.float16]:
     """Coefficients as shares of the largest; nothing is lost by overflow."""
     most = float(np.finfo(np.float16).max)
     return np.clip(numbers / largest, -most, most).astype(np.float16)

@@ -25,7 +25,7 @@ def coefficients_from_store(
     largest, kept = float(store.array("largest")[row]), store.sentences
     along = {number: known.along(row, number, largest) for number in sentences} if known else {}
     found = [
-        ColouredText(number, tuple(kept.pieces(kept.row(number))), short_numbers(numbers))
+        ColouredText(number, tuple(kept.pieces(kept.row(number))), _short_numbers(numbers))
         for number, numbers in along.items()
         if numbers is not None
     ]
@@ -54,7 +54,7 @@ def model_coefficients(
         "model",
         float(store.array("largest")[store.cells.row(cell)]),
         tuple(
-            ColouredText(number, tuple(kept.pieces(row)), short_numbers(numbers[0]))
+            ColouredText(number, tuple(kept.pieces(row)), _short_numbers(numbers[0]))
             for number, row, numbers in zip(sentences, rows, along, strict=True)
         ),
     )
@@ -63,9 +63,9 @@ def model_coefficients(
 def text_coefficients(model: LanguageModel, cell: Address, text: str) -> ColouredText:
     """Any text, coloured by one memory."""
     (numbers,) = coefficients_along(model, [cell], [torch.tensor(token_ids(model, text))])
-    return ColouredText(None, token_texts(model, text), short_numbers(numbers[0]))
+    return ColouredText(None, token_texts(model, text), _short_numbers(numbers[0]))
 
 
-def short_numbers(numbers: NDArray[np.float32]) -> tuple[float, ...]:
+def _short_numbers(numbers: NDArray[np.float32]) -> tuple[float, ...]:
     """Numbers with as many digits as anybody reads."""
     return tuple(float(f"{number:.4g}") for number in numbers.tolist())

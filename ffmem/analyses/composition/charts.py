@@ -74,7 +74,7 @@ SERIES = {  # by field of a layer; those without a colour are rows that are not 
 }
 
 
-def zero_agreement_chart(result: Composition) -> Any:
+def _zero_agreement_chart(result: Composition) -> Any:
     """Figure 8: bars with their intervals, variants and control as lines."""
     rows: list[Row] = [
         {
@@ -110,7 +110,7 @@ def zero_agreement_chart(result: Composition) -> Any:
     )
 
 
-def cases_chart(result: Composition) -> Any:
+def _cases_chart(result: Composition) -> Any:
     """The two percentages, beside their base rates."""
     names = ("where a memory agrees", "all cases")
     rows: list[Row] = []
@@ -167,14 +167,14 @@ FIGURES: tuple[Figure[Composition], ...] = (
     ),
     Figure(
         "composition-zero-agreement",
-        zero_agreement_chart,
+        _zero_agreement_chart,
         read="Share of prefixes where the layer's top token is not the top token of any active "
         "memory. Random directions in place of the values show what chance would give.",
         paper="At least about 68 % in every layer (figure 8).",
     ),
     Figure(
         "composition-cases",
-        cases_chart,
+        _cases_chart,
         read="In the cases where some memory does agree: how often the token is a stop word and "
         "the prefix short, compared with the same shares over all cases.",
         paper="60 % stop words, 43 % short prefixes; base rates are not given there.",

@@ -44,17 +44,17 @@ def measure(model: LanguageModel, reading: SampleRecord, generator: torch.Genera
     return Composition(
         activity=activity(reading),
         zero_agreement=tuple(zero_agreement(model, reading, generator)),
-        agreeing=tuple(agreeing_cases(model, reading)),
+        agreeing=tuple(_agreeing_cases(model, reading)),
         short_by_layer=_by_layer(short, agree),
         stop_word_by_layer=_by_layer(stops[top], agree),
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
         gated=model.gated,
-        effects=composition_effects(reading, stops[top]),
+        effects=_composition_effects(reading, stops[top]),
     )
 
 
-def composition_effects(reading: SampleRecord, stop_word: Tensor) -> CompositionEffects:
+def _composition_effects(reading: SampleRecord, stop_word: Tensor) -> CompositionEffects:
     """Differences by prefix; `stop_word` [prefix, layer] says whether top(y) is one."""
     found = reading.coefficients
     agree = found.matches_y > 0
@@ -101,7 +101,7 @@ def zero_agreement(
     rows = []
     for place, layer in enumerate(reading.layers):
         predicted = reading.predictions[0].feedforward[:, place]
-        known = random_tops(model, layer, generator)
+        known = _random_tops(model, layer, generator)
         rows.append(
             LayerZeroAgreement(
                 layer=layer,
@@ -116,7 +116,7 @@ def zero_agreement(
     return rows
 
 
-def random_tops(model: LanguageModel, layer: int, generator: torch.Generator) -> Tensor:
+def _random_tops(model: LanguageModel, layer: int, generator: torch.Generator) -> Tensor:
     """The top tokens of as many random directions as the layer has values."""
     values = value_vectors(model.layer(layer))
     if values.device.type != "cpu":  # where drawing so many takes longer than all the rest
@@ -126,7 +126,7 @@ def random_tops(model: LanguageModel, layer: int, generator: torch.Generator) ->
     return tops(model, random.to(values.dtype)).cpu()
 
 
-def agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[AgreeingCases]:
+def _agreeing_cases(model: LanguageModel, reading: SampleRecord) -> list[AgreeingCases]:
     """The paper's two percentages for every reading of them, each beside its base rate."""
     agree = reading.coefficients.matches_y > 0
     gold = reading.sample.gold[:, None].expand_as(agree)

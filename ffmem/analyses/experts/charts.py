@@ -86,7 +86,7 @@ def output(result: Experts) -> Any:
     """Shares of the layers' sums."""
     names = ("routed experts", "shared experts")
     rows = [
-        interval_row(one.layer, name, found)
+        _interval_row(one.layer, name, found)
         for one in result.layers
         for name, found in zip(names, (one.routed, one.shared), strict=True)
         if found is not None
@@ -101,7 +101,7 @@ def agreement(result: Experts) -> Any:
     """Agreement of values with triggers, by part."""
     names = ("routed experts", "shared experts", "next tokens shuffled")
     rows = [
-        interval_row(one.layer, name, found)
+        _interval_row(one.layer, name, found)
         for one in result.layers
         for name, found in zip(
             names, (one.agreement, one.shared_agreement, one.shuffled_agreement), strict=True
@@ -114,7 +114,7 @@ def agreement(result: Experts) -> Any:
     return style.with_caption(chart, "Agreement of routed and shared experts' values", caption)
 
 
-def interval_row(layer: int, series: str, found: Interval) -> Row:
+def _interval_row(layer: int, series: str, found: Interval) -> Row:
     """One point of a line with its band."""
     return {
         "layer": layer,

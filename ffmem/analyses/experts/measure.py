@@ -69,8 +69,8 @@ def measure(
     found = []
     for layer, routing in zip(layers, read_routing(model, layers, sample), strict=True):
         special = specialisation(routing.counts, generator)
-        uses = expert_uses(layer, store, routing, special, rankings[layer.number])
-        found.append((layer_experts(layer, uses, routing, special, rankings, generator), uses))
+        uses = _expert_uses(layer, store, routing, special, rankings[layer.number])
+        found.append((_layer_experts(layer, uses, routing, special, rankings, generator), uses))
     return Experts(
         layers=tuple(one for one, _ in found),
         experts=tuple(use for _, uses in found for use in uses),
@@ -80,14 +80,13 @@ def measure(
     )
 
 
-def expert_uses(
+def _expert_uses(
     layer: FeedForward,
     store: ScanStore,
     routing: ExpertRouting,
     special: Specialisation,
     ranking: LayerValueRankings,
 ) -> list[ExpertUse]:
-    """Every routed expert of a layer."""
     prefixes = max(store.manifest.counts["prefixes"], 1)
     found = []
     counted = zip(layer.parts.expert_numbers, store.experts(layer.number), strict=True)
@@ -109,7 +108,7 @@ def expert_uses(
     return found
 
 
-def layer_experts(
+def _layer_experts(
     layer: FeedForward,
     uses: list[ExpertUse],
     routing: ExpertRouting,
@@ -120,8 +119,8 @@ def layer_experts(
     """A layer's experts together."""
     loads = torch.tensor([use.load for use in uses], dtype=torch.double)
     ranking, parts = rankings[layer.number], layer.parts
-    routed = cells_of(ranking, "E")
-    shared = cells_of(ranking, "S")
+    routed = _cells_of(ranking, "E")
+    shared = _cells_of(ranking, "S")
     return LayerExperts(
         layer=layer.number,
         experts=parts.experts,
@@ -143,10 +142,10 @@ def layer_experts(
 
 def agreement(ranking: LayerValueRankings, part: str) -> Interval:
     """The share of a part's cells that agree, of those that something fires."""
-    return share_of(ranking, cells_of(ranking, part))
+    return share_of(ranking, _cells_of(ranking, part))
 
 
-def cells_of(ranking: LayerValueRankings, part: str) -> Tensor:
+def _cells_of(ranking: LayerValueRankings, part: str) -> Tensor:
     """The live cells of a part, or of all parts whose names begin like that, in the layer."""
     parts, memories = ranking.cells.parts(ranking.layer), ranking.cells.memories[ranking.layer]
     inside = torch.zeros(memories, dtype=torch.bool)
@@ -222,9 +221,9 @@ def specialisation(counts: Tensor, generator: torch.Generator) -> Specialisation
     """
     sentences = len(counts)
     labels = torch.arange(sentences) * PARTS // max(sentences, 1)
-    own = by_part(counts, labels)
+    own = _by_part(counts, labels)
     shuffles = [
-        by_part(counts, labels[torch.randperm(sentences, generator=generator)])
+        _by_part(counts, labels[torch.randperm(sentences, generator=generator)])
         for _ in range(ROUNDS)
     ]
     chance = torch.tensor([information(one) for one in shuffles])
@@ -233,7 +232,7 @@ def specialisation(counts: Tensor, generator: torch.Generator) -> Specialisation
         drawn = torch.randint(sentences, (sentences,), generator=generator)
         times = torch.bincount(drawn, minlength=sentences)[:, None].double() * counts
         other = labels[torch.randperm(sentences, generator=generator)]
-        excess.append(information(by_part(times, labels)) - information(by_part(times, other)))
+        excess.append(information(_by_part(times, labels)) - information(_by_part(times, other)))
     ends = torch.tensor([0.025, 0.975], dtype=torch.double)
     low, high = chance.double().quantile(ends).tolist()
     found, mean = information(own), float(chance.mean())
@@ -248,7 +247,7 @@ def specialisation(counts: Tensor, generator: torch.Generator) -> Specialisation
     )
 
 
-def by_part(counts: Tensor, labels: Tensor) -> Tensor:
+def _by_part(counts: Tensor, labels: Tensor) -> Tensor:
     """[part, expert]: places by part of the text."""
     return torch.zeros(PARTS, counts.shape[1], dtype=torch.double).index_add_(0, labels, counts)
 

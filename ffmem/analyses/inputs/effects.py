@@ -15,11 +15,11 @@ from ffmem.analyses.statistics import SHARE, Interval, lower_and_upper, resample
 
 def with_count(*columns: Tensor) -> Tensor:
     """Columns [unit] or [unit, number] side by side, and a last one of ones that counts units."""
-    table = torch.cat([as_columns(one) for one in columns], dim=1)
+    table = torch.cat([_as_columns(one) for one in columns], dim=1)
     return torch.cat([table, torch.ones(len(table), 1, dtype=torch.float64)], dim=1)
 
 
-def as_columns(numbers: Tensor) -> Tensor:
+def _as_columns(numbers: Tensor) -> Tensor:
     """[unit] or [unit, number] as [unit, number]."""
     return numbers.double() if numbers.dim() > 1 else numbers.double()[:, None]
 
@@ -36,7 +36,7 @@ def share_effect(tallies: Tensor) -> Interval:
 
 def ratio_effect(part: Tensor, whole: Tensor) -> Interval:
     """A sum of counts over another that has them all, both [unit] or [unit, layer]."""
-    return share_effect(torch.stack([as_columns(one).sum(dim=1) for one in (part, whole)], dim=1))
+    return share_effect(torch.stack([_as_columns(one).sum(dim=1) for one in (part, whole)], dim=1))
 
 
 def lowest_layer_effect(shares: Tensor) -> Interval:

@@ -179,7 +179,7 @@ def record_sample(
     banks = [_bank(model, layer) for layer in steps(model.layers, "ranking values")]
     chosen = conventions_of(model)
     prefixes = [sample.prefix_tokens(row) for row in range(len(sample))]
-    limits = small_coefficients(model, prefixes[:PROBE], budget)
+    limits = _small_coefficients(model, prefixes[:PROBE], budget)
     rows: list[Tensor] = []
     kept: dict[str, list[dict[str, Tensor]]] = {"model": [], "coefficients": [], "normalised": []}
     kept |= {convention.name: [] for convention in chosen}
@@ -197,12 +197,12 @@ def record_sample(
             "gold": sample.gold[batch.rows, None].expand(-1, len(banks)),
             "foreign": foreign_gold(sample.gold)[batch.rows, None].expand(-1, len(banks)),
         }
-        kept["coefficients"].append(coefficient_statistics(readings, banks, limits, wanted))
+        kept["coefficients"].append(_coefficient_statistics(readings, banks, limits, wanted))
         layers = zip(readings, banks, strict=True)
         kept["normalised"].append(
             _stack([normalised_layer(model, one, bank.lengths) for one, bank in layers])
         )
-        kept["model"][-1]["strongest"] = strongest_cells(readings[-1].m.float(), banks[-1])
+        kept["model"][-1]["strongest"] = _strongest_cells(readings[-1].m.float(), banks[-1])
     order = torch.cat(rows).argsort()
     whole = {name: _join(parts, order) for name, parts in kept.items()}
     return SampleRecord(
@@ -268,7 +268,7 @@ def tops_of_both_signs(model: LanguageModel, vectors: Tensor) -> tuple[Tensor, T
     return high, low
 
 
-def strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
+def _strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
     """The cells [row, place] that add most for coefficients m [row, memory], strongest first.
 
     A cell is the memory's number; for a coefficient below zero, that plus the number of memories.
@@ -280,7 +280,7 @@ def strongest_cells(m: Tensor, bank: _Bank) -> Tensor:
     return cells.masked_fill(own == 0, NO_TOKEN).cpu()
 
 
-def small_coefficients(
+def _small_coefficients(
     model: LanguageModel, prefixes: Sequence[Tensor], budget: int
 ) -> list[float]:
     """For each layer 1 % of the 99.9th percentile of |m| over some prefixes."""
@@ -380,7 +380,7 @@ def _stack(layers: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
-def coefficient_statistics(
+def _coefficient_statistics(
     readings: Sequence[LayerRecord],
     banks: Sequence[_Bank],
     limits: Sequence[float],

@@ -79,7 +79,7 @@ def open_related_words(
         watch("words that keep the same company")
         found = count_vectors(store)
         with suppress(StoreError):
-            write_vectors(store, found)
+            _write_vectors(store, found)
     return found
 
 
@@ -104,8 +104,7 @@ def read_vectors(store: ScanStore) -> RelatedWords | None:
         return None
 
 
-def write_vectors(store: ScanStore, found: RelatedWords) -> None:
-    """Keep the vectors in the folder."""
+def _write_vectors(store: ScanStore, found: RelatedWords) -> None:
     arrays: dict[str, NDArray[Any]] = {
         "mark": np.array(mark(store)),
         "words": np.array(found.words, dtype=np.str_),

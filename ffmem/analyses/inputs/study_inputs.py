@@ -55,7 +55,7 @@ class StudyInputs:
     ) -> None:
         self.model = model.with_experts(store.manifest.key.settings.get("experts"))
         self.store, self.sizes, self.seed = store, sizes, seed
-        self.valid = valid or demo_validation(store)
+        self.valid = valid or _demo_validation(store)
 
     @property
     def generator(self) -> torch.Generator:
@@ -114,13 +114,13 @@ class StudyInputs:
             yield shard.sentences
 
 
-def demo_validation(store: ScanStore) -> Source | None:
+def _demo_validation(store: ScanStore) -> Source | None:
     """The demo's validation text; other models have none of their own."""
     of_demo = store.manifest.key.model["name"].split()[0] == "demo"
     return Source(str(demo.VALID)) if of_demo else None
 
 
-def control_model(subject: StudyInputs, name: str) -> LanguageModel:
+def _control_model(subject: StudyInputs, name: str) -> LanguageModel:
     """The model of the control of that name; the number in it is added to the study's seed."""
     kind, _, number = name.partition("-weights")
     make = {"permuted": permuted_model, "random": untrained_model}[kind]
@@ -129,7 +129,7 @@ def control_model(subject: StudyInputs, name: str) -> LanguageModel:
 
 def prefix_control_inputs(subject: StudyInputs, name: str) -> StudyInputs:
     """A control that reads validation prefixes alone, fewer than the study does."""
-    model, sizes = control_model(subject, name), control_sizes(subject.sizes)
+    model, sizes = _control_model(subject, name), control_sizes(subject.sizes)
     return StudyInputs(model, subject.store, sizes, subject.valid, subject.seed)
 
 
@@ -154,7 +154,7 @@ def scanned_control_inputs(
         experts=key.settings.get("experts"),
         max_sentences=key.corpus["max_sentences"],
     )
-    model = control_model(subject, name)
+    model = _control_model(subject, name)
     return StudyInputs(
         model, run_scan(model, plan, folder), subject.sizes, subject.valid, subject.seed
     )

@@ -165,7 +165,7 @@ def read_cells(
         targets = wanted[part].to(scores.device)
         ranks = target_ranks(scores, targets)
         masses = (
-            mass_on(scores, total, tokens)
+            _mass_on(scores, total, tokens)
             for tokens in (targets[:, :-1], foreign[part].to(scores.device))
         )
         found[part.start] = tuple(one.cpu() for one in (top, certain, ranks, *masses))
@@ -173,7 +173,7 @@ def read_cells(
     return tuple(torch.cat(parts) for parts in zip(*in_order_of_cells, strict=True))
 
 
-def mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
+def _mass_on(scores: Tensor, total: Tensor, tokens: Tensor) -> Tensor:
     """The probability [row] of the tokens [row, token] together, each once; NaN where none is.
 
     `total` is the logsumexp of each row of scores; a token below zero is none.

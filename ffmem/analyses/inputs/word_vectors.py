@@ -36,11 +36,11 @@ def word_vectors(texts: Iterable[str]) -> dict[str, Tensor]:
         places = ids[:-step][near] * len(common) + ids[step:][near]
         pairs += np.bincount(places, minlength=len(pairs))
     table = torch.from_numpy(pairs.reshape(len(common), -1)).float()
-    vectors = decompose(mutual_information(table + table.T))
+    vectors = _decompose(_mutual_information(table + table.T))
     return dict(zip(common, vectors, strict=True))
 
 
-def mutual_information(together: Tensor) -> Tensor:
+def _mutual_information(together: Tensor) -> Tensor:
     """Log p(a, b) / p(a) p(b) of counts [word, word], nothing below zero.
 
     The chance of a context is taken to the power 0.75, so that rare ones do not look informative.
@@ -53,7 +53,7 @@ def mutual_information(together: Tensor) -> Tensor:
     return (together / total / expected).clamp(min=1).log()
 
 
-def decompose(table: Tensor) -> Tensor:
+def _decompose(table: Tensor) -> Tensor:
     """The rows of a square table in few dimensions, the same every time."""
     width = min(WIDTH, len(table))
     with torch_seed(0):

@@ -38,7 +38,7 @@ def learned_lens_chart(result: Lenses) -> Any:
     return style.with_caption(chart, "Agreement with the model under a learned lens", caption)
 
 
-def lens_rows(result: Lenses) -> list[Row]:
+def _lens_rows(result: Lenses) -> list[Row]:
     """One row per layer and lens, and one for its chance level."""
     rows: list[Row] = []
     for found in result.rows:
@@ -62,7 +62,7 @@ def lens_rows(result: Lenses) -> list[Row]:
 
 
 def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
-    data, lenses = style.base(lens_rows(result), style.enough_cases()), lenses_with_cases(result)
+    data, lenses = style.base(_lens_rows(result), style.enough_cases()), _lenses_with_cases(result)
     names = ("own trigger", "keys shuffled")
     colour = style.series("series", names, (style.BLUE, style.GREY))
     x = style.layer_axis()
@@ -75,42 +75,42 @@ def _panels(result: Lenses, field: str, title: str, band: bool) -> Any:
     return style.by_group(alt.layer(area, lines), "lens", lenses)
 
 
-def lenses_with_cases(result: Lenses) -> list[str]:
+def _lenses_with_cases(result: Lenses) -> list[str]:
     """The lenses of which some layer has enough cases to be drawn."""
     cases = {row.lens: row.agreement.n for row in sorted(result.rows, key=lambda r: r.agreement.n)}
     return [name for name in result.lenses if cases.get(name, 0) >= style.LEAST_SHARE]
 
 
-def lenses_note(result: Lenses) -> str:
+def _lenses_note(result: Lenses) -> str:
     """For a caption: the lenses that are not drawn, and why."""
-    few = [name for name in result.lenses if name not in lenses_with_cases(result)]
+    few = [name for name in result.lenses if name not in _lenses_with_cases(result)]
     least = style.LEAST_SHARE
     return f" Not drawn, with fewer than {least} cases per layer: {', '.join(few)}." if few else ""
 
 
-def top_10_chart(result: Lenses) -> Any:
+def _top_10_chart(result: Lenses) -> Any:
     """Share of cells whose next token is among the value's ten best."""
     chart = _panels(result, "top_10", "next token among the ten best", band=True)
     caption = (
         "The strongest trigger's next token under each lens, 95 % Wilson bands; grey: another "
         f"key's. Measured: {result.measured_memories} memories per layer forced on at "
         f"{result.measured_prefixes} random prefixes, change of the model's own scores."
-        + lenses_note(result)
+        + _lenses_note(result)
     )
     return style.with_caption(chart, "Agreement under other projections", caption, 3)
 
 
-def rank_chart(result: Lenses) -> Any:
+def _rank_chart(result: Lenses) -> Any:
     """Median rank as a share of the vocabulary."""
     chart = _panels(result, "median_rank", "median rank, share of the vocabulary", band=False)
     caption = (
         "Median rank of the next token under each lens; grey: another key's next token."
-        + lenses_note(result)
+        + _lenses_note(result)
     )
     return style.with_caption(chart, "Rank of the next token under other projections", caption, 3)
 
 
-def similarity_chart(result: Lenses) -> Any:
+def _similarity_chart(result: Lenses) -> Any:
     """Layers by layers: below the diagonal how alike they are, above it the shuffled control."""
     kinds = {"outputs": "states", "values over tokens": "values"}
     rows: list[Row] = []
@@ -144,14 +144,14 @@ def similarity_chart(result: Lenses) -> Any:
 FIGURES: tuple[Figure[Lenses], ...] = (
     Figure(
         "lenses-top-10",
-        top_10_chart,
+        _top_10_chart,
         read="The same question under several readings of a value, each with its own chance level. "
         "‘Measured’ forces the memory on and reads what the model then predicts.",
         paper="Not in the paper, which asks whether lower layers live in another space.",
     ),
     Figure(
         "lenses-rank",
-        rank_chart,
+        _rank_chart,
         read="As above, by rank: lower is better.",
         paper="Not in the paper.",
     ),
@@ -167,7 +167,7 @@ FIGURES: tuple[Figure[Lenses], ...] = (
     ),
     Figure(
         "lenses-similarity",
-        similarity_chart,
+        _similarity_chart,
         read="The darker, the more two layers arrange the same places, or the same tokens, alike, "
         "whatever the basis. Above the diagonal they are shuffled, which is what two unrelated "
         "layers would show.",

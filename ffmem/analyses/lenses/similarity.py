@@ -36,7 +36,7 @@ def similarity(
     places = random_rows(len(states.outputs[numbers[0]]), COMPARED, generator)
     tokens = random_rows(model.vocab_size, COMPARED, generator)
     outputs = [inner_products(states.outputs[number][places]) for number in numbers]
-    logits = [inner_products(value_logits(model, one, tokens, generator)) for one in numbers]
+    logits = [inner_products(_value_logits(model, one, tokens, generator)) for one in numbers]
     found = (*alike(outputs, generator), *alike(logits, generator))
     return tuple(
         LayerSimilarity(one, other, *(float(table[row, column]) for table in found))
@@ -46,7 +46,7 @@ def similarity(
     )
 
 
-def value_logits(
+def _value_logits(
     model: LanguageModel, layer: int, tokens: Tensor, generator: torch.Generator
 ) -> Tensor:
     """[token, value]: the logits of some tokens under some values of a layer."""

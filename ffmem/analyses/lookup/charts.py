@@ -57,10 +57,10 @@ def lookup_chart(found: LayerLookup) -> Any:
     ]
     chart = style.with_size(alt.layer(*parts), WIDTH, height + 24)
     title = f"Layer {found.layer} of {found.model} as key-value memories"
-    return style.with_caption(chart, title, caption_of(found), 3)
+    return style.with_caption(chart, title, _caption_of(found), 3)
 
 
-def caption_of(found: LayerLookup) -> str:
+def _caption_of(found: LayerLookup) -> str:
     """What is drawn, and what is not."""
     known = any(one.stands_for for one in found.shown)
     keys = " Keys fire on what is written in them: patterns or triggers of a scan." if known else ""

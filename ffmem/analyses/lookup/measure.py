@@ -104,7 +104,7 @@ def layer_lookup(
         active=step.active,
         read=read[: view.position],
         shown=tuple(
-            shown_memory(model, reading, role, index, store)
+            _shown_memory(model, reading, role, index, store)
             for role, index in choice(reading, store)
         ),
         adds=tuple(
@@ -146,10 +146,9 @@ def least(m: Tensor, a: Tensor) -> list[int]:
     return found
 
 
-def shown_memory(
+def _shown_memory(
     model: LanguageModel, reading: LayerRecord, role: Role, index: int, store: ScanStore | None
 ) -> ShownMemory:
-    """One memory of the figure."""
     layer, coefficient = reading.layer, float(reading.m[0, index])
     address = cell_address(layer, index, coefficient)
     value = value_vectors(layer, [index]).float()

@@ -15,7 +15,7 @@ OWN, CONTROL = "with its own output", "with its output at another prefix"
 SOFTMAX, ACTIVATION = "with a softmax", "as it is"
 
 
-def normalisation_chart(result: Normalisation) -> Any:
+def _normalisation_chart(result: Normalisation) -> Any:
     """Three panels: how many memories carry the weight, cosine, and shared top tokens."""
     width, x = style.panel_width(3), style.layer_axis()
     counts: list[Row] = [
@@ -69,7 +69,7 @@ def _comparison(result: Normalisation, title: str, fields: tuple[str, str]) -> A
 FIGURES: tuple[Figure[Normalisation], ...] = (
     Figure(
         "normalisation",
-        normalisation_chart,
+        _normalisation_chart,
         read="The layer's activation function is replaced by a softmax over the same keys. If the "
         "normalisation were the only difference, the cosine would be 1 and the top token would "
         "stay: dividing coefficients by their sum changes a length, never a direction.",

@@ -14,7 +14,7 @@ def measure(reading: SampleRecord, generator: torch.Generator) -> Normalisation:
     """Every layer of a sample beside the same layer with a softmax over its keys."""
     found, layers = reading.normalised, []
     for place, number in enumerate(reading.layers):
-        cosine = without_nan(found.cosine[:, place])
+        cosine = _without_nan(found.cosine[:, place])
         if not len(cosine):
             continue
         layers.append(
@@ -24,9 +24,9 @@ def measure(reading: SampleRecord, generator: torch.Generator) -> Normalisation:
                 effective=quantiles(found.effective[:, place].double()),
                 own_effective=quantiles(reading.coefficients.participation[:, place].double()),
                 cosine=bootstrap(cosine, generator),
-                shuffled_cosine=bootstrap(without_nan(found.foreign_cosine[:, place]), generator),
-                same_top=share_of(without_nan(found.same_top[:, place]) > 0),
-                shuffled_same_top=share_of(without_nan(found.foreign_same_top[:, place]) > 0),
+                shuffled_cosine=bootstrap(_without_nan(found.foreign_cosine[:, place]), generator),
+                same_top=share_of(_without_nan(found.same_top[:, place]) > 0),
+                shuffled_same_top=share_of(_without_nan(found.foreign_same_top[:, place]) > 0),
                 length=quantiles(found.length[:, place].double()),
             )
         )
@@ -34,6 +34,6 @@ def measure(reading: SampleRecord, generator: torch.Generator) -> Normalisation:
     return Normalisation(tuple(layers), left_out, len(reading.sample), reading.sample.seed)
 
 
-def without_nan(numbers: Tensor) -> Tensor:
+def _without_nan(numbers: Tensor) -> Tensor:
     """Those that were measured."""
     return numbers[~numbers.isnan()].double()

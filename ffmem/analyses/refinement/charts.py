@@ -19,7 +19,7 @@ def _conventions(result: Refinement) -> list[str]:
     return [rows.convention for rows in result.conventions]
 
 
-def final_token_chart(result: Refinement) -> Any:
+def _final_token_chart(result: Refinement) -> Any:
     """Figure 9: bars with intervals, the shuffled control as a line."""
     names = ("own final token", "another prefix's")
     rows: list[Row] = [
@@ -89,7 +89,7 @@ def probability_chart(result: Refinement) -> Any:
     )
 
 
-def winners_chart(result: Refinement) -> Any:
+def _winners_chart(result: Refinement) -> Any:
     """Figure 11: stacked shares."""
     names = {
         "residual": "the residual’s",
@@ -136,7 +136,7 @@ def winners_chart(result: Refinement) -> Any:
     )
 
 
-def veto_chart(result: Refinement) -> Any:
+def _veto_chart(result: Refinement) -> Any:
     """The rank of the old token under the layer's own output, changed and unchanged."""
     names = ("token is replaced", "token stays")
     rows: list[Row] = [
@@ -182,7 +182,7 @@ def veto_chart(result: Refinement) -> Any:
     )
 
 
-def logit_chart(result: Refinement) -> Any:
+def _logit_chart(result: Refinement) -> Any:
     """By how much a layer moves the logits of the old and of the new token, where they differ."""
     names = ("new token", "old token", "token that stays")
     rows: list[Row] = [
@@ -208,7 +208,7 @@ def logit_chart(result: Refinement) -> Any:
     return style.with_caption(chart, "Logit change of the old and the new token", caption)
 
 
-def entropy_chart(result: Refinement) -> Any:
+def _entropy_chart(result: Refinement) -> Any:
     """The model's entropy by the length of the prefix."""
     rows: list[Row] = [
         {
@@ -238,7 +238,7 @@ def entropy_chart(result: Refinement) -> Any:
 FIGURES: tuple[Figure[Refinement], ...] = (
     Figure(
         "refinement-settled",
-        final_token_chart,
+        _final_token_chart,
         read="Share of prefixes whose final token is already on top of the residual (logit lens).",
         paper="About a third in the bottom few layers, growing fast from layer 10 (figure 9).",
     ),
@@ -250,7 +250,7 @@ FIGURES: tuple[Figure[Refinement], ...] = (
     ),
     Figure(
         "refinement-winners",
-        winners_chart,
+        _winners_chart,
         read="Each bar adds up to all prefixes. r is the residual before the layer, x = "
         "LayerNorm(r) what its keys read, y = FF(x) what it adds, o = y + r what leaves the block: "
         "the token of o is that of r, of both, of y, or of neither (composition).",
@@ -258,21 +258,21 @@ FIGURES: tuple[Figure[Refinement], ...] = (
     ),
     Figure(
         "refinement-veto",
-        veto_chart,
+        _veto_chart,
         read="Where the token changes: how often the layer pushes the old one down, compared with "
         "tokens that stay on top.",
         paper="A conjecture there, not measured.",
     ),
     Figure(
         "refinement-logits",
-        logit_chart,
+        _logit_chart,
         read="Where the token changes: how far the layer moves the logits of the old and of the "
         "new one.",
         paper="A conjecture there, not measured.",
     ),
     Figure(
         "refinement-entropy",
-        entropy_chart,
+        _entropy_chart,
         read="Entropy of the next-token distribution, by the number of tokens read; lower is more "
         "certain.",
         paper="Not in the paper.",

@@ -47,7 +47,7 @@ def measure(reading: SampleRecord, words: int, generator: torch.Generator) -> Re
             )
             for found in reading.predictions
         ),
-        entropy=tuple(entropies(reading, generator)),
+        entropy=tuple(_entropies(reading, generator)),
         prefixes=len(reading.sample),
         seed=reading.sample.seed,
         vocabulary=words,
@@ -108,7 +108,7 @@ def vetoes(found: Predictions, layers: tuple[int, ...], words: int) -> list[Laye
     return rows
 
 
-def entropies(reading: SampleRecord, generator: torch.Generator) -> list[LengthEntropy]:
+def _entropies(reading: SampleRecord, generator: torch.Generator) -> list[LengthEntropy]:
     """The model's entropy by the length of the prefix; groups without a prefix are left out."""
     size = reading.sample.positions
     rows = []
@@ -132,11 +132,11 @@ def decision_effects(found: Predictions) -> RefinementEffects:
     early = place_of(BOTTOM_LAYERS, layers)
     kept = found.output == found.residual
     own = found.output == found.feedforward
-    veto, foreign, more = veto_effects(found.change[:, 1:], found.foreign_change[:, 1:])
+    veto, foreign, more = _veto_effects(found.change[:, 1:], found.foreign_change[:, 1:])
     return RefinementEffects(
         settled_early=share_effect(with_count(settled[:, early])),
         settled_early_above_others=mean_effect(
-            settled[:, early] - share_of_each(found.residual[:, early], last)
+            settled[:, early] - _share_of_each(found.residual[:, early], last)
         ),
         settled_before_last=share_effect(with_count(settled[:, -1])),
         late_growth=mean_effect(late_growth(settled)),
@@ -150,7 +150,7 @@ def decision_effects(found: Predictions) -> RefinementEffects:
     )
 
 
-def share_of_each(tokens: Tensor, among: Tensor) -> Tensor:
+def _share_of_each(tokens: Tensor, among: Tensor) -> Tensor:
     """For each token [unit] the share of the other units that have it in `among` [unit]."""
     counts = torch.bincount(among, minlength=int(tokens.max()) + 1)
     others = counts[tokens] - (among == tokens).long()
@@ -164,7 +164,7 @@ def late_growth(settled: Tensor) -> Tensor:
     return (settled[:, upper[-1]] - settled[:, lower[-1]]) / len(upper) - early
 
 
-def veto_effects(changes: Tensor, foreign: Tensor) -> tuple[Interval, Interval, Interval]:
+def _veto_effects(changes: Tensor, foreign: Tensor) -> tuple[Interval, Interval, Interval]:
     """How often a change is a veto, by another prefix's layer output, and how much more."""
     known = foreign != UNKNOWN
     kinds = [

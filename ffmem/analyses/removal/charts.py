@@ -42,11 +42,11 @@ def removal_chart(result: Removal) -> Any:
         tooltip=style.tooltip("layer:O", "removed:N", "change:Q", "low:Q", "high:Q", "triggers:Q"),
     )
     title = "Change of the coefficient when a token is removed (Fig. 3)"
-    text = removal_caption(result) + style.few_cases_note(rows, "triggers", style.LEAST_MEAN)
+    text = _removal_caption(result) + style.few_cases_note(rows, "triggers", style.LEAST_MEAN)
     return style.with_caption(style.with_size(alt.layer(band, line)), title, text)
 
 
-def removal_caption(result: Removal) -> str:
+def _removal_caption(result: Removal) -> str:
     """The caption of the removal chart: sample, and what was left out."""
     triggers = sum(layer.triggers for layer in result.layers)
     keys = sum(layer.keys for layer in result.layers)

@@ -97,7 +97,6 @@ def _changes_by_key(layer: int, triggers: _Triggers, coefficients: Tensor) -> Te
 
 
 def _keys_of(layer: int, triggers: _Triggers) -> list[int]:
-    """The rows of a layer's keys."""
     return [row for row, key in enumerate(triggers.keys) if key.layer == layer]
 
 

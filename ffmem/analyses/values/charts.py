@@ -20,7 +20,7 @@ AGREEMENT = (
 CHANCE = "chance (another key, a random token of the text)"
 
 
-def agreement_rows(result: Values) -> list[Row]:
+def _agreement_rows(result: Values) -> list[Row]:
     """One row per layer, group of cells and series."""
     rows: list[Row] = []
     for found in result.agreement:
@@ -37,9 +37,9 @@ def agreement_rows(result: Values) -> list[Row]:
     return rows
 
 
-def agreement_chart(result: Values) -> Any:
+def _agreement_chart(result: Values) -> Any:
     """Figure 4: bars with their intervals, chance as a band, the released target as a line."""
-    rows = agreement_rows(result)
+    rows = _agreement_rows(result)
     groups = sorted({row["cells"] for row in rows})
     data = style.base(rows, style.enough_cases())
     main, *chance, released = AGREEMENT
@@ -74,7 +74,7 @@ def agreement_chart(result: Values) -> Any:
     )
 
 
-def ranks_chart(result: Values) -> Any:
+def _ranks_chart(result: Values) -> Any:
     """Figure 5: a box per layer, the shuffled control's quartiles beside it."""
     rows: list[Row] = []
     for found in result.ranks:
@@ -211,7 +211,7 @@ def probability_chart(result: Values) -> Any:
     )
 
 
-def predictive_chart(result: Values) -> Any:
+def _predictive_chart(result: Values) -> Any:
     """The values of highest probability beside random ones: layers, agreement, precision."""
     found = result.predictive
     rows: list[Row] = []
@@ -249,14 +249,14 @@ def predictive_chart(result: Values) -> Any:
 FIGURES: tuple[Figure[Values], ...] = (
     Figure(
         "values-agreement",
-        agreement_chart,
+        _agreement_chart,
         read="A bar that ends above the grey band means more than chance. The band gives every key "
         "another key's value, or a random token of the text, so common tokens are accounted for.",
         paper="About 0 in layers 1 to 10, then rising to 3.5 %; chance 0.0004 % (figure 4).",
     ),
     Figure(
         "values-ranks",
-        ranks_chart,
+        _ranks_chart,
         read="Lower is better: 0 means that the next token is the value's first choice. Boxes "
         "below the grey band are better than another key's value.",
         paper="The rank improves through the layers (figure 5).",
@@ -281,7 +281,7 @@ FIGURES: tuple[Figure[Values], ...] = (
     ),
     Figure(
         "values-predictive",
-        predictive_chart,
+        _predictive_chart,
         read="The values with the highest top-token probability, compared with random ones, and "
         "with random ones of the same layers.",
         paper="Of the 100 values with the highest top-token probability 97 are in layers 11 to 16; "

@@ -53,24 +53,24 @@ def measure(
     return Values(
         agreement=rows,
         ranks=tuple(row for part in read for row in ranks(part, model.vocab_size)),
-        equal_width=bins_of(read, equal_width_edges(_concatenate(read, "probability"))),
-        quantile_bins=bins_of(read, quantile_edges(_concatenate(read, "probability"))),
+        equal_width=_bins_of(read, _equal_width_edges(_concatenate(read, "probability"))),
+        quantile_bins=_bins_of(read, _quantile_edges(_concatenate(read, "probability"))),
         predictive=predictive_values(model, store, read, generator),
         vocabulary=model.vocab_size,
         layers=len(read),
         counts=exclusions(read, model.unk),
-        mass=tuple(row for part in read for row in next_token_mass(part, generator)),
-        effects=value_effects(read, [row for row in rows if row.cells in ("", "both")]),
+        mass=tuple(row for part in read for row in _next_token_mass(part, generator)),
+        effects=_value_effects(read, [row for row in rows if row.cells in ("", "both")]),
         feed_forward_share=feed_forward_share(model),
     )
 
 
-def value_effects(
+def _value_effects(
     read: Sequence[LayerValueRankings], chance: Sequence[LayerAgreement]
 ) -> ValueEffects:
     """Differences by memory; `chance` has the row of each layer's cells of all signs."""
-    layers = [cell_hits(part, row) for part, row in zip(read, chance, strict=True)]
-    edges = quantile_edges(_concatenate(read, "probability"))
+    layers = [_cell_hits(part, row) for part, row in zip(read, chance, strict=True)]
+    edges = _quantile_edges(_concatenate(read, "probability"))
     place = torch.bucketize(_concatenate(read, "probability").double(), edges[1:-1], right=True)
     known = torch.cat([layer.known for layer in layers])
     hit = torch.cat([layer.hit for layer in layers])
@@ -82,7 +82,7 @@ def value_effects(
     )
 
 
-def cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
+def _cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
     """What every cell of a layer says of its strongest trigger; two signs are one memory."""
     following, count = part.triggers.next[:, 0], len(part.top)
     known = following >= 0
@@ -107,7 +107,7 @@ def feed_forward_share(model: LanguageModel) -> float:
     return inside / (sum(matrices) + sum(map(packed_numbers, blocks)))
 
 
-def next_token_mass(part: LayerValueRankings, generator: torch.Generator) -> list[LayerMass]:
+def _next_token_mass(part: LayerValueRankings, generator: torch.Generator) -> list[LayerMass]:
     """What values give to the next tokens of all triggers, for a layer and each of its signs."""
     rows = []
     for name, cells in part.groups():
@@ -184,17 +184,17 @@ def _under(numbers: Tensor) -> tuple[float, float, float]:
     return ten, hundred, thousand
 
 
-def equal_width_edges(probability: Tensor, bins: int = 10) -> Tensor:
+def _equal_width_edges(probability: Tensor, bins: int = 10) -> Tensor:
     """The paper's bins: equally wide, from the smallest maximal probability to the largest."""
     return torch.linspace(float(probability.min()), float(probability.max()), bins + 1).double()
 
 
-def quantile_edges(probability: Tensor, bins: int = 20) -> Tensor:
+def _quantile_edges(probability: Tensor, bins: int = 20) -> Tensor:
     """Bins with equally many cells each, which can be compared between models."""
     return torch.from_numpy(np.quantile(probability.double(), np.linspace(0, 1, bins + 1)))
 
 
-def bins_of(read: Sequence[LayerValueRankings], edges: Tensor) -> tuple[Bin, ...]:
+def _bins_of(read: Sequence[LayerValueRankings], edges: Tensor) -> tuple[Bin, ...]:
     """Figure 6: agreement of all layers' cells by their value's maximal probability."""
     probability = _concatenate(read, "probability").double()
     agree = torch.cat([part.top == part.triggers.next[:, 0] for part in read])
@@ -300,7 +300,7 @@ def rank_effects(layers: Sequence[CellHits]) -> RankEffects:
     """Figure 5 in powers of two, so that ten places count more near the top."""
 
     def powers(ranks: Tensor) -> Tensor:
-        return round_to_tenths((ranks.double() + 1).log2())
+        return _round_to_tenths((ranks.double() + 1).log2())
 
     table = layers_by_depth([with_count(powers(one.rank[one.known])) for one in layers])
     pairs = [(one, one.known & (one.shuffled_rank >= 0)) for one in lower_and_upper(layers)[1]]
@@ -309,11 +309,11 @@ def rank_effects(layers: Sequence[CellHits]) -> RankEffects:
         rise=resample(
             table, lambda sums: sums[..., 0] / sums[..., 1] - sums[..., 2] / sums[..., 3]
         ),
-        above_shuffled=mean_effect(round_to_tenths(torch.cat(better))),
+        above_shuffled=mean_effect(_round_to_tenths(torch.cat(better))),
     )
 
 
-def round_to_tenths(numbers: Tensor) -> Tensor:
+def _round_to_tenths(numbers: Tensor) -> Tensor:
     """Few different numbers, so that resampling a million of them is quick."""
     return (numbers * 10).round() / 10
 

@@ -46,7 +46,7 @@ def predictive_values(
     probability = torch.cat([part.probability for part in read])
     sizes = torch.tensor([len(part.top) for part in read])
     places = torch.arange(len(read)).repeat_interleave(sizes)
-    precision = torch.cat([precisions(part) for part in read])
+    precision = torch.cat([_precisions(part) for part in read])
     chosen = probability.argsort(descending=True, stable=True)[:count]
     first_upper = len(read) - round(UPPER * len(read))
 
@@ -71,7 +71,7 @@ def predictive_values(
     )
 
 
-def precisions(part: LayerValueRankings) -> Tensor:
+def _precisions(part: LayerValueRankings) -> Tensor:
     """Share of each cell's triggers that the value's top token follows; NaN without triggers."""
     known = part.triggers.next >= 0
     hits = (part.triggers.next == part.top[:, None]) & known

@@ -40,7 +40,7 @@ COLOURS = {
 }
 
 
-def classes_chart(result: Weights) -> Any:
+def _classes_chart(result: Weights) -> Any:
     """Shares of classes in every layer, and among mismatched pairs."""
     rows: list[Row] = []
     for layer in result.layers:
@@ -85,7 +85,7 @@ def classes_chart(result: Weights) -> Any:
     return style.with_caption(chart, "Classes of memories by key, gate and value", caption, 2)
 
 
-def cosines_chart(result: Weights) -> Any:
+def _cosines_chart(result: Weights) -> Any:
     """Cosines of each pair as boxes over the band of mismatched pairs."""
     rows = [
         {
@@ -113,7 +113,7 @@ def cosines_chart(result: Weights) -> Any:
     return style.with_caption(chart, "Angles between key, gate and value", caption, len(groups))
 
 
-def norms_chart(result: Weights) -> Any:
+def _norms_chart(result: Weights) -> Any:
     """Lengths of keys and values."""
     rows = [
         {"layer": layer.layer, "side": side, **style.quantile_fields(numbers)}
@@ -126,7 +126,7 @@ def norms_chart(result: Weights) -> Any:
     return style.with_caption(chart, "Lengths of keys and values", caption, 2)
 
 
-def roles_chart(result: Weights) -> Any:
+def _roles_chart(result: Weights) -> Any:
     """How many memories of each layer stand out, and in which way."""
     names = ("prediction", "suppression", "entropy", "frequency", "entropy, mismatched")
     rows = [
@@ -169,7 +169,7 @@ def roles_chart(result: Weights) -> Any:
 FIGURES: tuple[Figure[Weights], ...] = (
     Figure(
         "weights-classes",
-        classes_chart,
+        _classes_chart,
         read="Strengthening memories add more of what they detect, weakening ones take it away, "
         "conditional ones do so where the gate is open; the rest write something other than they "
         "read. Mismatched pairs are nearly all orthogonal.",
@@ -177,20 +177,20 @@ FIGURES: tuple[Figure[Weights], ...] = (
     ),
     Figure(
         "weights-cosines",
-        cosines_chart,
+        _cosines_chart,
         read="Boxes outside the grey band are angles that mismatched pairs of the layer do not "
         "have.",
         paper="Not in the paper.",
     ),
     Figure(
         "weights-norms",
-        norms_chart,
+        _norms_chart,
         read="Lengths of keys and values, norms folded in, by layer.",
         paper="Not in the paper.",
     ),
     Figure(
         "weights-roles",
-        roles_chart,
+        _roles_chart,
         read="Prediction and suppression memories have logits with a kurtosis above 10; entropy "
         "and frequency candidates differ from the rest of their layer by five robust standard "
         "deviations.",

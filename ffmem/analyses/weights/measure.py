@@ -92,7 +92,7 @@ def weight_table(
         layers=tuple(parts),
         gated=model.layer(numbers[0]).gated,
         frequency_from="the order of token ids" if counts is None else counts_from,
-        random_peaked=peaked_share(head, generator),
+        random_peaked=_peaked_share(head, generator),
     )
 
 
@@ -105,7 +105,7 @@ def layer_table(
     columns["role"] = roles(columns["logit_kurtosis"], columns["logit_skew"])
     mismatched: dict[str, list[Tensor]] = {}
     classes = []
-    for cosines in mismatched_cosines(weights, generator):
+    for cosines in _mismatched_cosines(weights, generator):
         for name, found in cosines.items():
             mismatched.setdefault(name, []).append(found)
         classes.append(
@@ -120,7 +120,7 @@ def layer_table(
     )
 
 
-def mismatched_cosines(
+def _mismatched_cosines(
     weights: FoldedWeights, generator: torch.Generator
 ) -> Iterator[dict[str, Tensor]]:
     """Cosines of the same layer's weights when each memory has another's value (or key)."""
@@ -160,7 +160,7 @@ def robust_scores(numbers: Tensor) -> Tensor:
     return (numbers - middle) / spread.clamp(min=1e-12)
 
 
-def peaked_share(head: Unembedding, generator: torch.Generator) -> float:
+def _peaked_share(head: Unembedding, generator: torch.Generator) -> float:
     """The share of random directions whose logits are peaked: a control without any training."""
     drawn = torch.randn(RANDOM_DIRECTIONS, len(head.mean), generator=generator)
     found = vocabulary_moments(drawn, head)["logit_kurtosis"]
@@ -169,7 +169,7 @@ def peaked_share(head: Unembedding, generator: torch.Generator) -> float:
 
 def summarise_weights(table: WeightSummary, generator: torch.Generator) -> Weights:
     """The numbers of every layer, and the candidates of all."""
-    layers = tuple(layer_summary(part, table.gated, generator) for part in table.layers)
+    layers = tuple(_layer_summary(part, table.gated, generator) for part in table.layers)
     return Weights(
         layers=layers,
         gated=table.gated,
@@ -178,18 +178,17 @@ def summarise_weights(table: WeightSummary, generator: torch.Generator) -> Weigh
         entropy=candidates(
             table, lambda part: robust_scores(part.columns["entropy_score"]), OUTLIER_DEVIATIONS
         ),
-        frequency=candidates(table, frequency_scores, OUTLIER_DEVIATIONS),
+        frequency=candidates(table, _frequency_scores, OUTLIER_DEVIATIONS),
         duplicates=candidates(table, lambda part: part.columns["twin_cosine"], DUPLICATE_COSINE),
     )
 
 
-def frequency_scores(part: LayerTable) -> Tensor:
+def _frequency_scores(part: LayerTable) -> Tensor:
     """How far each memory's correlation with token frequency stands out of its layer."""
     return robust_scores(part.columns["frequency"]).abs()
 
 
-def layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> LayerWeights:
-    """One layer in numbers."""
+def _layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> LayerWeights:
     columns, names = part.columns, class_names(gated)
     memories = len(columns["class"])
     count = torch.bincount(columns["class"], minlength=len(names)).tolist()
@@ -203,7 +202,7 @@ def layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> 
         classes=dict(zip(names, count, strict=True)),
         mismatched_classes=dict(zip(names, chance.tolist(), strict=True)),
         cosines={
-            pair: pair_summary(columns[pair], part.mismatched[pair])
+            pair: _pair_summary(columns[pair], part.mismatched[pair])
             for pair in WEIGHT_PAIRS
             if pair in columns
         },
@@ -215,12 +214,12 @@ def layer_summary(part: LayerTable, gated: bool, generator: torch.Generator) -> 
         suppression=int((columns["role"] == 2).sum()),
         entropy=int((robust_scores(columns["entropy_score"]) > OUTLIER_DEVIATIONS).sum()),
         control_entropy=int((control > OUTLIER_DEVIATIONS).sum()),
-        frequency=int((frequency_scores(part) > OUTLIER_DEVIATIONS).sum()),
+        frequency=int((_frequency_scores(part) > OUTLIER_DEVIATIONS).sum()),
         duplicates=int((columns["twin_cosine"] > DUPLICATE_COSINE).sum()),
     )
 
 
-def pair_summary(own: Tensor, mismatched: Tensor) -> PairCosines:
+def _pair_summary(own: Tensor, mismatched: Tensor) -> PairCosines:
     """Cosines beside those of mismatched pairs."""
     low, high = np.quantile(mismatched.numpy(), (0.025, 0.975)).tolist()
     outside = ((own < low) | (own > high)).double().mean()
@@ -259,7 +258,7 @@ def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
     return {
         "layer": layer,
         "index": index,
-        **expert_columns([part.parts for part in table.layers]),
+        **_expert_columns([part.parts for part in table.layers]),
         **{
             name: words[name][table.column(name).numpy()]
             if name in words
@@ -269,7 +268,7 @@ def table_columns(table: WeightSummary) -> dict[str, np.ndarray]:
     }
 
 
-def expert_columns(layers: Sequence[Parts]) -> dict[str, np.ndarray]:
+def _expert_columns(layers: Sequence[Parts]) -> dict[str, np.ndarray]:
     """Expert and index there of every memory, of layers one behind the other; none if all dense."""
     if not any(parts.experts for parts in layers):
         return {}

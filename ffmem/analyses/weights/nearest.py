@@ -62,7 +62,9 @@ def nearest(model: LanguageModel, store: ScanStore, cell: Address, count: int = 
             both.append((gate, own_gate))
         keys.append(torch.stack([cosines(rows, one) for rows, one in both]).mean(dim=0))
         values.append(cosines(value_vectors(layer), value))
-    return Nearest(nearest_rows(store, keys, cell, count), nearest_rows(store, values, cell, count))
+    return Nearest(
+        _nearest_rows(store, keys, cell, count), _nearest_rows(store, values, cell, count)
+    )
 
 
 def cosines(rows: Tensor, one: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ def cosines(rows: Tensor, one: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(rows.float(), one[None], dim=1).cpu()
 
 
-def nearest_rows(
+def _nearest_rows(
     store: ScanStore, by_layer: list[Tensor], cell: Address, count: int
 ) -> tuple[Near, ...]:
     """The largest cosines of all layers."""
@@ -88,12 +90,12 @@ def nearest_rows(
 def describe(lookup: MemoryIndex, found: Nearest) -> Nearest:
     """The same memories with their tokens and a trigger each."""
     return Nearest(
-        tuple(describe_one(lookup, near) for near in found.by_key),
-        tuple(describe_one(lookup, near) for near in found.by_value),
+        tuple(_describe_one(lookup, near) for near in found.by_key),
+        tuple(_describe_one(lookup, near) for near in found.by_value),
     )
 
 
-def describe_one(lookup: MemoryIndex, near: Near) -> Near:
+def _describe_one(lookup: MemoryIndex, near: Near) -> Near:
     """The tokens that a memory promotes, and its strongest trigger."""
     cell = Address.parse(near.address)
     promotes = tuple(push.text for push in lookup.value_tokens(cell, count=NEAR_TOKENS))

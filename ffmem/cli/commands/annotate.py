@@ -112,9 +112,9 @@ def import_sheets(
     annotator = check_name(annotator)
     annotations = open_database(folder, database)
     known = {sheet.name: sheet for sheet in annotations.sheets()}
-    texts = {str(path): file_text(path, str(path), StoreError) for path in sheet_files(files)}
+    texts = {str(path): file_text(path, str(path), StoreError) for path in _sheet_files(files)}
     of_cases = {path: text for path, text in texts.items() if is_case_sheet(text)}
-    judged = parse_case_files(annotations, of_cases, skip_empty)
+    judged = _parse_case_files(annotations, of_cases, skip_empty)
     filled = [
         parse_sheet(text, path, known)
         for path, text in texts.items()
@@ -126,7 +126,7 @@ def import_sheets(
     say(f"{count} sheets by {annotator}: {new} new answers, the rest known")
 
 
-def sheet_files(paths: tuple[Path, ...]) -> list[Path]:
+def _sheet_files(paths: tuple[Path, ...]) -> list[Path]:
     """The files themselves, and the Markdown files of folders; refuses a pipe or a device."""
     found = [
         file for path in paths for file in (sorted(path.glob("*.md")) if path.is_dir() else [path])
@@ -180,7 +180,7 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
     from ffmem.annotations.agreement import agreement as compared
 
     annotations = open_database(folder, database)
-    answers, case_answers = annotations.answers(), case_answers_of(folder, annotations)
+    answers, case_answers = annotations.answers(), _case_answers_of(folder, annotations)
     if answers or not case_answers:
         result = compared(answers)
         print_agreement(result, count)
@@ -189,7 +189,7 @@ def agreement(folder: Path, count: int, database: str | None) -> None:
         from ffmem.annotations.agreement import case_agreement
 
         judged = case_agreement(case_answers)
-        print_cases(judged, count)
+        _print_cases(judged, count)
         say(f"-> {save_numbers(folder, 'case-agreement', judged)}")
 
 
@@ -263,7 +263,7 @@ def cases(folder: Path, out: Path, controls: int, database: str | None) -> None:
     )
 
 
-def parse_case_files(
+def _parse_case_files(
     annotations: Annotations, texts: Mapping[str, str], skip_empty: bool
 ) -> list[tuple[CaseSheet, list[Judgement]]]:
     """The sheets of cases among files, by path, with what is said on them."""
@@ -277,14 +277,14 @@ def parse_case_files(
     ]
 
 
-def case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]:
+def _case_answers_of(folder: Path, annotations: Annotations) -> list[CaseAnswer]:
     """The judgements of this scan's cases."""
     from ffmem.store.scan_store import ScanStore
 
     return annotations.case_answers(ScanStore.open(folder).manifest.key.digest)
 
 
-def print_cases(result: CaseAgreement, count: int) -> None:
+def _print_cases(result: CaseAgreement, count: int) -> None:
     """Shares, agreement, and who disagrees where."""
     say("changes of the last layer, judged related (the paper's judges: 34 of 100)")
     for share in result.shares:
@@ -424,7 +424,7 @@ def llm(  # noqa: PLR0913 - one parameter per option
         answers.append(answer)
         if answer.answers is not None:
             annotations.answer(answer.sheet, annotator, answer.answers)
-    print_usage(folder, annotator, answers, chat)
+    _print_usage(folder, annotator, answers, chat)
 
 
 def print_cost(before: Usage) -> None:
@@ -438,7 +438,7 @@ def print_cost(before: Usage) -> None:
     )
 
 
-def print_usage(folder: Path, who: str, answers: list[LlmAnswer], chat: CachedChat) -> None:
+def _print_usage(folder: Path, who: str, answers: list[LlmAnswer], chat: CachedChat) -> None:
     """Print the results and the cost."""
     usage = chat.usage
     say(

@@ -31,7 +31,7 @@ def models(context: click.Context) -> None:
         ffmem models convert adaptive_lm_wiki103.v2 -o wiki103
     """
     if context.invoked_subcommand is None:
-        show_models()
+        _show_models()
 
 
 @models.command()
@@ -68,8 +68,7 @@ def convert(source: Path, out: Path, wikitext_form: bool) -> None:
     say(f"{out} is ready: ffmem inspect {out}")
 
 
-def show_models() -> None:
-    """Print the list."""
+def _show_models() -> None:
     from ffmem.models.families import FAMILIES
     from ffmem.models.pypi_models import WHEELS, cache_path
 
@@ -85,13 +84,13 @@ def show_models() -> None:
     for name, about in known.items():
         print_hanging(console, f"  {name:<11} ", about)
     click.echo("\nIn the Hugging Face cache:")
-    for repo in hub_cache() or ["nothing"]:
+    for repo in _hub_cache() or ["nothing"]:
         click.echo(f"  {repo}")
     click.echo(f"\nArchitectures with a row in the table ({len(FAMILIES)}; others by structure):")
     print_hanging(console, "  ", ", ".join(sorted(FAMILIES)))
 
 
-def hub_cache() -> list[str]:
+def _hub_cache() -> list[str]:
     """Models in the hub's cache on this machine; reads folder names only."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -154,23 +153,23 @@ def describe(model: LanguageModel) -> dict[str, Any]:
         "width": model.hidden_size,
         "memories per layer": " or ".join(f"{size:,}" for size in sizes),
         "memories in all": f"{model.memories:,}",
-        **experts_of(model),
+        **_experts_of(model),
         "activation": " or ".join(sorted({layer.activation for layer in layers})),
         "gated": "yes: a memory is two cells, + and -" if model.gated else "no",
         "block": "; ".join(f"{form} ({FORM_SENTENCES[form]})" for form in forms),
-        "after the values": after_the_values(model),
+        "after the values": _after_the_values(model),
         "final norm": final_norm(model),
         "embeddings": embeddings(model),
         "vocabulary": f"{model.vocab_size:,} tokens",
         "parameters": f"{whole:,}, {100 * inside / whole:.0f} % in feed-forward layers",
         "of the blocks alone": f"{100 * inside / blocks:.0f} % feed-forward, the rest attention",
-        **read_through(model),
+        **_read_through(model),
         "runs in": f"{str(model.dtype).removeprefix('torch.')} on {devices}",
         "identity errors": asdict(model.identity),
     }
 
 
-def experts_of(model: LanguageModel) -> dict[str, str]:
+def _experts_of(model: LanguageModel) -> dict[str, str]:
     """The mixtures of experts among the layers, or nothing for a dense model."""
     from ffmem.models.effective_weights import quantised_modules
 
@@ -194,7 +193,7 @@ def experts_of(model: LanguageModel) -> dict[str, str]:
     }
 
 
-def read_through(model: LanguageModel) -> dict[str, str]:
+def _read_through(model: LanguageModel) -> dict[str, str]:
     """What is quantised or has adapters, so that its weights are read through the layer, if any."""
     from ffmem.models.effective_weights import has_adapter, has_plain_weight, quantised_modules
 
@@ -212,7 +211,7 @@ def read_through(model: LanguageModel) -> dict[str, str]:
     return {"weights read": f"through the layer ({' and '.join(kinds)}): {', '.join(places)}"}
 
 
-def after_the_values(model: LanguageModel) -> str:
+def _after_the_values(model: LanguageModel) -> str:
     """The norm or scale that a block applies to a layer's output before adding it."""
     layer = model.layers[0]
     parts = [] if layer.after is None else [f"norm ({type(layer.after).__name__})"]
@@ -288,7 +287,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
         check_folder(out)
     language_model = load_model(model, options)
     generator = torch.Generator().manual_seed(seed)
-    counts = None if text is None else token_counts(language_model, text)
+    counts = None if text is None else _token_counts(language_model, text)
     table = weight_table(language_model, generator, counts, text or "")
     result = summarise_weights(table, generator)
     if as_json:
@@ -300,8 +299,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
             save(out, table, result, figures)
 
 
-def token_counts(model: LanguageModel, text: str) -> Tensor:
-    """How often each token is in a text."""
+def _token_counts(model: LanguageModel, text: str) -> Tensor:
     import torch
 
     from ffmem import demo
@@ -350,7 +348,7 @@ def print_summary(result: Weights) -> None:
     )
     click.echo("layer  memories  strength.  proport.  weaken.  (mism.)     cos  |key|  |value|")
     for layer in result.layers:
-        click.echo(class_line(layer))
+        click.echo(_class_line(layer))
     print_hanging(console, "", "memories that stand out (mism.: of mismatched pairs)", "bold")
     click.echo("layer  predict  suppress  entropy  (mism.)  freq.  twins")
     for layer in result.layers:
@@ -369,7 +367,7 @@ def print_summary(result: Weights) -> None:
     print_hanging(console, "", "sd: robust standard deviations from the layer's median")
 
 
-def class_line(layer: LayerWeights) -> str:
+def _class_line(layer: LayerWeights) -> str:
     """One layer; conditional and atypical classes counted with the plain ones."""
     counts = [
         sum(n for name, n in layer.classes.items() if name.endswith(word)) for word in CLASS_COLUMNS

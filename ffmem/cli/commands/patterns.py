@@ -77,12 +77,12 @@ def patterns(  # noqa: PLR0913 - one parameter per option
         answers = open_database(folder, database).answers()
         study = patterns_by_annotator(store, answers, annotator, seed)
     print_summary(study.summary)
-    print_controls(study.controls, getattr(study, "semantic_keys", None))
+    _print_controls(study.controls, getattr(study, "semantic_keys", None))
     print_held_out(study.held_out)
-    save_patterns(folder, name, study, made_from)
+    _save_patterns(folder, name, study, made_from)
 
 
-def save_patterns(folder: Path, name: str, study: Any, made_from: dict[str, Any]) -> None:
+def _save_patterns(folder: Path, name: str, study: Any, made_from: dict[str, Any]) -> None:
     """Leave the numbers and the figure in the scan's folder."""
     from ffmem.analyses.patterns.charts import patterns_chart
     from ffmem.cli.output import save_figure, save_numbers
@@ -111,17 +111,16 @@ def print_summary(summary: Summary) -> None:
     overall = summary.overall
     where = f"from layer {summary.crossover} on" if summary.crossover else "nowhere"
     say(
-        f"{keys_text(overall.keys)}, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
+        f"{_keys_text(overall.keys)}, {100 * overall.with_pattern.estimate:.0f} % with a pattern; "
         f"semantic patterns lead {where}"
     )
 
 
-def keys_text(count: int) -> str:
-    """A number of keys in words."""
+def _keys_text(count: int) -> str:
     return f"{count:,} key" if count == 1 else f"{count:,} keys"
 
 
-def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = None) -> None:
+def _print_controls(controls: Sequence[ControlRate], semantic: Interval | None = None) -> None:
     """The false-pattern rate on control keys, and the semantic share beside the hardest ones'."""
     from ffmem.analyses.patterns.record import BAR, hardest_control
 
@@ -129,7 +128,7 @@ def print_controls(controls: Sequence[ControlRate], semantic: Interval | None = 
         rate = control.false_patterns
         say(
             f"control keys of {CONTROL_WORDS[control.kind]}: {100 * rate.estimate:.1f} % have a "
-            f"pattern ({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {keys_text(rate.n)}), "
+            f"pattern ({100 * rate.low:.1f} .. {100 * rate.high:.1f}, {_keys_text(rate.n)}), "
             f"{100 * control.covered:.1f} % of prefixes covered"
         )
     worst = hardest_control(controls)

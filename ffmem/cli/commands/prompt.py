@@ -138,13 +138,13 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         print_json(found)
         return
     console = terminal()
-    print_prediction(console, found, edits)
+    _print_prediction(console, found, edits)
     if found.plain.explanation is not None:
         print_why(console, found, found.plain.explanation)
     else:
         print_hanging(console, "", f"\n{found.why_not}")
     if by_layer:
-        print_layers(console, found, edits)
+        _print_layers(console, found, edits)
 
 
 def draw(found: LayerLookup, picture: Path) -> None:
@@ -156,7 +156,7 @@ def draw(found: LayerLookup, picture: Path) -> None:
     say(f"-> {picture}")
 
 
-def parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
+def _parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
     """What the parts of the model add to a logit, all layers together."""
     layers = terms.layers
     constant = "biases and norms" if terms.quantity == "logit" else "biases and softmax sums"
@@ -168,10 +168,10 @@ def parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
     ]
 
 
-def print_prediction(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
+def _print_prediction(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
     """The text that was read and the likeliest next tokens, as it is and with edits."""
     room = console.width - len(found.model) - 30
-    shown = visible_end("".join(found.tokens[: found.position]), max(room, 30))
+    shown = _visible_end("".join(found.tokens[: found.position]), max(room, 30))
     plural = "token" if found.position == 1 else "tokens"
     print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
     headings = "next token          " + ("as it is  with edits" if found.edited else "probability")
@@ -189,7 +189,7 @@ def print_prediction(console: Console, found: PromptAnswer, edits: Sequence[str]
         print_hanging(console, "", f"with {', '.join(edits)}: {movement}")
 
 
-def visible_end(text: str, width: int) -> str:
+def _visible_end(text: str, width: int) -> str:
     """The end of a text in quotes; dots stand for what is cut off."""
     return repr(text) if len(text) <= width else "…" + repr(text[-width:])
 
@@ -198,7 +198,7 @@ def print_why(console: Console, found: PromptAnswer, terms: LogitTerms) -> None:
     """The sum of a logit, then the memories with the largest terms."""
     name = visible_token(found.token.text)
     console.print(f"\nWhy {name}: what adds to its {terms.quantity}", style="bold")
-    for part, amount in parts_of(terms):
+    for part, amount in _parts_of(terms):
         console.print(f"  {part:<30}{amount:+8.2f}")
     console.print(f"  {'sum':<30}{terms.total:+8.2f}   (the model's own: {terms.logit:+.2f})")
     width = max([7, *(len(str(memory.address)) for memory in terms.strongest)])
@@ -221,7 +221,7 @@ def print_why(console: Console, found: PromptAnswer, terms: LogitTerms) -> None:
     print_hanging(console, "", note)
 
 
-def print_layers(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
+def _print_layers(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:
     """A table of every layer's step for each run."""
     console.print()
     console.print(steps_table(console, "" if found.edited is None else "as it is", found.plain))

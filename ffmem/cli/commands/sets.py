@@ -78,25 +78,25 @@ def contrast(  # noqa: PLR0913 - one parameter per option
     from ffmem.store.scan_store import ScanStore
 
     stores = [ScanStore.open(folder) for folder in folders]
-    result, table, counts = compare(stores, corpus_names(folders), level)
+    result, table, counts = compare(stores, _corpus_names(folders), level)
     if save is not None:
-        save_set(save, stores[0].cells.addresses(table.order(0, level)[:top]), result)
+        _save_set(save, stores[0].cells.addresses(table.order(0, level)[:top]), result)
     if as_json:
         print_json(result)
     else:
-        print_contrast(result, count)
+        _print_contrast(result, count)
     if out is not None:
         with writing(StudyFolder(out)):
             write(out, stores[0], counts, table, result)
 
 
-def corpus_names(folders: Sequence[Path]) -> list[str]:
+def _corpus_names(folders: Sequence[Path]) -> list[str]:
     """A short name for each scan: its folder's, or the whole path where two are alike."""
     short = [folder.name for folder in folders]
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 
-def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None:
+def _save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None:
     """Write the set of the first corpus."""
     from ffmem.cli.output import save_text
     from ffmem.memories.edits import set_text
@@ -111,7 +111,7 @@ def save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> None
     say(f"-> {path}", err=True)
 
 
-def print_contrast(result: Contrast, count: int) -> None:
+def _print_contrast(result: Contrast, count: int) -> None:
     """Counts, control, and the most specific cells of each corpus."""
     console, names = terminal(), result.corpora
     halves = ", ".join(f"{n} {c:,}" for n, c in zip(names, result.halves, strict=True))
@@ -234,7 +234,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
         ]
         print_json({"edits": edits, "text": found, "task": answers, "generated": generated})
         return
-    print_effect(found, answers)
+    _print_effect(found, answers)
     for text, plain, changed in texts:
         for head, written in (("after ", text), ("  as it is: ", plain), ("  edited:   ", changed)):
             print_hanging(terminal(), head, repr(written))
@@ -262,7 +262,7 @@ def first_rows(
     return list(islice(every(), count))
 
 
-def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
+def _print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
     """The edit, then each random set."""
     console = terminal()
     memories = "memory" if found.memories == 1 else "memories"
@@ -272,9 +272,9 @@ def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
         f"{found.memories:,} {memories} edited, {found.sentences:,} sentences, {found.tokens:,} "
         f"tokens; as it is: loss {found.loss:.4f}, top-1 {100 * found.top_1:.1f} %",
     )
-    print_parts(console, "the edit     ", change_parts(found.edit))
+    print_parts(console, "the edit     ", _change_parts(found.edit))
     for number, change in enumerate(found.random, 1):
-        print_parts(console, f"random {number:<5} ", change_parts(change))
+        print_parts(console, f"random {number:<5} ", _change_parts(change))
     if found.random:
         say(f"{found.stronger} of {len(found.random)} random sets change the loss at least as much")
     if answers is not None:
@@ -287,7 +287,7 @@ def print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
         )
 
 
-def change_parts(change: LossChange) -> list[str]:
+def _change_parts(change: LossChange) -> list[str]:
     """Loss, KL and top-1, with 95 % intervals over sentences."""
     loss, kl, top = change.loss, change.kl, change.top_1
     return [
@@ -326,13 +326,13 @@ def patch(
     parsed = expand_edits(edits, language_model, means)
     count = sum(len(language_model.places_of(edit.address)) for edit in parsed)
     folder = write_patch(
-        language_model, value_changes(language_model, parsed), [str(e) for e in parsed], out
+        language_model, _value_changes(language_model, parsed), [str(e) for e in parsed], out
     )
     memories = "1 memory" if count == 1 else f"{count:,} memories"
     say(f"-> {folder}: {memories}; load it with ffmem.load(..., patch={str(out)!r})")
 
 
-def value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, ValueChange]:
+def _value_changes(model: LanguageModel, edits: Sequence[Edit]) -> dict[int, ValueChange]:
     """Edits as changes of values, by layer; memories by their places in the layer's arrays."""
     from ffmem.memories.edits import check_edit
     from ffmem.models.patches import ValueChange

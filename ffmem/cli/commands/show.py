@@ -98,28 +98,28 @@ def show(  # noqa: PLR0913 - one parameter per option
     wanted, store = Address.parse(address), ScanStore.open(folder)
     cell = store.cells.resolve(wanted)[0]  # a wrong address is named before any table is read
     if text is not None:
-        show_along(store, cell, text, as_json)
+        _show_along(store, cell, text, as_json)
         return
     page = memory_page(MemoryIndex.at_once(store), wanted)
     if picture is not None:
         draw(page, picture, count)
         return
     shown = page.sample if sample else page.triggers
-    changes = token_changes(store, page.address, shown[:count]) if salient else {}
-    keys = key_facts(store, page.address, wakes) if with_key or wakes else {}
+    changes = _token_changes(store, page.address, shown[:count]) if salient else {}
+    keys = _key_facts(store, page.address, wakes) if with_key or wakes else {}
     if as_json:
         tokens = [{"rank": place + 1, "tokens": found} for place, found in changes.items()]
         print_json(vars(page) | ({"saliency": tokens} if salient else {}) | keys)
         return
     label = label_texts(store).get(str(page.address), "")
-    print_page(page, label, shown, changes, count)
+    _print_page(page, label, shown, changes, count)
     if bands:
-        print_bands(page)
+        _print_bands(page)
     for name, fact in keys.items():
         print_hanging(terminal(), f"  {name}: ", key_line(fact))
 
 
-def show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> None:
+def _show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> None:
     """Print the coefficient at every prefix of a text, with what share of the scan's largest it is.
 
     A row is a prefix, as in the paper: its last token is underlined, the next one in brackets.
@@ -147,7 +147,7 @@ def show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> Non
         print_hanging(console, head, line.append(prefix.following, "bold"))
 
 
-def key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
+def _key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
     """What the weights say of a key without any text: near tokens, and the link to a later key."""
     from ffmem.analyses.inputs.study_inputs import scanned_model
     from ffmem.memories.folded_weights import key_tokens, wake_up_link
@@ -182,7 +182,7 @@ def draw(page: MemoryPage, picture: Path, count: int) -> None:
     say(f"-> {picture}")
 
 
-def print_page(
+def _print_page(
     page: MemoryPage, label: str, shown: Sequence[Trigger], changes: Saliency, count: int
 ) -> None:
     """Print one cell for a person, with its label and some of its triggers or of its sample."""
@@ -208,11 +208,10 @@ def print_page(
     for trigger, times in fold_equal(shown, count):
         weight = "" if trigger.weight is None else f"weight {trigger.weight:.3f} "
         head = f"{trigger.coefficient:10.3f} {weight}{times_text(times):<5}"
-        print_hanging(console, head, trigger_line(trigger, changes.get(places[id(trigger)])))
+        print_hanging(console, head, _trigger_line(trigger, changes.get(places[id(trigger)])))
 
 
-def print_bands(page: MemoryPage) -> None:
-    """Print examples from each band of the coefficient."""
+def _print_bands(page: MemoryPage) -> None:
     console = terminal()
     for band in page.bands:
         console.print(
@@ -221,11 +220,11 @@ def print_bands(page: MemoryPage) -> None:
         )
         for trigger in band.examples:
             print_hanging(
-                console, f"{trigger.coefficient:10.3f}       ", trigger_line(trigger, None)
+                console, f"{trigger.coefficient:10.3f}       ", _trigger_line(trigger, None)
             )
 
 
-def trigger_line(trigger: Trigger, saliency: list[dict[str, Any]] | None) -> Text:
+def _trigger_line(trigger: Trigger, saliency: list[dict[str, Any]] | None) -> Text:
     """One trigger as a text: the end of the prefix, last token, next token.
 
     With saliency the whole prefix, redder where a token takes more of the coefficient away.
@@ -243,7 +242,7 @@ def trigger_line(trigger: Trigger, saliency: list[dict[str, Any]] | None) -> Tex
     return line if saliency else line.append(cut_end(trigger.rest, REST), style="dim")
 
 
-def token_changes(store: ScanStore, cell: Address, triggers: Sequence[Trigger]) -> Saliency:
+def _token_changes(store: ScanStore, cell: Address, triggers: Sequence[Trigger]) -> Saliency:
     """How the coefficient changes without each token, in percent; none where one token is read."""
     from ffmem.analyses.inputs.study_inputs import scanned_model
     from ffmem.analyses.removal.saliency import saliency

@@ -37,11 +37,11 @@ def verify(folder: Path) -> None:
         damage = lasting_damage(folder, list(found.all_damage(watch)))
     for one in damage:
         say(str(one))
-    print_coverage(found, len(damage))
+    _print_coverage(found, len(damage))
     raise SystemExit(2 if damage else 0)
 
 
-def print_coverage(found: Inventory, damaged: int) -> None:
+def _print_coverage(found: Inventory, damaged: int) -> None:
     """Print how many files were checked and how many could not be."""
     size = f"{found.bytes / 1e6:,.1f} MB"
     if damaged and found.files:
@@ -97,16 +97,16 @@ def list_entries(kind: str | None, as_json: bool) -> None:
     from ffmem.files.disk_cache import cache_entries, cache_kinds
 
     if kind is not None:
-        refuse_unknown(kind, cache_kinds())
+        _refuse_unknown(kind, cache_kinds())
     entries = [one for one in cache_entries() if kind in (None, one.kind)]
     if as_json:
         print_json(entries)
     elif kind is None:
-        print_kinds(entries)
+        _print_kinds(entries)
     else:
         for one in entries:
             click.echo(f"{size_text(one.bytes):>10}  {one.about or one.name}")
-        print_total(entries)
+        _print_total(entries)
 
 
 @cache.command()
@@ -133,7 +133,7 @@ def clear(kinds: tuple[str, ...], everything: bool, as_json: bool) -> None:
         raise click.UsageError("--all removes every kind; leave the kinds or --all out")
     there = cache_kinds()
     for kind in kinds:
-        refuse_unknown(kind, there)
+        _refuse_unknown(kind, there)
     removed = clear_cache(kinds or (there if everything else FROM_WEIGHTS))
     if as_json:
         print_json({"bytes": removed})
@@ -141,14 +141,14 @@ def clear(kinds: tuple[str, ...], everything: bool, as_json: bool) -> None:
         click.echo(f"removed {size_text(removed)}")
 
 
-def refuse_unknown(kind: str, there: list[str]) -> None:
+def _refuse_unknown(kind: str, there: list[str]) -> None:
     """Refuse the name of something that is not in the cache and never is."""
     if kind not in {*there, *ABOUT}:
         known = ", ".join(sorted({*there, *ABOUT}))
         raise click.UsageError(f"the cache has nothing of the kind {kind!r}; its kinds are {known}")
 
 
-def print_kinds(entries: list[CacheEntry]) -> None:
+def _print_kinds(entries: list[CacheEntry]) -> None:
     """A line for each kind, with its number of entries and its size."""
     from ffmem.models.pypi_models import WHEELS
 
@@ -157,10 +157,10 @@ def print_kinds(entries: list[CacheEntry]) -> None:
         about = WHEELS[kind].about if kind in WHEELS else ABOUT.get(kind, "")
         shown = f"{len(sizes):,} {'entry' if len(sizes) == 1 else 'entries'}".rjust(14)
         print_hanging(terminal(), f"{kind:<10}{shown}  {size_text(sum(sizes)):>10}  ", about)
-    print_total(entries)
+    _print_total(entries)
 
 
-def print_total(entries: list[CacheEntry]) -> None:
+def _print_total(entries: list[CacheEntry]) -> None:
     """The size of all, and the cache folder."""
     from ffmem.locations import cache_folder
 

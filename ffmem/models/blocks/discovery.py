@@ -67,15 +67,15 @@ class _Around:
 
 def family_by_structure(model: PreTrainedModel, run: Trace, name: str) -> Family:
     """A row for this model, made from what one traced run shows."""
-    blocks = block_list(model, run)
+    blocks = _block_list(model, run)
     if blocks is None:
         raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
-    refuse_experts(model.get_submodule(blocks), name)
+    _refuse_experts(model.get_submodule(blocks), name)
     children = [f"{blocks}.{index}" for index, _ in model.get_submodule(blocks).named_children()]
     unplaced = None
     for block in (child for child in children if child in run.outputs):
-        inside = tensors_inside(run, block)
-        for maps in largest(candidate_maps(model, run, block), inside):
+        inside = _tensors_inside(run, block)
+        for maps in largest(_candidate_maps(model, run, block), inside):
             found = surroundings(model, run, block, maps)
             if found is not None:
                 return replace(found, blocks=blocks)
@@ -97,7 +97,7 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
 
     A block without any feed-forward layer, such as one of attention alone, has none.
     """
-    blocks = block_list(model, run)
+    blocks = _block_list(model, run)
     if blocks is None:
         raise ModelError(f"{name}: no list of blocks was found in {model.config.model_type!r}")
     found: dict[int, Family] = {}
@@ -105,7 +105,7 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
         block = f"{blocks}.{index}"
         if block not in run.outputs:
             continue
-        maps = block_maps(model, run, block, name)
+        maps = _block_maps(model, run, block, name)
         rows = (surroundings(model, run, block, one) for one in maps)
         row = next(filter(None, rows), None)
         if row is not None:
@@ -120,7 +120,7 @@ def families_by_block(model: PreTrainedModel, run: Trace, name: str) -> dict[int
     return found
 
 
-def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
+def _block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> list[_Maps]:
     """The maps of a block: its experts with what adds them up, else those of a dense layer."""
     module = model.get_submodule(block)
     experts = [
@@ -129,24 +129,24 @@ def block_maps(model: PreTrainedModel, run: Trace, block: str, name: str) -> lis
         if has_readable_experts(inside) and f"{block}.{path}" in run.outputs
     ]
     if not experts:
-        refuse_experts(module, name)
-        return largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
+        _refuse_experts(module, name)
+        return _largest_first(_candidate_maps(model, run, block), _tensors_inside(run, block))
     mixture = experts[0].rpartition(".")[0]
     if len(experts) > 1 or not mixture:
         raise ModelError(
             f"{name}: {block} adds more than the sum of one mixture of experts, which follows no "
             f"known form; {DENSE}"
         )
-    plain = _Maps(mixture, mixture, None, experts[0], norm_inside(run, block, mixture, experts[0]))
-    dense = largest_first(candidate_maps(model, run, block), tensors_inside(run, block))
+    plain = _Maps(mixture, mixture, None, experts[0], _norm_inside(run, block, mixture, experts[0]))
+    dense = _largest_first(_candidate_maps(model, run, block), _tensors_inside(run, block))
     outside = [one.values for one in dense if not one.values.startswith(f"{mixture}.")]
     return [plain, *(replace(plain, beside=values) for values in outside)]
 
 
-def norm_inside(run: Trace, block: str, mixture: str, experts: str) -> str | None:
+def _norm_inside(run: Trace, block: str, mixture: str, experts: str) -> str | None:
     """The module inside a mixture that its whole sum passes on the way out, if there is one."""
     y = run.outputs[f"{block}.{mixture}"]
-    for path, (seen, out) in tensors_inside(run, f"{block}.{mixture}").items():
+    for path, (seen, out) in _tensors_inside(run, f"{block}.{mixture}").items():
         whole = out.numel() == seen.numel() == y.numel() and out.reshape(y.shape).equal(y)
         if whole and not f"{mixture}.{path}.".startswith(f"{experts}."):
             return f"{mixture}.{path}"
@@ -165,7 +165,7 @@ def fit_mixture(model: PreTrainedModel, place: BlockPlace, family: Family, run: 
     y = run.inputs[f"{name}.{inner}"] if inner else run.outputs[f"{name}.{family.values}"]
     routed = source.total(run.outputs[f"{name}.{family.experts}"], y.numel() // y.shape[-1])
     shared, factor = shared_experts(model, run, f"{name}.{family.values}", routed, y)
-    for maps in candidate_maps(model, run, name) if family.beside else ():
+    for maps in _candidate_maps(model, run, name) if family.beside else ():
         if maps.values == family.beside:
             shared.append(shared_expert(model, run, name, maps, None))
     order = [path.removeprefix(f"{name}.") for path in run.outputs]  # as they finished
@@ -200,8 +200,8 @@ def shared_experts(
     module = model.get_submodule(mixture)
     if routed.numel() != y.numel():
         raise ModelError(f"the experts of {mixture} give vectors of another size; {DENSE}")
-    routed, inside = routed.reshape(y.shape), tensors_inside(run, mixture)
-    candidates = {maps.values: maps for maps in candidate_maps(model, run, mixture)}
+    routed, inside = routed.reshape(y.shape), _tensors_inside(run, mixture)
+    candidates = {maps.values: maps for maps in _candidate_maps(model, run, mixture)}
     maps = [one for path, one in candidates.items() if inside[path][1].numel() == y.numel()]
     sums = [run.outputs[f"{mixture}.{one.values}"].reshape(y.shape) for one in maps]
     places = y.numel() // y.shape[-1]
@@ -244,7 +244,7 @@ def read_mixtures(
         errors = relative_error(reading.sum_by_expert(), y), relative_error(reading.y, y)
         lines, places = len(reading.routed.places), len(reading.x)
         reading.mixture.per_place = max(1, -(-lines // places))
-        activation, error = expert_activation(reading, run)
+        activation, error = _expert_activation(reading, run)
         shared = (score_error(one, names[one.module], run) for one in reading.mixture.shared_maps)
         readings[reading.mixture] = max(errors), (activation, max(error, *shared, 0.0))
         return y.to(reading.y)
@@ -265,7 +265,7 @@ def read_mixtures(
     return found
 
 
-def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
+def _expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
     """The activation of the experts, or `own gate` for a gate that is not activation x keys."""
     mixture, routed = reading.mixture, reading.routed
     weights = routed.weights[:, None].to(routed.scores.dtype)
@@ -282,7 +282,7 @@ def expert_activation(reading: MixtureReading, run: Trace) -> tuple[str, float]:
     return "own gate", relative_error(own * weights, c)
 
 
-def block_list(model: nn.Module, run: Trace) -> str | None:
+def _block_list(model: nn.Module, run: Trace) -> str | None:
     """The list of modules that holds most of the parameters and was run."""
     sizes = {
         name: sum(p.numel() for p in module.parameters())
@@ -292,7 +292,7 @@ def block_list(model: nn.Module, run: Trace) -> str | None:
     return max(sizes, key=lambda name: (sizes[name], -name.count(".")), default=None)
 
 
-def refuse_experts(blocks: nn.Module, name: str) -> None:
+def _refuse_experts(blocks: nn.Module, name: str) -> None:
     """Mixture-of-experts layers have no single value matrix: say so instead of guessing."""
     for path, module in blocks.named_modules():
         if EXPERTS.search(path):
@@ -312,13 +312,13 @@ def scales(model: PreTrainedModel, block: nn.Module, layer: str = "") -> dict[st
     return {None: 1.0, **{key: value for key, value in numbers.items() if value != 1.0}}
 
 
-def output_scales(block: nn.Module) -> dict[str | None, float]:
+def _output_scales(block: nn.Module) -> dict[str | None, float]:
     """Numbers that may multiply what leaves a block: one, then those stored with its weights."""
     stored = [name for name, tensor in block.named_buffers() if tensor.numel() == 1]
     return {None: 1.0, **{name: float(tensor_of(block, name)) for name in stored}}  # type: ignore[arg-type]
 
 
-def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
+def _tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
     """(input, output) of every module inside a block, by its path from the block."""
     return {
         name.removeprefix(block + "."): (run.inputs[name], run.outputs[name])
@@ -327,12 +327,12 @@ def tensors_inside(run: Trace, block: str) -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
+def _candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
     """Maps of a block that fit together as keys, values and gate."""
-    inside = tensors_inside(run, block)
-    linear = {path: inside[path] for path in linear_paths(model.get_submodule(block), inside)}
+    inside = _tensors_inside(run, block)
+    linear = {path: inside[path] for path in _linear_paths(model.get_submodule(block), inside)}
     for values, (m, _) in linear.items():
-        for keys, gate in maps_before(linear, values, m):
+        for keys, gate in _maps_before(linear, values, m):
             a = part(linear[(gate or keys).partition("[")[0]][1], gate or keys)
             beside = None if gate is None else part(linear[keys.partition("[")[0]][1], keys)
             numbers = list(own_numbers(owner_of(model.get_submodule(block), values)).values())
@@ -340,7 +340,7 @@ def candidate_maps(model: nn.Module, run: Trace, block: str) -> Iterator[_Maps]:
                 yield _Maps(keys, values, gate)
 
 
-def linear_paths(block: nn.Module, paths: Iterable[str]) -> list[str]:
+def _linear_paths(block: nn.Module, paths: Iterable[str]) -> list[str]:
     """Those of some paths that lead to matrices; what an adapter consists of does not count."""
     adapters = [f"{path}." for path, part in block.named_modules() if hasattr(part, "base_layer")]
     return [
@@ -354,19 +354,19 @@ def largest(
     candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
 ) -> list[_Maps]:
     """Those with the most memories: an adapter beside the feed-forward layer looks like one too."""
-    ordered = largest_first(candidates, inside)
+    ordered = _largest_first(candidates, inside)
     memories = [inside[maps.values][0].shape[-1] for maps in ordered]
     return [maps for maps, count in zip(ordered, memories, strict=True) if count == memories[0]]
 
 
-def largest_first(
+def _largest_first(
     candidates: Iterable[_Maps], inside: Mapping[str, tuple[Tensor, Tensor]]
 ) -> list[_Maps]:
     """The candidates by their number of memories, the order of equals kept."""
     return sorted(dict.fromkeys(candidates), key=lambda maps: -inside[maps.values][0].shape[-1])
 
 
-def maps_before(
+def _maps_before(
     linear: Mapping[str, tuple[Tensor, Tensor]], values: str, m: Tensor
 ) -> Iterator[tuple[str, str | None]]:
     """(keys, gate) pairs whose sizes fit the coefficients: plain, gated, then fused gated."""
@@ -390,7 +390,7 @@ def part(output: Tensor, path: str) -> Tensor:
 
 def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) -> Family | None:
     """The row under which r + y = o holds in this block, if there is one; its blocks left open."""
-    inside, module = tensors_inside(run, block), model.get_submodule(block)
+    inside, module = _tensors_inside(run, block), model.get_submodule(block)
     x, y = inside[maps.keys.partition("[")[0]][0], inside[maps.values][1]
     if maps.beside is not None:
         y = y.reshape(x.shape) + inside[maps.beside][1].reshape(x.shape)
@@ -402,9 +402,9 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
         for path, (seen, out) in sorted(inside.items(), key=lambda item: item[0].count("."))
         if seen.numel() == out.numel() == y.numel()
     }
-    for output, leaves, o in block_ends(run, block, module, fits):
+    for output, leaves, o in _block_ends(run, block, module, fits):
         for scale, number in scales(model, module, maps.values.rpartition(".")[0]).items():
-            for after, given in residual_additions(fits, y.reshape(shape)):
+            for after, given in _residual_additions(fits, y.reshape(shape)):
                 row = Family(
                     "", maps.keys, maps.values, None, None, maps.gate, after or maps.after, scale,
                     output, leaves, maps.experts, None, None, maps.beside,
@@ -412,22 +412,22 @@ def surroundings(model: PreTrainedModel, run: Trace, block: str, maps: _Maps) ->
                 around = _Around(
                     run.inputs[block], x.reshape(shape), number * given, o, vectors_of(module)
                 )
-                for found in families_with_surroundings(row, around, fits):
+                for found in _families_with_surroundings(row, around, fits):
                     return found
     return None
 
 
-def block_ends(
+def _block_ends(
     run: Trace, block: str, module: nn.Module, fits: Mapping[str, tuple[Tensor, Tensor]]
 ) -> Iterator[tuple[str | None, str | None, Tensor]]:
     """What r + y may be, with the number behind it: what leaves the block, or what a module reads.
 
     The second only where the block adds one more module's output to it, and nothing else.
     """
-    ends = {name: run.outputs[block] / whole for name, whole in output_scales(module).items()}
+    ends = {name: run.outputs[block] / whole for name, whole in _output_scales(module).items()}
     for output, end in ends.items():
         yield output, None, end
-    readers = tensors_inside(run, block).items()
+    readers = _tensors_inside(run, block).items()
     for output, end in ends.items():
         for path, (seen, _) in readers:
             if seen.numel() == end.numel():
@@ -437,7 +437,7 @@ def block_ends(
                     yield output, path, state
 
 
-def families_with_surroundings(
+def _families_with_surroundings(
     row: Family, around: _Around, fits: Mapping[str, tuple[Tensor, Tensor]]
 ) -> Iterator[Family]:
     """The row with norm or attention filled in, for each form that holds, the usual ones first."""
@@ -445,7 +445,7 @@ def families_with_surroundings(
         yield row
     for path, (seen, out) in fits.items():
         if relative_error(out, around.x) < rounding(out.dtype):
-            yield from families_after(replace(row, norm=path), around, seen, fits)
+            yield from _families_after(replace(row, norm=path), around, seen, fits)
     for path, (_, out) in fits.items():
         if around.holds(around.before + out, around.output):
             yield replace(row, attention=path)
@@ -454,7 +454,7 @@ def families_with_surroundings(
             yield replace(row, norm=path)
 
 
-def families_after(
+def _families_after(
     row: Family, around: _Around, seen: Tensor, fits: Mapping[str, tuple[Tensor, Tensor]]
 ) -> Iterator[Family]:
     """The row if y is added to what its norm has `seen`, also times a vector of the block."""
@@ -480,7 +480,7 @@ def entry(around: _Around, r: Tensor, fits: Mapping[str, tuple[Tensor, Tensor]])
     return None
 
 
-def residual_additions(
+def _residual_additions(
     fits: Mapping[str, tuple[Tensor, Tensor]], y: Tensor
 ) -> Iterator[tuple[str | None, Tensor]]:
     """What the layer may add to the residual: the values' sum, or that behind a further module."""

@@ -79,7 +79,7 @@ def owner_of(block: nn.Module, path: str) -> nn.Module:
     return block.get_submodule(path.rpartition(".")[0])
 
 
-def has_feedforward(block: str, family: Family, run: Trace) -> bool:
+def _has_feedforward(block: str, family: Family, run: Trace) -> bool:
     """Whether the row's key and value maps ran in a block.
 
     Hybrid models have no feed-forward layer in some blocks, and models that also read pictures
@@ -98,7 +98,7 @@ def families_of(model: PreTrainedModel, family: Family, run: Trace) -> dict[int,
     return {
         index: family
         for index, _ in enumerate(blocks.children())
-        if has_feedforward(f"{family.blocks}.{index}", family, run)
+        if _has_feedforward(f"{family.blocks}.{index}", family, run)
     }
 
 
@@ -108,12 +108,12 @@ def block_places(
     """Every block that has a feed-forward layer, numbered from 1, and its row."""
     for number, (index, family) in enumerate(families.items(), start=1):
         block = model.get_submodule(f"{family.blocks}.{index}")
-        scale = number_of(model, block, family.scale)
-        output_scale = number_of(model, block, family.output)
+        scale = _number_of(model, block, family.scale)
+        output_scale = _number_of(model, block, family.output)
         yield BlockPlace(number, index, block, scale, output_scale), family
 
 
-def number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> float:
+def _number_of(model: PreTrainedModel, block: nn.Module, name: str | None) -> float:
     """A number by its name in the config or, if it is not there, in the block; 1 without a name.
 
     A name with dots is a path in the block.
@@ -159,10 +159,10 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
         entry=family.entry,
     )
     y = run.outputs[f"{name}.{family.values}"]
-    return LayerFit(layer, form_error, max(activation_error, *key_errors), map_error(values, m, y))
+    return LayerFit(layer, form_error, max(activation_error, *key_errors), _map_error(values, m, y))
 
 
-def map_error(part: LinearPart, entry: Tensor, result: Tensor) -> float:
+def _map_error(part: LinearPart, entry: Tensor, result: Tensor) -> float:
     """How far weight x entry + bias lies from what the map gave: coefficients x values, or keys."""
     columns = part.weight.T
     total = entry.to(columns.device).float() @ columns.float()
@@ -176,7 +176,7 @@ def score_error(part: LinearPart, name: str, run: Trace) -> float:
     if not isinstance(part, EffectivePart):
         return 0.0
     name = name.partition("[")[0]
-    return map_error(part, run.inputs[name], part.of(run.outputs[name], dim=-1))
+    return _map_error(part, run.inputs[name], part.of(run.outputs[name], dim=-1))
 
 
 def pre_activation(block: str, path: str, run: Trace, part: LinearPart) -> Tensor:
@@ -206,7 +206,7 @@ def block_form(block: str, family: Family, run: Trace, place: BlockPlace) -> tup
     gain = None if family.residual is None else tensor_of(place.block, family.residual)
     found = [
         (sum_error(r if gain is None else gain * r, place.scale * y.reshape(r.shape), o), form)
-        for form, r, o in candidate_forms(block, family, run, output)
+        for form, r, o in _candidate_forms(block, family, run, output)
         if r.numel() == y.numel()
     ]
     if not found:
@@ -228,7 +228,7 @@ def norm_belongs(block: str, family: Family, run: Trace) -> bool:
     )
 
 
-def candidate_forms(
+def _candidate_forms(
     block: str, family: Family, run: Trace, output: Tensor
 ) -> Iterator[tuple[Form, Tensor, Tensor]]:
     """(form, r, o) for each way in which a block may use its feed-forward part.
@@ -277,7 +277,7 @@ def stock_activation(name: str) -> nn.Module:
     return found
 
 
-def candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
+def _candidate_activations(a: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
     """Every reading of `a` through an activation: the usual ones, then the block's own modules."""
     for name in NAMES:
         yield name, stock_activation(name)(a)
@@ -306,13 +306,13 @@ def activation_name(
     """
     if a.shape != m.shape or (beside is not None and beside.shape != m.shape):
         return "none", float("inf")
-    name, error = nearest(m, plain_coefficients(a, beside, trace, block))
+    name, error = nearest(m, _plain_coefficients(a, beside, trace, block))
     if error < rounding(m.dtype):
         return name, error
-    rarer = nearest(m, rare_coefficients(a, beside, numbers))
+    rarer = nearest(m, _rare_coefficients(a, beside, numbers))
     found = min((name, error), rarer, key=lambda pair: pair[1])
-    for path, before in inputs_of_norms(m, trace, block):
-        name, error = nearest(before, plain_coefficients(a, beside, trace, block))
+    for path, before in _inputs_of_norms(m, trace, block):
+        name, error = nearest(before, _plain_coefficients(a, beside, trace, block))
         found = min(found, (f"{name}, then {path}", error), key=lambda pair: pair[1])
     return found
 
@@ -333,15 +333,15 @@ def nearest(m: Tensor, candidates: Iterable[tuple[str, Tensor]]) -> tuple[str, f
     return best
 
 
-def plain_coefficients(
+def _plain_coefficients(
     a: Tensor, beside: Tensor | None, trace: Trace, block: str
 ) -> Iterator[tuple[str, Tensor]]:
     """act(a), times `beside` in a gated layer, for every activation."""
-    for name, act in candidate_activations(a, trace, block):
+    for name, act in _candidate_activations(a, trace, block):
         yield name, act if beside is None else act * beside
 
 
-def rare_coefficients(
+def _rare_coefficients(
     a: Tensor, beside: Tensor | None, numbers: Sequence[float]
 ) -> Iterator[tuple[str, Tensor]]:
     """What some families make of a gate with numbers of their own.
@@ -358,7 +358,7 @@ def rare_coefficients(
             yield "swigluoai", (keys + 1) * gate * (number * gate).sigmoid()
 
 
-def inputs_of_norms(m: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
+def _inputs_of_norms(m: Tensor, trace: Trace, block: str) -> Iterator[tuple[str, Tensor]]:
     """What a module of the block made m from, as BitNet's norm between activation and values."""
     for name, given in trace.outputs.items():
         if name.startswith(block + ".") and given.shape == m.shape and given.equal(m):

@@ -46,7 +46,7 @@ _listeners: WeakKeyDictionary[nn.Module, list[ExpertListener]] = WeakKeyDictiona
 _stock: WeakKeyDictionary[nn.Module, str | None] = WeakKeyDictionary()
 
 
-def is_experts(module: nn.Module) -> bool:
+def _is_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that transformers runs through its registry."""
     if not all(hasattr(module, flag) for flag in FLAGS):
         return False
@@ -56,7 +56,7 @@ def is_experts(module: nn.Module) -> bool:
 
 def experts_in(model: nn.Module) -> list[nn.Module]:
     """Every such module of a model."""
-    return [module for module in model.modules() if is_experts(module)]
+    return [module for module in model.modules() if _is_experts(module)]
 
 
 @contextmanager
@@ -102,7 +102,7 @@ class ExpertsSwitch:
 _switches: WeakKeyDictionary[nn.Module, ExpertsSwitch] = WeakKeyDictionary()
 
 
-def switch_of(model: nn.Module) -> ExpertsSwitch:
+def _switch_of(model: nn.Module) -> ExpertsSwitch:
     """The one switch of a model, however often it is wrapped."""
     if model not in _switches:
         _switches[model] = ExpertsSwitch(model)
@@ -127,7 +127,7 @@ class RegisteredExperts:
     """Experts that run through the registry."""
 
     def __init__(self, model: nn.Module, experts: nn.Module) -> None:
-        self.experts, self._switch = experts, switch_of(model)
+        self.experts, self._switch = experts, _switch_of(model)
 
     def listen(self, listener: ExpertListener) -> Callable[[], None]:
         """Turn our function on."""
@@ -189,26 +189,26 @@ class WeightedInputs(nn.Module):
         return output.view(-1, places, output.shape[-1]).sum(dim=0)
 
 
-def is_like_llama4(module: nn.Module) -> bool:
+def _is_like_llama4(module: nn.Module) -> bool:
     """Whether a module is like Llama 4's experts."""
     names = ("gate_up_proj", "down_proj")
     stacks = [getattr(module, name, None) for name in names]
-    if is_experts(module) or not all(isinstance(s, Tensor) and s.ndim == 3 for s in stacks):
+    if _is_experts(module) or not all(isinstance(s, Tensor) and s.ndim == 3 for s in stacks):
         return False
     return hasattr(module, "act_fn") and len(signature(module.forward).parameters) == 1
 
 
 def has_readable_experts(module: nn.Module) -> bool:
     """Whether a module holds experts that can be read."""
-    return is_experts(module) or is_like_llama4(module)
+    return _is_experts(module) or _is_like_llama4(module)
 
 
 def coefficient_source(model: nn.Module, experts: nn.Module) -> CoefficientSource:
     """How to read the experts of a module."""
-    return RegisteredExperts(model, experts) if is_experts(experts) else WeightedInputs(experts)
+    return RegisteredExperts(model, experts) if _is_experts(experts) else WeightedInputs(experts)
 
 
-def read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+def _read_experts(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
     """The experts' sum for hidden [place, width], routed by index and weights [place, k]."""
     listeners = _listeners.get(experts)
     if not listeners:
@@ -253,7 +253,7 @@ def registry() -> Any:
     """Transformers' functions by name, ours among them; to import them takes seconds."""
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-    ALL_EXPERTS_FUNCTIONS.register(EXPERTS_FORM, read_experts)
+    ALL_EXPERTS_FUNCTIONS.register(EXPERTS_FORM, _read_experts)
     return ALL_EXPERTS_FUNCTIONS
 
 

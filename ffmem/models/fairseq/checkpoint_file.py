@@ -95,7 +95,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "give the model.pt that fairseq saved"
         )
     try:
-        return dict(tensors), settings_of(whole)
+        return dict(tensors), _settings_of(whole)
     except RecursionError:
         raise ModelError(
             f"the settings in {path} are nested without end; copy or download it again"
@@ -111,12 +111,12 @@ def read_pickle(path: Path) -> Any:
             with torch.serialization.safe_globals([Namespace]):
                 return torch.load(path, map_location="cpu", weights_only=True)
         except Exception:  # noqa: BLE001 - it names other things, or it is damaged
-            return read_inertly(path)
+            return _read_inertly(path)
 
 
-def read_inertly(path: Path) -> Any:
+def _read_inertly(path: Path) -> Any:
     """The same of a file that names more than tensors and namespaces; refuses a program."""
-    if holds_program(path):
+    if _holds_program(path):
         raise ModelError(
             f"{path} holds a program (TorchScript), not a checkpoint of fairseq; give the model.pt "
             "that fairseq saved"
@@ -130,7 +130,7 @@ def read_inertly(path: Path) -> Any:
         ) from error
 
 
-def holds_program(path: Path) -> bool:
+def _holds_program(path: Path) -> bool:
     """Whether torch would take a file for TorchScript, which runs code of the file on loading."""
     try:
         return "constants.pkl" in torch._C.PyTorchFileReader(str(path)).get_all_records()
@@ -138,7 +138,7 @@ def holds_program(path: Path) -> bool:
         return False
 
 
-def settings_of(whole: dict[str, Any]) -> dict[str, Any]:
+def _settings_of(whole: dict[str, Any]) -> dict[str, Any]:
     """The model's settings by name: `args` of older files, `cfg.model` of newer ones."""
     old, new = (plain(whole.get(name)) for name in ("args", "cfg"))
     new = new if isinstance(new, dict) else {}

@@ -61,30 +61,29 @@ def convert(source: Path, out: Path, wikitext: bool = True) -> Path:
     The folder is whole or not there. With `wikitext`, prompts and corpora are brought into
     WikiText's form before their words are looked up.
     """
-    path = checkpoint_at(source)
+    path = _checkpoint_at(source)
     refuse_place(out, ModelError)
     words = read_words(path.parent / "dict.txt")
     stored, settings = read_checkpoint(path)
-    refuse_other_forms(path, stored, settings)
-    tensors = new_names(path, stored)
-    turn_projections(path, tensors)
-    config = config_of(path, tensors, settings)
+    _refuse_other_forms(path, stored, settings)
+    tensors = _new_names(path, stored)
+    _turn_projections(path, tensors)
+    config = _config_of(path, tensors, settings)
     if config.vocab_size != len(words):
         raise ModelError(
             f"{path.parent / 'dict.txt'} has {len(words) - 4:,} words, with fairseq's own four "
             f"{len(words):,}, but {path.name} has {config.vocab_size:,}; give the dict.txt that it "
             "was trained with"
         )
-    check_tensors(path, tensors, config)
+    _check_tensors(path, tensors, config)
     longest, first = config.max_position_embeddings, config.bos_token_id
     tokenizer = word_tokenizer(words, longest, wikitext, first)
     with whole_folder(out, ModelError) as part:
-        write_folder(part, tensors, config, tokenizer)
+        _write_folder(part, tensors, config, tokenizer)
     return out
 
 
-def checkpoint_at(source: Path) -> Path:
-    """The checkpoint file that is meant."""
+def _checkpoint_at(source: Path) -> Path:
     if is_remote(source):
         raise ModelError(
             f"a model cannot be read from a URL; download {source} and pass its folder"
@@ -113,7 +112,7 @@ def misfit(path: Path, name: str, what: str) -> ModelError:
     )
 
 
-def other_form(path: Path, what: str) -> ModelError:
+def _other_form(path: Path, what: str) -> ModelError:
     """The refusal of a model of a form that is not converted."""
     return ModelError(
         f"{path} is a model with {what}, which ffmem does not convert; give one with norms before "
@@ -121,21 +120,21 @@ def other_form(path: Path, what: str) -> ModelError:
     )
 
 
-def refuse_other_forms(path: Path, stored: dict[str, Tensor], settings: dict[str, Any]) -> None:
+def _refuse_other_forms(path: Path, stored: dict[str, Tensor], settings: dict[str, Any]) -> None:
     """Refuse blocks and positions of another form than the paper's."""
     if "decoder.embed_positions.weight" in stored or settings.get("decoder_learned_pos"):
-        raise other_form(path, "learned positions")
+        raise _other_form(path, "learned positions")
     if settings.get("no_token_positional_embeddings"):
-        raise other_form(path, "no positions")
+        raise _other_form(path, "no positions")
     # A final norm is only there with norms before the sums, whatever a version's default says.
     final_norm = "decoder.layer_norm.weight" in stored
     if settings.get("decoder_normalize_before") is False and not final_norm:
-        raise other_form(path, "norms behind the sums")
+        raise _other_form(path, "norms behind the sums")
 
 
-def new_names(path: Path, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+def _new_names(path: Path, stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor under the name that it has in transformers; refuses one without a place."""
-    width = model_width(path, stored)
+    width = _model_width(path, stored)
     tensors: dict[str, Tensor] = {}
     for whole, tensor in stored.items():
         name = whole.removeprefix("decoder.")
@@ -153,7 +152,7 @@ def new_names(path: Path, stored: dict[str, Tensor]) -> dict[str, Tensor]:
             raise misfit(path, whole, f"has {len(tensor):,} rows, and {3 * width:,} are expected")
         for ours, piece in zip(places, tensor.chunk(len(places)), strict=True):
             if ours in tensors:
-                raise misfit(path, whole, f"is there twice, as {stored_name(ours)} too")
+                raise misfit(path, whole, f"is there twice, as {_stored_name(ours)} too")
             tensors[ours] = piece
     return tensors
 
@@ -172,7 +171,7 @@ def check_numbers(path: Path, name: str, tensor: Tensor) -> None:
         raise misfit(path, name, "has numbers that are infinite or NaN")
 
 
-def model_width(path: Path, stored: dict[str, Tensor]) -> int:
+def _model_width(path: Path, stored: dict[str, Tensor]) -> int:
     """Numbers in one state, by the first layer's keys."""
     name = "decoder.layers.0.fc1.weight"
     if name not in stored:
@@ -200,7 +199,7 @@ def places_of(name: str) -> Iterator[str]:
         yield "lm_head.head"
 
 
-def stored_name(ours: str) -> str:
+def _stored_name(ours: str) -> str:
     """The name that fairseq gives a weight of ours, in its newest form."""
     place, _, last = ours.rpartition(".")
     kind, _, number = last.partition("_")
@@ -213,7 +212,7 @@ def stored_name(ours: str) -> str:
     return f"decoder.adaptive_softmax.tail.{int(number) - 1}.{'20'[kind == 'projection']}.weight"
 
 
-def turn_projections(path: Path, tensors: dict[str, Tensor]) -> None:
+def _turn_projections(path: Path, tensors: dict[str, Tensor]) -> None:
     """Bring the softmax's maps into one form, [width, width of a row], whatever they are stored as.
 
     One that is shared with the input is stored as it is there, another one the other way round.
@@ -226,35 +225,35 @@ def turn_projections(path: Path, tensors: dict[str, Tensor]) -> None:
             continue
         if tensor.shape[1] != width:
             what = f"has the shape {list(tensor.shape)} of a map that is shared with the input"
-            raise misfit(path, stored_name(name), f"{what}, but the input has no such map")
+            raise misfit(path, _stored_name(name), f"{what}, but the input has no such map")
         tensors[name] = tensor.T
 
 
-def config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> XGLMConfig:
+def _config_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> XGLMConfig:
     """The settings for transformers: sizes of the tensors, and what was stored beside them."""
-    split_head(path, tensors)
+    _split_head(path, tensors)
     width = tensors["model.layers.0.fc1.weight"].shape[1]
     ends: dict[str, Any] = {
-        "input_bands": bands_of(path, tensors, "model.embed_tokens"),
-        "output_bands": bands_of(path, tensors, "lm_head"),
-        "final_norm": has_final_norm(path, tensors, settings),
+        "input_bands": _bands_of(path, tensors, "model.embed_tokens"),
+        "output_bands": _bands_of(path, tensors, "lm_head"),
+        "final_norm": _has_final_norm(path, tensors, settings),
     }
-    words = vocabulary_of(path, tensors, ends)
+    words = _vocabulary_of(path, tensors, ends)
     every = {
         "vocab_size": words,
         "d_model": width,
         "ffn_dim": len(tensors["model.layers.0.fc1.weight"]),
         "num_layers": layers_of(path, tensors, settings),
         "scale_embedding": not settings.get("no_scale_embedding", False),
-        "max_position_embeddings": positions_of(path, settings),
-        "attention_heads": heads_of(path, width, settings),
-        "activation_function": activation_of(path, settings),
+        "max_position_embeddings": _positions_of(path, settings),
+        "attention_heads": _heads_of(path, width, settings),
+        "activation_function": _activation_of(path, settings),
         "bos_token_id": 0 if settings.get("add_bos_token") else 2,
         "eos_token_id": 2,
         "pad_token_id": 1,
         "dtype": tensors["model.layers.0.fc1.weight"].dtype,
         **{name: share_of(settings.get(name)) for name in ("dropout", "attention_dropout")},
-        **ties_of(path, tensors, settings),
+        **_ties_of(path, tensors, settings),
     }
     if list(ends.values()) == [None, None, True]:  # all as XGLM has it
         every.pop("tie_projections")
@@ -271,13 +270,13 @@ def layers_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) 
     if not isinstance(wanted, int) or settings.get("decoder_layers_to_keep"):
         wanted = gap
     if gap < max(len(numbers), wanted):
-        raise misfit(path, stored_name(f"model.layers.{gap}.fc1.weight"), "is not there")
+        raise misfit(path, _stored_name(f"model.layers.{gap}.fc1.weight"), "is not there")
     if gap > wanted:
         raise misfit(path, f"decoder.layers.{wanted}", "is beyond the last of its decoder_layers")
     return gap
 
 
-def has_final_norm(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> bool:
+def _has_final_norm(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> bool:
     """Whether the last state is normed; refuses a file that says so and lacks the norm.
 
     Files older than `no_decoder_final_norm` leave it to the tensors.
@@ -294,7 +293,7 @@ def share_of(stored: Any) -> float:
     return float(stored) if isinstance(stored, int | float) and 0 <= stored <= 1 else 0.0
 
 
-def vocabulary_of(path: Path, tensors: dict[str, Tensor], ends: dict[str, Any]) -> int:
+def _vocabulary_of(path: Path, tensors: dict[str, Tensor], ends: dict[str, Any]) -> int:
     """Words at the input; refuses another number at the output."""
     whole = tensors.get("model.embed_tokens.weight")
     read = ends["input_bands"] or ([] if whole is None else [whole.shape])
@@ -308,7 +307,7 @@ def vocabulary_of(path: Path, tensors: dict[str, Tensor], ends: dict[str, Any]) 
     return words
 
 
-def split_head(path: Path, tensors: dict[str, Tensor]) -> None:
+def _split_head(path: Path, tensors: dict[str, Tensor]) -> None:
     """Cut the first softmax of an untied head, stored as one matrix, into words and classes."""
     first = tensors.pop("lm_head.head", None)
     if first is None:
@@ -323,18 +322,18 @@ def split_head(path: Path, tensors: dict[str, Tensor]) -> None:
     tensors["lm_head.classes"] = first[len(first) - others :]
 
 
-def bands_of(path: Path, tensors: dict[str, Tensor], place: str) -> list[list[int]] | None:
+def _bands_of(path: Path, tensors: dict[str, Tensor], place: str) -> list[list[int]] | None:
     """[words, width of a row] of every band at one end, or None where it is one matrix."""
     names = [re.fullmatch(rf"{place}\.(?:rows|projection)_(\d+)", name) for name in tensors]
     count = 1 + max((int(found[1]) for found in names if found), default=-1)
     rows = [f"{place}.rows_{number}" for number in range(min(count, len(tensors)))]
     for name in rows:
         if name not in tensors:
-            raise misfit(path, stored_name(name), "is not there")
+            raise misfit(path, _stored_name(name), "is not there")
     return [list(tensors[name].shape) for name in rows] or None
 
 
-def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, bool]:
+def _ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, bool]:
     """Which weights of the two ends are the same, bit for bit; refuses what only claims to be."""
 
     def equal(name: str) -> bool:
@@ -345,7 +344,7 @@ def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) ->
         wrong = next((name for name in names if not equal(name)), None)
         if wrong is None or not settings.get(setting):
             return wrong is None
-        one, other = (stored_name(f"{end}.{wrong}") for end in ("lm_head", "model.embed_tokens"))
+        one, other = (_stored_name(f"{end}.{wrong}") for end in ("lm_head", "model.embed_tokens"))
         raise ModelError(
             f"{path} says {setting}, but {one} is not the same as {other}; copy or download it "
             "again"
@@ -356,27 +355,29 @@ def ties_of(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) ->
     if rows:
         maps = [f"projection_{name.removeprefix('rows_')}" for name in rows if name != "rows_0"]
         if missing := [name for name in maps if name not in head]:
-            raise misfit(path, stored_name(f"lm_head.{missing[0]}"), "is not there")
+            raise misfit(path, _stored_name(f"lm_head.{missing[0]}"), "is not there")
         shared = check("tie_adaptive_weights", rows)
         claim = "tie_adaptive_proj" if settings.get("tie_adaptive_weights") else ""
         return {"tie_word_embeddings": shared, "tie_projections": check(claim, maps)}
     if "weight" in head:
         if not check("share_decoder_input_output_embed", ["weight"]):
-            raise other_form(path, "an output matrix of its own that is not adaptive")
+            raise _other_form(path, "an output matrix of its own that is not adaptive")
     else:
-        refuse_missing_output(path, tensors, settings)
+        _refuse_missing_output(path, tensors, settings)
     return {"tie_word_embeddings": True, "tie_projections": True}
 
 
-def refuse_missing_output(path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]) -> None:
+def _refuse_missing_output(
+    path: Path, tensors: dict[str, Tensor], settings: dict[str, Any]
+) -> None:
     """Refuse a file without an output, unless it is the embedding."""
     apart = settings.get("share_decoder_input_output_embed") is False
     if apart or "model.embed_tokens.weight" not in tensors:
         name = "rows_0" if settings.get("adaptive_softmax_cutoff") else "weight"
-        raise misfit(path, stored_name(f"lm_head.{name}"), "is not there")
+        raise misfit(path, _stored_name(f"lm_head.{name}"), "is not there")
 
 
-def positions_of(path: Path, settings: dict[str, Any]) -> int:
+def _positions_of(path: Path, settings: dict[str, Any]) -> int:
     """The longest text that it was trained with."""
     names = ("max_target_positions", "tokens_per_sample")
     stored = next((settings[name] for name in names if settings.get(name) is not None), 1024)
@@ -388,7 +389,7 @@ def positions_of(path: Path, settings: dict[str, Any]) -> int:
     return int(stored)
 
 
-def heads_of(path: Path, width: int, settings: dict[str, Any]) -> int:
+def _heads_of(path: Path, width: int, settings: dict[str, Any]) -> int:
     """Attention heads, which no tensor tells."""
     heads = settings.get("decoder_attention_heads")
     if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1 or width % heads:
@@ -399,8 +400,7 @@ def heads_of(path: Path, width: int, settings: dict[str, Any]) -> int:
     return heads
 
 
-def activation_of(path: Path, settings: dict[str, Any]) -> str:
-    """The activation by transformers' name."""
+def _activation_of(path: Path, settings: dict[str, Any]) -> str:
     name = settings.get("activation_fn")
     name = "relu" if name is None else name
     if not isinstance(name, str) or name not in ACTIVATIONS:
@@ -411,7 +411,7 @@ def activation_of(path: Path, settings: dict[str, Any]) -> str:
     return ACTIVATIONS[name]
 
 
-def check_tensors(path: Path, tensors: dict[str, Tensor], config: XGLMConfig) -> None:
+def _check_tensors(path: Path, tensors: dict[str, Tensor], config: XGLMConfig) -> None:
     """Refuse a checkpoint that lacks a tensor of its own architecture, or has one of another size.
 
     Weights that both ends share are dropped from the head.
@@ -428,12 +428,12 @@ def check_tensors(path: Path, tensors: dict[str, Tensor], config: XGLMConfig) ->
         tensor = tensors.get(name)
         if tensor is None or tensor.shape != shape:
             what = "is not there" if tensor is None else f"has the shape {list(tensor.shape)}"
-            raise misfit(path, stored_name(name), f"{what}, and {list(shape)} is expected")
+            raise misfit(path, _stored_name(name), f"{what}, and {list(shape)} is expected")
     if extra := sorted(set(tensors) - set(expected)):
-        raise misfit(path, stored_name(extra[0]), "is too much")
+        raise misfit(path, _stored_name(extra[0]), "is too much")
 
 
-def write_folder(
+def _write_folder(
     folder: Path, tensors: dict[str, Tensor], config: XGLMConfig, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     """Weights, config, words, and what `generate` needs; what the disk refuses is an OSError."""

@@ -32,7 +32,7 @@ def read_words(path: Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         if line:
             words.append(_word(path, number, line))
-    return unique_words(words)
+    return _unique_words(words)
 
 
 def _word(path: Path, number: int, line: str) -> str:
@@ -45,7 +45,7 @@ def _word(path: Path, number: int, line: str) -> str:
     return word
 
 
-def unique_words(words: list[str]) -> list[str]:
+def _unique_words(words: list[str]) -> list[str]:
     """The same with a number behind all but the last of equal words, which the text never names."""
     left, taken = Counter(words), set(words)
     found = []

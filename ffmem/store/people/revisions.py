@@ -160,7 +160,6 @@ class Revisions:
 
 
 def _answers_to(sheets: str, name: str) -> Table:
-    """Answers to the sheets of one table."""
     return Table(
         name,
         TABLES,

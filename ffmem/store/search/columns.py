@@ -81,7 +81,7 @@ def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
     )
 
 
-def weight_names(store: ScanStore) -> tuple[str, ...]:
+def _weight_names(store: ScanStore) -> tuple[str, ...]:
     """The columns that a study has; empty if the weights were not analysed."""
     import pyarrow.parquet as pq
 
@@ -95,7 +95,7 @@ def weight_names(store: ScanStore) -> tuple[str, ...]:
 def cell_column(store: ScanStore, name: str) -> NDArray[Any]:
     """One column with a row for each cell; both signs of a gated memory share its weights."""
     path, cells = store.folder.weights, store.cells
-    known = weight_names(store)
+    known = _weight_names(store)
     if not known:
         raise StoreError(
             f"{store.folder.root} has no numbers of the weights, so no {name}; make them with "

@@ -45,7 +45,7 @@ from ffmem.store.verification import refuse_damage
 
 CELLS = 1 << 15  # counted at a time
 COMMON = 20_000  # triggers from which on a word's memories are counted in advance
-# The same rule for characters as SEPARATORS and `is_letter` have it for bytes, quick for one text.
+# The same rule for characters as SEPARATORS and `_is_letter` have it for bytes, quick for one text.
 WORD = re.compile("[0-9A-Za-z\u00c0-\u1fff\u2080-\u2fff\u3040-\U0010ffff]+")
 SEPARATORS = ((0xC2, 0x80, 0xBF), (0xE2, 0x80, 0x81), (0xE3, 0x80, 0x80))  # lead, then second byte
 FORMAT = 4  # raised when the arrays change
@@ -62,15 +62,15 @@ class WordOccurrences:
     read: NDArray[np.int64]
 
 
-def word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
+def _word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     """The index as arrays: words, their sentences, the triggers of sentences, common words."""
     kept = store.sentences
     text = np.asarray(kept.text)
     starts, ends = word_spans(text, np.asarray(kept.text_starts))
-    names, which = distinct_words(text, starts, ends)
+    names, which = _distinct_words(text, starts, ends)
     rows = np.searchsorted(kept.text_starts, starts, side="right") - 1
-    read = tokens_read(text, ends, rows, store)
-    first = first_of_each(which, rows)
+    read = _tokens_read(text, ends, rows, store)
+    first = _first_of_each(which, rows)
     spoken = WordOccurrences(which[first], rows[first], read[first])
     order = np.argsort(spoken.words, kind="stable")
     yield "word_text", np.frombuffer(b"".join(names), dtype=np.uint8)
@@ -79,7 +79,7 @@ def word_arrays(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     yield "word_starts", word_starts
     yield "word_sentences", spoken.sentences[order].astype(np.int32)
     yield "word_read", spoken.read[order].astype(np.uint16)
-    triggers = dict(sentence_triggers(store))
+    triggers = dict(_sentence_triggers(store))
     yield from triggers.items()
     per_sentence = np.diff(triggers["sentence_starts"])
     totals = np.bincount(spoken.words, per_sentence[spoken.sentences], minlength=len(names))
@@ -91,7 +91,7 @@ def word_spans(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First byte of every word and the byte behind it; no word goes over a boundary."""
     letter = np.zeros(len(text) + 2, dtype=bool)
-    letter[1:-1] = is_letter(text)
+    letter[1:-1] = _is_letter(text)
     change = np.flatnonzero(letter[1:] != letter[:-1])
     starts, ends = change[::2], change[1::2]
     cuts = boundaries[1:-1]
@@ -114,7 +114,7 @@ def spans_of(text: str, words: Collection[str]) -> list[tuple[int, int]]:
     return [match.span() for match in WORD.finditer(text) if match[0].lower() in words]
 
 
-def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Bytes that belong to words: letters, digits, and whatever is not ASCII nor punctuation."""
     known = np.zeros(256, dtype=bool)
     known[[byte for byte in range(128) if chr(byte).isalnum()]] = True
@@ -128,7 +128,7 @@ def is_letter(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return found
 
 
-def distinct_words(
+def _distinct_words(
     text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Every word in lower case once, sorted, and for each span the number of its word."""
@@ -150,7 +150,7 @@ def fold_case(word: bytes) -> bytes:
     return word.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
 
-def tokens_read(
+def _tokens_read(
     text: NDArray[np.uint8], ends: NDArray[np.int64], rows: NDArray[Any], store: ScanStore
 ) -> NDArray[np.int64]:
     """How many tokens of its sentence have been read when each word is whole."""
@@ -165,13 +165,13 @@ def tokens_read(
     return place - np.asarray(kept.starts)[rows] + 1
 
 
-def first_of_each(which: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
+def _first_of_each(which: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
     """The first span of every word in every sentence (spans stand in order of the text)."""
     pairs = which.astype(np.int64) * (int(rows.max(initial=0)) + 1) + rows
     return np.sort(np.unique(pairs, return_index=True)[1])
 
 
-def sentence_triggers(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
+def _sentence_triggers(store: ScanStore) -> Iterator[tuple[str, NDArray[Any]]]:
     """For every kept sentence the cells that it triggers, and how much of it each has read."""
     slots = store.slots(slice(None), top=TRIGGERS_SHOWN)
     order = np.argsort(slots.sentence, kind="stable")
@@ -225,13 +225,13 @@ def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: No
         try:
             clear(store.folder)
             digests: Files = {}
-            for name, array in index_arrays(store, watch):
+            for name, array in _index_arrays(store, watch):
                 digests |= save(store.folder, name, array)
             files = {name: asdict(digest) for name, digest in digests.items()}
             note = json.dumps(seal({**mark(store), "files": files}))
             write_whole(store.folder.index_note, lambda part: part.write_text(note))
         except StoreError:
-            return dict(index_arrays(store, watch))
+            return dict(_index_arrays(store, watch))
     return load_arrays(store)
 
 
@@ -246,11 +246,11 @@ def mark(store: ScanStore) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "scan": store.manifest.key.digest,
-        "values": size_and_time(store) if store.has_rankings else None,
+        "values": _size_and_time(store) if store.has_rankings else None,
     }
 
 
-def size_and_time(store: ScanStore) -> list[int]:
+def _size_and_time(store: ScanStore) -> list[int]:
     """The table of values as it lies there."""
     try:
         values = store.folder.table("values").stat()
@@ -293,14 +293,14 @@ def save(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
     return write_with_digest(folder, folder.index_array(name), write)
 
 
-def index_arrays(
+def _index_arrays(
     store: ScanStore, watch: Callable[[str], None]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every array by its name, one after the other, so that few are in memory at once."""
     if store.has_rankings:
         yield from value_arrays(store, watch)
     watch("the words of triggers")
-    yield from word_arrays(store)
+    yield from _word_arrays(store)
 
 
 def value_arrays(

@@ -112,13 +112,13 @@ class Matches:
 
 @cache
 def compiled_sums() -> Callable[..., None]:
-    """`sum_weights` compiled by numba."""
+    """`_sum_weights` compiled by numba."""
     from ffmem.scan.passes.numba_pass import compile_loop  # here: numba is slow to import
 
-    return compile_loop(sum_weights)
+    return compile_loop(_sum_weights)
 
 
-def sum_weights(  # noqa: C901, PLR0913 - a compiled loop takes arrays, and is one function
+def _sum_weights(  # noqa: C901, PLR0913 - a compiled loop takes arrays, and is one function
     sentences: Any, read: Any, weights: Any, starts: Any, position: Any, cells: Any, scores: Any
 ) -> None:
     """Add to the score of every cell the weights of words in each of its triggers, 1 at most.
