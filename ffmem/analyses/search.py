@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -43,6 +43,9 @@ Sort = Literal[
     NumberColumn,
 ]
 TOKENS = 5  # that a value promotes, shown of each memory
+CLEAR_TRIGGERS = 3  # with a word from which on a memory clearly fires on it, as in the paper
+CLEAR_RANKS = 5  # of a value within which it clearly promotes a token,
+CLEAR_SHARE = 0.5  # with at least this much of the logit of its first
 MOST_HITS = 2_000  # memories of one answer that can be paged through
 MOST_SAVED = 10_000  # or downloaded
 SCORES: dict[By, str] = {
@@ -94,6 +97,7 @@ class Question:
     fires_to: float | None = None
     agrees: float | None = None  # percent of triggers, at least
     kind: str = ""  # class of the weights
+    clear: bool = False  # only those that a person would name for it, the strongest first
 
     @property
     def is_empty(self) -> bool:
@@ -103,7 +107,7 @@ class Question:
     @property
     def is_plain(self) -> bool:
         """Whether everything that fits is wanted, best first."""
-        best_first = self.sort == "score" and not self.reverse
+        best_first = self.sort == "score" and not self.reverse and not self.clear
         return best_first and self.layer is None and not self.conditions
 
     @property
@@ -154,7 +158,7 @@ class SearchAnswer:
     question: Question
     score: str  # what the score is
     total: int
-    looked_at: float  # share of the triggers that were counted, 1 unless they are too many
+    looked_at: float  # share of the triggers, or of the memories with patterns, that were counted
     first: int  # number of the first hit on this page, from 0
     hits: tuple[Hit, ...]
 
@@ -216,6 +220,7 @@ def order_matches(study: MemorySearch, question: Question, most: int, _results: 
 
 def in_order(study: MemorySearch, question: Question, most: int, found: Matches) -> Matches:
     """The first of what was found, best first until now, in the order asked for."""
+    found = clear_ones(study, question, found) if question.clear else found
     rows, scores, total = found.rows, found.scores, found.total
     if conditions := question.conditions:
         here = study.index.where(conditions)[rows]
@@ -230,6 +235,31 @@ def in_order(study: MemorySearch, question: Question, most: int, found: Matches)
         first = first_places(study, rows, question, most)
         rows, scores = rows[first], scores[first]
     return Matches(rows[:most].astype(np.int64), scores[:most].copy(), total, found.looked_at)
+
+
+def clear_ones(study: MemorySearch, question: Question, found: Matches) -> Matches:
+    """Those of the memories with a token or word in which it is clear, the strongest first.
+
+    Keys by the number of their triggers with it; values by what they add to its logit at their
+    mean coefficient.
+    """
+    rows, scores = found.rows, found.scores
+    if question.by in ("words", "ends"):
+        here = scores >= CLEAR_TRIGGERS
+        return Matches.of(rows[here], scores[here], found.looked_at)
+    if question.by not in ("promotes", "suppresses"):
+        return found
+    near = scores < CLEAR_RANKS
+    rows, scores = rows[near], scores[near].astype(np.int64)
+    end: End = "promoted" if question.by == "promotes" else "suppressed"
+    logits = np.array(study.index.logits_at(rows, scores, end))
+    first = np.array(study.index.logits_at(rows, np.zeros_like(scores), end))
+    adds = np.abs(logits) * study.index.statistic("mean")[rows]
+    order = np.argsort(-adds, kind="stable")
+    order = order[(np.abs(logits) >= CLEAR_SHARE * np.abs(first))[order]]
+    _, places = np.unique(rows[order], return_index=True)  # of two spellings the stronger one
+    order = order[np.sort(places)]
+    return Matches.of(rows[order], scores[order])
 
 
 def any_memories(study: MemorySearch, question: Question, most: int) -> Matches:
@@ -309,7 +339,9 @@ def with_pattern(study: MemorySearch, text: str) -> Matches:
     def score(pattern: Pattern) -> float:
         return coverage(pattern) if has_letters(pattern, text) else 0.0
 
-    return best_patterns(study, score)
+    found = best_patterns(study, score)
+    known = len(study_patterns(study.store.folder).by_address)
+    return replace(found, looked_at=known / max(study.store.cells.count, 1))
 
 
 def coverage(pattern: Pattern) -> float:

@@ -98,9 +98,10 @@ def longest_bar(page: MemoryPage) -> float:
 
 def hit_rows(found: SearchAnswer) -> Markup:
     """Hits as rows of a table."""
-    asked, sorted_by_weight = found.question, found.question.sort in NUMBERS
+    asked = found.question
     wanted = (asked.text, f" {asked.text}") if asked.by == "promotes" else ()
-    rows = (_hit_row(hit, asked.by, sorted_by_weight, wanted) for hit in found.hits)
+    columns = extra_columns(asked)
+    rows = (_hit_row(hit, asked.by, columns, wanted) for hit in found.hits)
     return Markup("\n".join(rows))
 
 
@@ -145,21 +146,35 @@ def _score_cells(hit: Hit, by: By) -> str:
     return f'<td class="n">{hit.score + 1:.0f}</td><td class="n">{hit.logit:+.2f}</td>'
 
 
-def _hit_row(hit: Hit, by: By, with_weight: bool, wanted: Sequence[str]) -> str:
+def extra_columns(asked: Question) -> tuple[str, ...]:
+    """The columns that hits are sorted or chosen by, beside those that all tables have."""
+    named = (asked.sort, *(condition.column for condition in asked.conditions))
+    wanted = ("probability", "agreement", "class", *NUMBERS)
+    return tuple(name for name in wanted if name in named)
+
+
+def _hit_row(hit: Hit, by: By, columns: Sequence[str], wanted: Sequence[str]) -> str:
     tokens = "".join(_token_span(text, text in wanted) for text in hit.promotes)
-    agreement = "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
-    probability = "–" if hit.probability is None else f"{100 * hit.probability:.3f} %"
-    kind = "" if hit.kind is None else f"<td>{escape(hit.kind)}</td>"
-    weight = f'<td class="n">{_even_number(hit.weight or 0.0)}</td>' if with_weight else ""
+    asked = "".join(f'<td class="n">{_extra_cell(hit, name)}</td>' for name in columns)
     address = escape(hit.address)
     return (
         f'<tr><th scope="row"><a href="/memory/{address}">{address}</a></th>'
         f'<td class="few">{tokens}{_why(hit)}</td>{_score_cells(hit, by)}'
         f'<td class="n">{hit.fires:,}</td><td class="n">{hit.mean:.2f}</td>'
-        f'<td class="n">{hit.largest:.2f}</td>'
-        f'<td class="n">{probability}</td><td class="n">{agreement}</td>'
-        f"{kind}{weight}</tr>"
+        f'<td class="n">{hit.largest:.2f}</td>{asked}</tr>'
     )
+
+
+def _extra_cell(hit: Hit, name: str) -> str:
+    match name:
+        case "probability":
+            return "–" if hit.probability is None else f"{100 * hit.probability:.3f} %"
+        case "agreement":
+            return "–" if hit.agreement is None else f"{100 * hit.agreement:.0f} %"
+        case "class":
+            return escape(hit.kind or "–")
+        case _:
+            return "–" if hit.weight is None else _even_number(hit.weight)
 
 
 def _even_number(value: float) -> str:
@@ -343,6 +358,7 @@ def templates() -> Environment:
     )
     environment.globals.update(version=VERSION, triggers_shown=TRIGGERS_SHOWN, questions=QUESTIONS)
     for function in (
+        extra_columns,
         evidence_text,
         heading,
         histogram,

@@ -64,7 +64,8 @@ def test_a_token_is_two_questions_of_a_search(
     said = json.loads(capsys.readouterr().out)
     for kind in ("promotes", "ends"):
         assert said[kind]["hits"]
-        assert_same(said[kind], client.get(f"/api/search?by={kind}&q=e").json())
+        clear = "&clear=true" if said[kind]["question"]["clear"] else ""
+        assert_same(said[kind], client.get(f"/api/search?by={kind}&q=e{clear}").json())
 
 
 def test_a_comparison_has_the_same_studies_and_verdicts(

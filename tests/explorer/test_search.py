@@ -117,8 +117,14 @@ def test_a_pattern_is_found_by_its_words_and_stands_on_the_memory(
     assert "Nothing fits" in client.get("/search?by=pattern&q=RIVER").text
     write_result(path, ResultFile("patterns-ann", {}, 0.0, {"records": [record]}))
     try:
-        assert f"/memory/L2.7{sign}" in client.get("/search?by=pattern&q=RIVER").text
-        hits = found(client, by="pattern", q="RIVER")["hits"]
+        page, answer = (
+            client.get("/search?by=pattern&q=RIVER").text,
+            found(client, by="pattern", q="RIVER"),
+        )
+        assert f"/memory/L2.7{sign}" in page
+        hits, known = answer["hits"], 1 / explored.store.cells.count
+        assert answer["looked_at"] == known
+        assert f"Patterns are known of {100 * known:.2g} % of the memories" in page
         assert [(hit["address"], hit["score"]) for hit in hits] == [(f"L2.7{sign}", 3 / 25)]
         cards = client.get("/api/overview").json()["cards"]
         more = next(card["more"] for card in cards if card["title"].startswith("Clear patterns"))
@@ -190,7 +196,7 @@ def test_memories_by_their_weights(client: TestClient, explored: StudyContext) -
     only = found(client, by="any", where=f"class={kind}, value_norm>={bar}", count=500)
     assert {hit["kind"] for hit in only["hits"]} == {kind}
     page = client.get("/search", params={"by": "any", "sort": "value_norm"}).text
-    assert "value norm" in page
+    assert "Value norm" in page
 
 
 def test_what_is_found_is_a_set(client: TestClient) -> None:
@@ -248,8 +254,8 @@ def test_the_one_box_leads_to_what_it_is_asked_for(
     assert place("L7.E3.1034") == "/memory/L7.E3.1034"
     assert place("l7.e3.1034") == "/memory/L7.E3.1034"
     token = explored.lookup.words[40]
-    assert place(token).startswith("/search?by=promotes")
-    assert place("the river") == "/search?by=words&q=the+river"
+    assert place(token).startswith("/search?by=&q=")
+    assert place("the river") == "/search?by=&q=the+river"
     assert place("99.5").startswith("/search?")  # a number, since there is no layer 99
     assert place("nowhere to be found").startswith("/search?by=meaning")
     assert client.get("/memory/l2.7").status_code == 200
@@ -271,6 +277,50 @@ def test_words_are_found_with_a_trigger_that_holds_them(client: TestClient) -> N
     assert "<mark>river</mark>" in page
 
 
+def test_a_word_finds_what_fires_on_it_and_what_promotes_it(
+    client: TestClient, explored: StudyContext
+) -> None:
+    """Only where it is clear, each with a way to the rest; else the page says so."""
+    page = client.get("/search", params={"q": "river"}).text
+    fires = found(client, by="words", q="river", clear=True, count=500)
+    every = found(client, by="words", q="river", count=500)
+    assert [hit for hit in every["hits"] if hit["score"] >= 3] == fires["hits"]
+    assert 8 < fires["total"] < every["total"]
+    assert f"All {fires['total']}</a>" in page
+    for hit in fires["hits"][:8]:
+        assert f'href="/memory/{hit["address"]}"' in page
+    assert "not one token of this model but" in page  # so no value promotes it
+    token = explored.lookup.words[40]
+    hits = found(client, by="promotes", q=token, clear=True)["hits"]
+    page = client.get("/search", params={"by": "", "q": token}).text
+    assert hits[0]["address"] in page.split('id="about-promotes"')[1]
+    nothing = client.get("/search", params={"q": "Constantinople"}).text
+    assert "No memory clearly fires on it" in nothing
+    assert "No value clearly promotes it" in nothing
+
+
+def test_a_text_is_not_ignored_beside_any_memory(client: TestClient) -> None:
+    asked = {"q": "river", "sort": "fires"}
+    words = found(client, by="words", **asked)
+    assert found(client, by="any", **asked) == words
+    assert words["total"] < found(client, by="any")["total"]
+    answer = client.get("/search", params={"by": "dead", "q": "river"})
+    assert answer.status_code == 404
+    assert "leave the text empty" in answer.text
+
+
+def test_columns_are_those_that_were_asked_for(client: TestClient) -> None:
+    def heads(**asked: object) -> set[str]:
+        text = client.get("/search", params={"by": "any", **asked}).text
+        return set(re.findall(r"<th scope=.col.[^>]*><a [^>]*>([^<]*)", text))
+
+    assert not {"Top probability", "Agrees", "Class"} & heads()
+    assert "Top probability" in heads(sort="probability")
+    assert "Agrees" in heads(agrees=1)
+    kind = found(client, by="any", count=1)["hits"][0]["kind"]
+    assert {"Key norm", "Class"} <= heads(sort="key_norm", where=f"class={kind}")
+
+
 def test_a_promoted_token_comes_with_its_logit(client: TestClient) -> None:
     promoted = client.get("/api/memories/L2.7").json()["page"]["promoted"]
     hits = found(client, by="promotes", q=promoted[3]["text"], count=500)["hits"]
@@ -283,7 +333,7 @@ def test_a_promoted_token_comes_with_its_logit(client: TestClient) -> None:
 def test_nothing_typed_finds_nothing(client: TestClient) -> None:
     for by in ("promotes", "words", "meaning", "pattern", "phrase"):
         assert found(client, by=by)["total"] == 0
-    assert "Give a token" in client.get("/search").text
+    assert "Give a word" in client.get("/search").text
 
 
 def test_filters_are_conditions(client: TestClient, explored: StudyContext) -> None:

@@ -143,6 +143,37 @@ def test_a_key_found_by_the_end_of_its_triggers_shows_the_strongest_that_ends_so
     assert others
 
 
+def slow_clear(store: ScanStore, lookup: MemoryIndex, token: int) -> list[tuple[str, int]]:
+    """Cells with a token among their first five, at half the first logit or more, by what it adds.
+
+    What it adds is at their mean coefficient.
+    """
+    found = []
+    for cell, rank, _ in slow_pushing(store, token, "promoted"):
+        pushes, page = lookup.value_tokens(cell), store.cells.row(cell)
+        if rank < 5 and abs(pushes[rank].logit) >= abs(pushes[0].logit) / 2:
+            adds = abs(pushes[rank].logit) * float(lookup.statistic("mean")[page])
+            found.append((-adds, str(cell), rank))
+    return [(address, rank) for _, address, rank in sorted(found, key=lambda one: one[0])]
+
+
+def test_only_memories_in_which_a_token_is_clear_are_listed_the_strongest_first(
+    store: ScanStore, lookup: MemoryIndex
+) -> None:
+    study, some = MemorySearch(lookup), 0
+    for token, text in enumerate(lookup.words):
+        if lookup.token_ids(text) != [token]:
+            continue
+        found = answer(study, Question("promotes", text, clear=True), 0, 500)
+        clear = slow_clear(store, lookup, token)
+        assert [(hit.address, hit.score) for hit in found.hits] == clear, text
+        every = answer(study, Question("ends", text), 0, 500).hits
+        clear_keys = [hit for hit in every if (hit.score or 0) >= 3]
+        assert list(answer(study, Question("ends", text, clear=True), 0, 500).hits) == clear_keys
+        some += 0 < len(clear) < len(slow_pushing(store, token, "promoted"))
+    assert some
+
+
 def test_the_command_prints_that_order_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], store: ScanStore, lookup: MemoryIndex
 ) -> None:
@@ -156,13 +187,13 @@ def test_the_command_prints_that_order_and_writes_nothing(
     assert code == 0
     found = json.loads(out)
     assert list(found) == ["promotes", "ends"]
-    hits = found["promotes"]["hits"]
-    assert [(hit["address"], hit["score"], hit["probability"]) for hit in hits] == [
-        (str(cell), rank, sure)
-        for cell, rank, sure in slow_pushing(store, token.token, "promoted")[:9]
-    ]
+    promotes = found["promotes"]
+    hits, clear = promotes["hits"], slow_clear(store, lookup, token.token)
+    assert promotes["question"]["clear"] == bool(clear)
+    assert promotes["total"] == len(clear)
+    assert [(hit["address"], hit["score"]) for hit in hits] == clear[:9]
     code, out, _ = run(capsys, *words)
-    assert f"promote {token.text}, those that rank it highest first" in out.splitlines()[0]
+    assert f"clearly promote {token.text}, those that add most to it first" in out.splitlines()[0]
     code, out, _ = run(
         capsys, "show", folder, str(last := store.cells.resolve(Address(2, 7))[-1]), "--json"
     )
@@ -182,7 +213,7 @@ def test_a_text_that_is_no_token_is_one_sentence(
 def test_a_word_is_also_looked_for_with_or_without_a_space_in_front(store: ScanStore) -> None:
     lookup = MemoryIndex(store, ("a", " a", " b", " b", "word"))
     assert lookup.token_ids(" word") == [4]  # as in a vocabulary of words
-    assert lookup.token_ids("a") == [0]
+    assert lookup.token_ids("a") == [0, 1]
     assert lookup.token_ids(" a") == [1]
     assert lookup.token_ids("b") == [2, 3]
     assert lookup.token_ids("c") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 PIECES = 16  # tokens listed of a text that is not one token
 HEADINGS: dict[By, str] = {  # of hits in a terminal; `{text}` is what was searched for
-    "promotes": "{total:,} values promote {text}, those that rank it highest first, each with its "
-    "memory's strongest trigger:",
-    "ends": "{total:,} keys have triggers that end in {text}, those with most first, each with the "
-    "strongest:",
+    "promotes": "{total:,} values {clearly}promote {text}, {order} first, each with its memory's "
+    "strongest trigger:",
+    "ends": "{total:,} keys {clearly}fire on {text}, those with most triggers that end in it "
+    "first, each with the strongest:",
     "words": "memories whose strongest triggers have these words, best first:",
     "meaning": "memories whose strongest triggers are about this, best first:",
     "pattern": "memories that have such a pattern, those of most triggers first:",
@@ -71,11 +72,12 @@ def search(  # noqa: PLR0913 - one parameter per option
     r"""Find memories of the scan in FOLDER by token, words, meaning, pattern, phrase or numbers.
 
     Lists the values that promote the token (direct logit effect), and the keys whose triggers end
-    in it. --words and --meaning look at the 25 strongest triggers of every memory: for the words
-    themselves, or also for words that occur in the same contexts in the scanned text. --where and
-    --sort take what a scan counts (fires, fire_rate, positive, mean, largest, probability, layer,
-    sign, expert), agreement after `ffmem analyse FOLDER --only values`, and every column of the
-    weights after `--only weights`. --save writes the addresses to a file for `--set @FILE`.
+    in it: those in which it is clear, if there are any. --words and --meaning look at the 25
+    strongest triggers of every memory: for the words themselves, or also for words that occur in
+    the same contexts in the scanned text. --where and --sort take what a scan counts (fires,
+    fire_rate, positive, mean, largest, probability, layer, sign, expert), agreement after `ffmem
+    analyse FOLDER --only values`, and every column of the weights after `--only weights`. --save
+    writes the addresses to a file for `--set @FILE`.
 
     \b
     Examples:
@@ -111,6 +113,7 @@ def search(  # noqa: PLR0913 - one parameter per option
     ]
     check_layer(index.store, layer)
     answers = [found_by(index, question, count) for question in questions]
+    answers = [clear_or_all(index, found, count) for found in answers]
     save_addresses(save, [hit.address for one in answers for hit in one.hits], folder)
     if as_json:
         print_json(dict(zip(kinds, answers, strict=True)) if len(answers) > 1 else answers[0])
@@ -135,6 +138,15 @@ def found_by(index: MemoryIndex, question: Question, count: int) -> SearchAnswer
 
         firing = firing_on(scanned_model(index.store), index.store, question.text)
     return answer(MemorySearch(index), question, 0, count, firing)
+
+
+def clear_or_all(index: MemoryIndex, found: SearchAnswer, count: int) -> SearchAnswer:
+    """Of the memories found by a token those in which it is clear, or all where it is in none."""
+    asked = found.question
+    if asked.by not in ("promotes", "ends") or asked.sort != "score":
+        return found
+    clear = found_by(index, replace(asked, clear=True), count)
+    return clear if clear.hits else found
 
 
 def not_a_token(lookup: MemoryIndex, text: str) -> str:
@@ -185,7 +197,14 @@ def print_hits(index: MemoryIndex, found: SearchAnswer, columns: list[str]) -> N
     if not found.hits and asked.by not in ("promotes", "ends"):
         say("no memory is like that; try one word, or another form of it")
         return
-    heading = HEADINGS[asked.by].format(total=found.total, text=visible_token(asked.text))
+    heading = HEADINGS[asked.by].format(
+        total=found.total,
+        text=visible_token(asked.text),
+        clearly="clearly " if asked.clear else "",
+        order="those that add most to it" if asked.clear else "those that rank it highest",
+    )
+    if asked.by == "pattern":
+        say(f"patterns are known of {100 * found.looked_at:.2g} % of the memories", err=True)
     print_hanging(console, "", heading, "bold")
     for hit in found.hits:
         print_hanging(console, f"  {hit.address:<10}{score_text(asked.by, hit)}  ", why_text(hit))

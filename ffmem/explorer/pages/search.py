@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -25,6 +26,7 @@ from ffmem.analyses.search import (
     check_layer,
     results_of,
 )
+from ffmem.errors import ConditionError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.page_queue import render_page
@@ -36,6 +38,7 @@ from ffmem.store.search.lookup import Matches, MemoryIndex
 
 LINK = ("Search", "/search")
 PAGE = 25  # memories on a page
+OF_A_WORD = 8  # memories that fire on a word, and as many that promote it
 MOST_EXPLAINED = 500  # memories of an answer that come with their evidence
 SEARCH_SECONDS = 0.1  # seconds within which hits should be there
 PHRASES = 8  # of which it is kept what fires on them
@@ -48,7 +51,9 @@ Percent = Annotated[float | None, Query(ge=0, le=100, description="In percent.")
 
 
 async def parse_question(  # noqa: PLR0913 - one parameter a thing to choose
-    by: Annotated[By, Query(description="What `q` is, or which memories.")] = "promotes",
+    by: Annotated[
+        By | None, Query(description="What `q` is, or which memories."), EmptyIsNone()
+    ] = None,
     q: Annotated[str, Query(max_length=400, description="Token, words, pattern or phrase.")] = "",
     layer: Annotated[int | None, Query(ge=1, le=10_000), EmptyIsNone()] = None,
     sort: Annotated[Sort, Query()] = "score",
@@ -66,10 +71,26 @@ async def parse_question(  # noqa: PLR0913 - one parameter a thing to choose
     fires_to: Annotated[Percent, EmptyIsNone()] = None,
     agrees: Annotated[Percent, EmptyIsNone()] = None,
     kind: Annotated[str, Query(max_length=40, description="Class of the weights.")] = "",
+    clear: Annotated[bool, Query(description="Only what a person would name for it.")] = False,
 ) -> Question:
-    """The question in a request's query."""
+    """The question in a request's query; without a kind it is about values, or any memory's."""
+    if by == "any" and q.strip():
+        by = "words"
+    if by == "dead" and q.strip():
+        raise ConditionError("a memory that never fires has no words; leave the text empty")
     return Question(
-        by, q, layer, sort, reverse, where, sign, fires_from, fires_to, agrees, kind.strip()
+        by or "promotes",
+        q,
+        layer,
+        sort,
+        reverse,
+        where,
+        sign,
+        fires_from,
+        fires_to,
+        agrees,
+        kind.strip(),
+        clear,
     )
 
 
@@ -103,10 +124,16 @@ class JsonText(Response):
 
 @router.get("/search", include_in_schema=False)
 async def search_page(
-    request: Request, context: TheStudy, question: QuestionQuery, first: First = 0
+    request: Request,
+    context: TheStudy,
+    question: QuestionQuery,
+    by: Annotated[str, Query()] = "",
+    first: First = 0,
 ) -> Response:
-    """The form, and the table of what is found."""
+    """The form, and the table of what is found; two of them for a word without a kind."""
     check_layer(context.store, question.layer)
+    if not by:
+        return await render_page(request, SEARCH_SECONDS, word_text, question)
     if question.by != "phrase":
         return await render_page(request, SEARCH_SECONDS, search_text, question, first)
     firing = await firing_memories(context, question.text)
@@ -130,6 +157,12 @@ def search_text(
     return _page_text((app, context, path), question, first, results_of(context.search))
 
 
+def word_text(app: FastAPI, path: str, question: Question) -> str:
+    """The page about a word: which memories fire on it, and which promote it."""
+    context: StudyContext = app.state.context
+    return _word_text((app, context, path), question, results_of(context.search))
+
+
 # People come back to the pages of a search; results that have changed make another text.
 @lru_cache(maxsize=CACHE_PAGES)
 def _json_text(
@@ -146,14 +179,29 @@ def _page_text(
     return _fill(app, path, question, answer(context.search, question, first, PAGE))
 
 
-def _fill(app: FastAPI, path: str, question: Question, found: SearchAnswer) -> str:
+@lru_cache(maxsize=CACHE_PAGES)
+def _word_text(where: tuple[FastAPI, StudyContext, str], question: Question, _: Results) -> str:
+    app, context, path = where
+    kinds: tuple[By, ...] = ("words", "promotes")
+    questions = [replace(question, by=kind, clear=True) for kind in kinds]
+    return _fill(
+        app, path, question, *(answer(context.search, one, 0, OF_A_WORD) for one in questions)
+    )
+
+
+def _fill(app: FastAPI, path: str, question: Question, *answers: SearchAnswer) -> str:
+    """The page of one answer, or of those about a word."""
     context: StudyContext = app.state.context
+    index = context.lookup
+    pieces = [] if index.token_ids(question.text) else index.pieces(question.text)
     return fill_template(
         app,
         path,
         "search.html.j2",
-        found=found,
+        answers=answers,
         asked=question,
+        about_word=len(answers) > 1,
+        pieces=pieces if len(answers) > 1 else [],
         most=MOST_HITS,
         size=PAGE,
         signed=context.store.cells.signed,
@@ -186,12 +234,8 @@ def place_of(context: StudyContext, text: str) -> str:
         return f"/memory/{quote(str(address))}"
     if not text.strip():
         return "/search"
-    by = "meaning"
-    if context.lookup.token_ids(text) or context.lookup.token_ids(text.strip()):
-        by, text = "promotes", text if context.lookup.token_ids(text) else text.strip()
-    elif context.lookup.with_words(text).total:
-        by = "words"
-    return f"/search?{urlencode({'by': by, 'q': text})}"
+    known = context.lookup.token_ids(text.strip()) or context.lookup.with_words(text).total
+    return f"/search?{urlencode({'by': '' if known else 'meaning', 'q': text})}"
 
 
 @router.get("/search.csv", include_in_schema=False)

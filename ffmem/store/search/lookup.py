@@ -204,9 +204,10 @@ class MemoryIndex:
         return found
 
     def token_ids(self, text: str) -> list[int]:
-        """The tokens whose text is this; if there is none, with or without a space in front."""
-        spellings = (text, " " + text, text.removeprefix(" "))
-        return next((self._ids[one] for one in spellings if one in self._ids), [])
+        """The tokens whose text is this, also with a space in front; or only without one."""
+        spellings = [text] if text.startswith(" ") else [text, " " + text]
+        found = [token for one in spellings for token in self._ids.get(one, ())]
+        return found or self._ids.get(text.removeprefix(" "), [])
 
     def pieces(self, text: str) -> list[str]:
         """The fewest tokens that make up a text; empty if the vocabulary cannot spell it."""
