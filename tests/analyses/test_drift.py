@@ -11,8 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ffmem.analyses.drift import match_memories, memory_drift
-from ffmem.cli.commands.compare import compare_stores
+from ffmem.analyses.drift.matching import match_memories
+from ffmem.analyses.drift.measure import compare_memories, memory_drift
 from ffmem.cli.main import ffmem
 from ffmem.errors import StoreError
 from ffmem.memories.folded_weights import model_cosines
@@ -143,7 +143,7 @@ def test_chance_matches_worse_than_the_permuted_model(scans: Scans) -> None:
 
 def test_places_can_be_compared_across_tokenizers(scans: Scans) -> None:
     """By the word that they end in: of one model the same memories match."""
-    from ffmem.analyses.drift import best_matches, trigger_places
+    from ffmem.analyses.drift.matching import best_matches, trigger_places
 
     mine = trigger_places(scans.plain, by_word=True)
     best, score = best_matches(mine, trigger_places(scans.permuted, by_word=True))
@@ -153,15 +153,13 @@ def test_places_can_be_compared_across_tokenizers(scans: Scans) -> None:
 
 
 def test_scans_that_cannot_be_compared_are_refused_in_a_sentence(
-    scans: Scans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scans: Scans, tmp_path: Path
 ) -> None:
-    # no model is loaded for it
-    monkeypatch.delattr("ffmem.analyses.inputs.study_inputs.scanned_model")
     gated = scanned_lines(wrap_llama(), tmp_path / "gated", TEXTS)
     with pytest.raises(StoreError, match="--match"):
         memory_drift(scans.plain, gated)
     with pytest.raises(StoreError, match="--match"):
-        compare_stores([scans.plain, gated], match=False, weights=True)
+        compare_memories(scans.plain, gated, models=pytest.fail)  # no model is loaded for it
     with pytest.raises(StoreError, match="different texts"):
         match_memories(scans.plain, scanned_lines(fresh(), tmp_path / "scan", lines(20, 9)))
 
@@ -183,14 +181,13 @@ def test_the_command_prints_and_saves_what_moved(
     data = json.loads(
         CliRunner().invoke(ffmem, ["compare", *folders, "--memories", "--json", "-n", "3"]).stdout
     )
-    assert data["kind"] == "drift"
-    assert [one["address"] for one in data["memories"]][0] == "L3.7"
-    assert len(data["memories"]) == 3
+    assert [one["address"] for one in data["drifts"]][0] == "L3.7"
+    assert len(data["drifts"]) == 3
     permuted = [folders[0], str(scans.permuted.folder.root)]
     data = json.loads(
         CliRunner().invoke(ffmem, ["compare", *permuted, "--memories", "--match", "--json"]).stdout
     )
-    assert data["kind"] == "match"
-    assert data["above_control"] > 0.9
+    assert data["share"] > 0.9
+    assert data["matches"]
     wrong = CliRunner().invoke(ffmem, ["compare", *folders, "--memories", "--layer", "9"])
     assert "no layer 9" in str(wrong.exception)

@@ -68,7 +68,7 @@ def test_a_token_is_two_questions_of_a_search(
         assert_same(said[kind], client.get(f"/api/search?by={kind}&q=e{clear}").json())
 
 
-def test_a_comparison_has_the_same_studies_and_verdicts(
+def test_a_comparison_has_the_same_studies_verdicts_and_memories(
     explored: StudyContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command draws no figure that it does not write."""
@@ -78,6 +78,12 @@ def test_a_comparison_has_the_same_studies_and_verdicts(
     beside = open_context(folder, others=[folder])
     with TestClient(create_app(beside), base_url="http://127.0.0.1:8600") as asking:
         answer = asking.get("/api/compare").json()
+        for words, query in (((), ""), (("--match",), "&match=true")):
+            pair = ["compare", str(folder), str(folder), "--memories", "-n", "5", *words, "--json"]
+            assert cli.run(pair) == 0
+            rows = asking.get(f"/api/compare/memories?count=5{query}").json()
+            assert rows["total"] > 5
+            assert_same(json.loads(capsys.readouterr().out), rows)
     assert any(one["finding"] for one in said["studies"][0]["verdicts"])
     assert answer["figures"]
     assert_same(said, answer | {"figures": []})

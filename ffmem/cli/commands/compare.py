@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,8 +22,9 @@ from ffmem.text import visible_token
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ffmem.analyses.drift import Drift, Matching
+    from ffmem.analyses.drift.record import LayerDrift, MemoryComparison, MemoryDrift
     from ffmem.analyses.verdicts import Verdict
+    from ffmem.models.language_model import LanguageModel
     from ffmem.report.comparison import Comparison
     from ffmem.store.scan_store import ScanStore
 
@@ -92,7 +93,11 @@ def compare(  # noqa: PLR0913 - one parameter per option
     if memories:
         if len(stores) > 2:
             raise click.UsageError("memories are compared between two scans; name two folders")
-        show_memories(compare_stores(stores, match, weights), layer, (count, as_json))
+        found = _memory_rows(stores, (match, weights), layer, count)
+        if as_json:
+            print_json(found)
+        else:
+            print_memories(found)
         return
     if out is not None:
         from ffmem.files.whole_files import prepare_target
@@ -180,59 +185,34 @@ def number_text(verdict: Verdict) -> str:
     return f"{number} vs {control}"
 
 
-def compare_stores(stores: Sequence[ScanStore], match: bool, weights: bool) -> Drift | Matching:
-    """Two scans cell by cell, by address or by triggers."""
-    from ffmem.analyses.drift import is_one_shape, match_memories, memory_drift, weight_drift
+def _memory_rows(
+    stores: Sequence[ScanStore], how: tuple[bool, bool], layer: int | None, count: int
+) -> MemoryComparison:
+    """The memories that moved most, or the best matches."""
+    from ffmem.analyses.drift.measure import compare_memories, comparison_rows
+    from ffmem.analyses.study import Study
+    from ffmem.report.comparison import distinct_labels
 
-    one, other = stores
-    alike = is_one_shape(one, other)
-    if match or not (weights or alike):
-        return match_memories(one, other)
-    if not (weights and alike):
-        return memory_drift(one, other)
-    from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
+    def models() -> tuple[LanguageModel, LanguageModel]:
+        from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
 
-    return weight_drift(one, other, (scanned_model(one), scanned_model(other)))
+        return scanned_model(stores[0]), scanned_model(stores[1])
 
-
-def show_memories(found: Drift | Matching, layer: int | None, how: tuple[int, bool]) -> None:
-    """Print the memories that moved most, or the best matches."""
-    from ffmem.analyses.drift import Drift
-    from ffmem.errors import AddressError
-
-    store = (found.before if isinstance(found, Drift) else found.one).store
-    if layer is not None and layer not in store.memories:
-        known = ", ".join(map(str, store.memories))
-        raise AddressError(f"the first scan has no layer {layer}; its layers are {known}")
-    count, as_json = how
-    rows = found.table(found.order(layer)[:count])
-    if as_json:
-        print_json(as_data(found, rows))
-    else:
-        print_memories(found, rows)
+    (one, other), (match, weights) = stores, how
+    found = compare_memories(one, other, match, models if weights else None)
+    first, second = distinct_labels([Study(one), Study(other)])
+    return comparison_rows(found, (first, second), layer, slice(0, count))
 
 
-def as_data(found: Drift | Matching, rows: Sequence[Any]) -> dict[str, Any]:
-    """The answer for machines."""
-    from ffmem.analyses.drift import Drift
-
-    if isinstance(found, Drift):
-        return {"kind": "drift", "layers": found.layers, "memories": rows}
-    numbers = {"above_control": found.share, "control_bar": found.bar}
-    return {"kind": "match", **numbers, "memories": rows}
-
-
-def print_memories(found: Drift | Matching, rows: Sequence[Any]) -> None:
+def print_memories(found: MemoryComparison) -> None:
     """The answer for a person."""
-    from ffmem.analyses.drift import Drift
-
     console = terminal()
-    if isinstance(found, Drift):
+    if found.share is None or found.bar is None:
         console.print("drift by layer (0 is as it was, 1 is all new):", style="bold")
         for one in found.layers:
             print_parts(console, f"  layer {one.layer:<4} ", distances(one))
         console.print("memories that moved most:", style="bold")
-        for row in rows:
+        for row in found.drifts:
             change = f"{words(row.promotes_before)} → {words(row.promotes_after)}"
             print_parts(console, f"  {row.address:<10} ", [*distances(row), change])
         return
@@ -242,14 +222,14 @@ def print_memories(found: Drift | Matching, rows: Sequence[Any]) -> None:
         f"{100 * found.share:.1f} % of the memories have a match above {found.bar:.3f}, which "
         "95 % of the control's stay below",
     )
-    for row in rows:
-        both = [] if row.mutual else ["(not mutual)"]
-        numbers = f"{row.match:<10} {row.score:.3f} (control {row.control:.3f})"
-        tokens = f"{words(row.promotes)} | {words(row.match_promotes)}"
-        print_parts(console, f"  {row.address:<10} ", [numbers, tokens, *both])
+    for pair in found.matches:
+        both = [] if pair.mutual else ["(not mutual)"]
+        numbers = f"{pair.match:<10} {pair.score:.3f} (control {pair.control:.3f})"
+        tokens = f"{words(pair.promotes)} | {words(pair.match_promotes)}"
+        print_parts(console, f"  {pair.address:<10} ", [numbers, tokens, *both])
 
 
-def distances(one: Any) -> list[str]:
+def distances(one: LayerDrift | MemoryDrift) -> list[str]:
     """The distances of a cell or of a layer's mean."""
     key = [] if one.key is None else [f"key {one.key:.3f}"]
     triggers = "  –  " if one.triggers is None else f"{one.triggers:.3f}"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
+from ffmem.analyses.drift.record import MemoryComparison
 from ffmem.analyses.search import MOST_SAVED
+from ffmem.errors import ModelError, StoreError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
 from ffmem.explorer.pages.overview import Name
 from ffmem.explorer.queries.compare import (
-    MemoriesView,
     comparison,
     comparison_charts,
     comparison_picture,
-    memories_view,
+    memory_rows,
 )
 from ffmem.explorer.security import sandbox_headers
 from ffmem.explorer.templating import page
@@ -45,12 +46,12 @@ class Pair:
     weights: bool
     layer: int | None
 
-    async def view(self, context: StudyContext, rows: slice) -> MemoriesView:
+    async def rows(self, context: StudyContext, rows: slice) -> MemoryComparison:
         """Some rows of the comparison; the model waits for its turn where weights are read."""
         chosen = (context, self.other, self.match, self.layer, rows)
         if self.weights:
-            return await context.live.ask(lambda model: memories_view(*chosen, model))
-        return await run_in_threadpool(memories_view, *chosen)
+            return await context.live.ask(lambda model: memory_rows(*chosen, model))
+        return await run_in_threadpool(memory_rows, *chosen)
 
 
 async def parse_pair(
@@ -74,20 +75,33 @@ async def compare_memories_page(
     request: Request, context: TheStudy, pair: ThePair, first: Start = 0
 ) -> HTMLResponse:
     """Two scans memory by memory."""
-    view = await pair.view(context, slice(first, first + PAGE))
-    return page(request, "drift.html.j2", view=view, asked=pair, size=PAGE)
+    view, wrong = await _shown_rows(context, pair, slice(first, first + PAGE))
+    return page(request, "drift.html.j2", view=view, wrong=wrong, asked=pair, size=PAGE)
+
+
+async def _shown_rows(
+    context: StudyContext, pair: Pair, rows: slice
+) -> tuple[MemoryComparison | None, str]:
+    """Some rows, and what stands beside the form: no common text, or a model that is not there."""
+    try:
+        return await pair.rows(context, rows), ""
+    except (StoreError, ModelError) as error:
+        if not pair.weights:
+            return None, str(error)
+        found, _ = await _shown_rows(context, replace(pair, weights=False), rows)
+        return found, str(error)
 
 
 @router.get("/compare/memories.csv", include_in_schema=False)
 async def compare_memories_table(context: TheStudy, pair: ThePair) -> PlainTextResponse:
     """The same as a table, up to ten thousand memories."""
-    view = await pair.view(context, slice(0, MOST_SAVED))
-    text = await run_in_threadpool(as_csv, view.drifts or view.matches)
+    found = await pair.rows(context, slice(0, MOST_SAVED))
+    text = await run_in_threadpool(as_csv, found.drifts or found.matches)
     headers = {"Content-Disposition": 'attachment; filename="memories.csv"'}
     return PlainTextResponse(text, media_type="text/csv", headers=headers)
 
 
-@router.get("/api/compare/memories", tags=["study"], response_model=MemoriesView)
+@router.get("/api/compare/memories", tags=["study"], response_model=MemoryComparison)
 async def compare_memories_data(
     context: TheStudy,
     pair: ThePair,
@@ -95,7 +109,7 @@ async def compare_memories_data(
     count: Annotated[int, Query(ge=1, le=500)] = PAGE,
 ) -> Answer:
     """Which memories moved between two scans of one shape, or which match by their triggers."""
-    return Answer(await pair.view(context, slice(first, first + count)))
+    return Answer(await pair.rows(context, slice(first, first + count)))
 
 
 @router.get("/compare/{name}.svg", include_in_schema=False)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from ffmem.analyses.drift import (
-    Drift,
-    LayerDrift,
-    Matching,
-    MemoryDrift,
-    MemoryMatch,
-    is_one_shape,
-    match_memories,
-    memory_drift,
-    weight_drift,
-)
+from ffmem.analyses.drift.matching import Matching
+from ffmem.analyses.drift.measure import Drift, compare_memories, comparison_rows
+from ffmem.analyses.drift.record import MemoryComparison
 from ffmem.analyses.study import Study
 from ffmem.analyses.verdicts import Verdict
-from ffmem.errors import AddressError, ModelError, StoreError
+from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
 from ffmem.figures.saving import picture
 from ffmem.models.language_model import LanguageModel
@@ -51,45 +42,29 @@ def claims_by_name(context: StudyContext, names: Sequence[str]) -> tuple[Verdict
     return tuple(one for one in context.study.verdicts if one.name in names)
 
 
-@dataclass(frozen=True)
-class MemoriesView:
-    """Two scans memory by memory: `drifts` of one shape, or `matches` by triggers of one text."""
-
-    first: str
-    second: str
-    total: int
-    start: int  # number of the first row, from 0
-    layers: tuple[LayerDrift, ...]
-    drifts: tuple[MemoryDrift, ...]
-    matches: tuple[MemoryMatch, ...]
-    share: float | None  # of memories with a match above the control's bar
-    bar: float | None
-    why_not: str  # one sentence, where neither is possible
-    no_keys: str = ""  # one sentence, where a model that was to be read is not there
-
-
 @lru_cache(maxsize=4)
-def drift_of(
+def _drift_of(
     context: StudyContext, other: Study, match: bool, model: LanguageModel | None
 ) -> Drift | Matching:
     """The comparison with another study, by the weights too with a model; seconds, so it stays."""
-    if match or not is_one_shape(context.store, other.store):
-        return match_memories(context.store, other.store)
-    if model is not None:
+
+    def models(own: LanguageModel) -> tuple[LanguageModel, LanguageModel]:
         from ffmem.analyses.inputs.study_inputs import scanned_model  # here: torch imports slowly
 
-        return weight_drift(context.store, other.store, (model, scanned_model(other.store)))
-    return memory_drift(context.store, other.store)
+        return own, scanned_model(other.store)
+
+    read = None if model is None else partial(models, model)
+    return compare_memories(context.store, other.store, match, read)
 
 
-def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
+def memory_rows(  # noqa: PLR0913 - one parameter a thing to choose
     context: StudyContext,
     place: int,
     match: bool,
     layer: int | None,
     rows: slice,
     model: LanguageModel | None = None,
-) -> MemoriesView:
+) -> MemoryComparison:
     """This study's memories beside those of another, by its place among the others from 0.
 
     With this study's `model` the directions of keys and values are compared too.
@@ -99,20 +74,9 @@ def memories_view(  # noqa: PLR0913 - one parameter a thing to choose
             f"the explorer was opened with {len(context.others)} other studies; open it with "
             "`--with DIR` and name one"
         )
-    if layer is not None:
-        context.store.cells.check_layer(layer)
     first, second = distinct_labels([context.study, context.others[place]])
-    try:
-        found = drift_of(context, context.others[place], match, model)
-    except (StoreError, ModelError) as error:  # no common text, or a model that is not there
-        if model is not None and isinstance(error, ModelError):
-            return replace(memories_view(context, place, match, layer, rows), no_keys=str(error))
-        return MemoriesView(first, second, 0, 0, (), (), (), None, None, str(error))
-    order = found.order(layer)
-    head = (first, second, len(order), rows.start)
-    if isinstance(found, Drift):
-        return MemoriesView(*head, found.layers, found.table(order[rows]), (), None, None, "")
-    return MemoriesView(*head, (), (), found.table(order[rows]), found.share, found.bar, "")
+    found = _drift_of(context, context.others[place], match, model)
+    return comparison_rows(found, (first, second), layer, rows)
 
 
 @lru_cache(maxsize=2)
