@@ -99,14 +99,14 @@ def _number(part: str) -> str:
 class Parts:
     """How the memories of one layer are divided, and their places in the layer's arrays.
 
-    `experts` of `size` memories each come first, then the parts `beside` them: the shared
-    experts. A dense layer has no experts and one part beside them, without a name. `numbers` are
+    `experts` of `size` memories each come first, then the `shared` experts. A dense layer
+    has no experts and one shared part, without a name. `numbers` are
     the numbers of the experts if some of the layer's are missing.
     """
 
     experts: int
     size: int
-    beside: tuple[int, ...]
+    shared: tuple[int, ...]
     numbers: tuple[int, ...] = ()
 
     @classmethod
@@ -117,7 +117,7 @@ class Parts:
     @property
     def memories(self) -> int:
         """Number of memories in all parts."""
-        return self.experts * self.size + sum(self.beside)
+        return self.experts * self.size + sum(self.shared)
 
     @property
     def expert_numbers(self) -> Sequence[int]:
@@ -129,10 +129,10 @@ class Parts:
         """Memories of every part by its name, in the order of the layer's arrays."""
         experts = {f"E{expert}": self.size for expert in self.expert_numbers}
         if not self.experts:
-            return {"": self.beside[0]}
-        if len(self.beside) == 1:
-            return experts | {"S": self.beside[0]}
-        return experts | {f"S{number}": size for number, size in enumerate(self.beside, start=1)}
+            return {"": self.shared[0]}
+        if len(self.shared) == 1:
+            return experts | {"S": self.shared[0]}
+        return experts | {f"S{number}": size for number, size in enumerate(self.shared, start=1)}
 
     def index(self, address: Address, owner: str = "the model") -> int:
         """The place of a memory in its layer's arrays; refuses one that `owner` does not have."""
@@ -155,7 +155,7 @@ class Parts:
             start = self.expert_numbers.index(int(address.part[1:])) * self.size
         else:
             before = list(sizes).index(address.part) - self.experts
-            start = self.experts * self.size + sum(self.beside[:before])
+            start = self.experts * self.size + sum(self.shared[:before])
         return slice(start, start + sizes[address.part])
 
     def columns(self, address: Address, owner: str = "the model") -> slice | int:
@@ -172,7 +172,7 @@ class Parts:
         if expert < self.experts:
             return f"E{self.expert_numbers[expert]}", inside
         inside = index - self.experts * self.size
-        for name, size in zip(list(self.sizes)[self.experts :], self.beside, strict=True):
+        for name, size in zip(list(self.sizes)[self.experts :], self.shared, strict=True):
             if inside < size:
                 return name, inside
             inside -= size

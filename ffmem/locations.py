@@ -38,12 +38,12 @@ def location(text: str | Path) -> Path:
     """
     if not isinstance(text, str):
         if isinstance(text, Path) or hasattr(text, "fs"):  # of this machine, or behind a URL
-            return possible(text)
+            return check_path(text)
         raise FfmemError(f"{shorten(repr(text))} is not a path; name a file or a folder")
     if not is_url(text):
-        return possible(_at_home(text))
+        return check_path(_at_home(text))
     if text.startswith("file://"):
-        return possible(_at_home(_path_of_url(text)))
+        return check_path(_at_home(_path_of_url(text)))
     try:
         from upath import UPath  # slow, and few need it
 
@@ -103,7 +103,7 @@ def _at_home(text: str) -> Path:
         raise FfmemError(f"{shorten(text)} names nobody's folder ({error}); check it") from error
 
 
-def possible(path: Path) -> Path:
+def check_path(path: Path) -> Path:
     """The path itself, existing or not; refused if the system cannot open such a path."""
     if is_remote(path):
         return path

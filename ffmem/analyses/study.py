@@ -241,7 +241,7 @@ class Study:
         if store.has_rankings:
             pushes = all_pushes(store, "promoted")
             first = pushes.tokens[pushes.rows.argsort(), :tokens].tolist()
-        positive = store.array("fires").astype("int64")
+        positive = store.positive_counts.astype("int64")
         return data_frame(
             {
                 "address": [str(cell) for cell in cells],
@@ -249,7 +249,7 @@ class Study:
                 **({"expert": [cell.part for cell in cells]} if store.cells.mixtures else {}),
                 "index": [cell.index for cell in cells],
                 "sign": [cell.sign for cell in cells],
-                "fires": store.fires.astype("int64"),
+                "fires": store.fire_counts.astype("int64"),
                 "positive": positive,
                 "mean": store.array("totals") * UNIT / positive.clip(min=1),
                 "largest": store.array("largest"),

@@ -76,10 +76,10 @@ def _tell_question(asked: int, seconds: float) -> None:
 def matched_memories(store: ScanStore, key: Address, count: int) -> list[Address]:
     """Other memories of the layer that fire most nearly as often."""
     rows, own = store.cells.rows_of(key.layer), store.cells.row(key)
-    fires = np.log1p(np.asarray(store.array("fires")[rows], dtype=np.float64))
+    fires = np.log1p(np.asarray(store.positive_counts[rows], dtype=np.float64))
     apart = np.abs(fires - fires[own - rows.start])
     order = rows.start + np.argsort(apart, kind="stable")
-    alive = [int(row) for row in order if row != own and store.array("fires")[row] > 0]
+    alive = [int(row) for row in order if row != own and store.positive_counts[row] > 0]
     return store.cells.addresses(alive[:count]) if alive else []
 
 

@@ -29,7 +29,7 @@ class ShardReader:
             scanner.resume(state)
         self._recent: list[Sentences] = []
         self._pool = ThreadPoolExecutor(1, "ffmem-keep")
-        self.keeping = at_hand(kept)  # the sentences that the latest snapshot points at
+        self.keeping = future_of(kept)  # the sentences that the latest snapshot points at
 
     @property
     def kept_sentences(self) -> KeptSentences:
@@ -66,7 +66,7 @@ class ShardReader:
         return state
 
 
-def at_hand(kept: KeptSentences) -> Future[KeptSentences]:
+def future_of(kept: KeptSentences) -> Future[KeptSentences]:
     """Sentences for which nobody has to wait."""
     found: Future[KeptSentences] = Future()
     found.set_result(kept)

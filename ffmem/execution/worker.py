@@ -40,7 +40,7 @@ from ffmem.execution.ready_shards import ReadyShards, shard_batches
 from ffmem.execution.shard_reader import (
     SHARDS_PER_SAVE,
     ShardReader,
-    at_hand,
+    future_of,
     sentence_numbers,
 )
 from ffmem.execution.single_process import pause_after, start_progress
@@ -317,7 +317,7 @@ class ScanWorker:
         write_store(
             self._model,
             FinishedScan(
-                self.key, self._plan.settings, found.state, at_hand(found.kept), job.progress
+                self.key, self._plan.settings, found.state, future_of(found.kept), job.progress
             ),
             self._brief.folder,
         )

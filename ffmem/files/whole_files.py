@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from ffmem.errors import FfmemError, StoreError, refusals, shorten
 from ffmem.files.folder_lock import only_writer
-from ffmem.locations import is_remote, possible, put
+from ffmem.locations import check_path, is_remote, put
 
 PART = f".{'[0-9a-f]' * 8}.part"  # what the name of a part ends in
 PARTS = f"*{PART}"
@@ -134,7 +134,7 @@ def remove_parts(parts: Iterable[Path], age: float = 0.0) -> None:
 
 def prepare_target(path: Path) -> None:
     """Create the folder for a file that will be written; refuse an impossible path."""
-    if is_remote(possible(path)):
+    if is_remote(check_path(path)):
         return
     with write_errors(path):
         if path.exists() and not path.is_file():  # a device would be gone, replaced by a plain file

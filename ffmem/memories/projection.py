@@ -243,7 +243,7 @@ def in_chunks(
     """Yield logits of h [vector, width] for a bounded number of rows at a time, with the rows."""
     held = CHUNK_BYTES * (GPU_CHUNKS if h.device.type == "cuda" else 1)
     rows = max(1, held // (4 * model.vocab_size))
-    model = model.at_hand(lens.embed)
+    model = model.on_device(lens.embed)
     for start in range(0, len(h), rows):
         part = slice(start, min(start + rows, len(h)))
         yield part, logits(model, h[part], kind, lens)

@@ -132,7 +132,7 @@ def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembeddi
     most frequent pair first.
     """
     unit, linear = torch.eye(model.hidden_size), additive(PAPER_LENS)
-    vectors = model.at_hand().head.vectors().first(model.vocab_size)
+    vectors = model.on_device().head.vectors().first(model.vocab_size)
     bands: tuple[tuple[Tensor | None, Tensor], ...]
     if len(vectors.bands) == 1:
         every = torch.cat([part for _, part in in_chunks(model, unit, "piece", linear)])

@@ -54,7 +54,7 @@ def shape_of(module: nn.Module, name: str = "weight") -> torch.Size:
     return tensor.shape
 
 
-def at_hand(module: nn.Module, device: torch.device) -> nn.Module:
+def on_device(module: nn.Module, device: torch.device) -> nn.Module:
     """The module, or if its weights are not on the device, a substitute with a copy there.
 
     Code that needs the weights repeatedly would otherwise wait for a copy each time.

@@ -195,7 +195,7 @@ class FeedForward:
         if self.mixture is None:
             return self.memories
         parts = self.parts
-        return min(self.mixture.per_place, parts.experts) * parts.size + sum(parts.beside)
+        return min(self.mixture.per_place, parts.experts) * parts.size + sum(parts.shared)
 
     @property
     def width(self) -> int:

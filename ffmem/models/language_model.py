@@ -201,9 +201,9 @@ class LanguageModel:
         with evaluation_mode(self.model):
             self.model.base_model(input_ids=tokens, use_cache=False)
 
-    def at_hand(self, embed: Literal["output", "input"] = "output") -> LanguageModel:
+    def on_device(self, embed: Literal["output", "input"] = "output") -> LanguageModel:
         """The same model with the embedding on the head's device, for many projections."""
-        return replace(self, head=self.head.at_hand(embed))
+        return replace(self, head=self.head.on_device(embed))
 
     def encode(self, text: str) -> Tensor:
         """Token ids [1, position] of `text` on the model's device, with the BOS in front."""

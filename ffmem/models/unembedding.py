@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ffmem.errors import ModelError
 from ffmem.models.blocks.forms import NAMES, stock_activation
 from ffmem.models.blocks.trace import Trace, relative_error, rounding
-from ffmem.models.device_placement import at_hand, device_of, shape_of, tensor_of
+from ffmem.models.device_placement import device_of, on_device, shape_of, tensor_of
 from ffmem.models.effective_weights import (
     has_plain_weight,
     has_quantised_weight,
@@ -284,11 +284,11 @@ class Head:
         """Rows of the input embedding, unused ones included."""
         return token_count(self.input)
 
-    def at_hand(self, embed: Embed = "output") -> Head:
+    def on_device(self, embed: Embed = "output") -> Head:
         """The same head with one embedding fetched to its device, for many projections."""
         if embed == "input":
-            return replace(self, input=at_hand(self.input, self.device))
-        return replace(self, output=at_hand(self.output, self.device))
+            return replace(self, input=on_device(self.input, self.device))
+        return replace(self, output=on_device(self.output, self.device))
 
     def band_offsets(self, scores: Tensor, h: Tensor) -> Tensor:
         """[..., band]: what makes the scores of an adaptive head log-probabilities.

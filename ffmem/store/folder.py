@@ -20,7 +20,7 @@ from typing import Any
 from ffmem.errors import StoreError, advice, reason, shorten
 from ffmem.files.folder_lock import only_writer
 from ffmem.files.whole_files import PARTS, remove_parts, write_errors
-from ffmem.locations import is_remote, possible
+from ffmem.locations import check_path, is_remote
 
 # The names in a study's folder, apart from its tables; anything else may lie beside them.
 OWN = frozenset(
@@ -223,7 +223,7 @@ def check_folder(folder: Path) -> None:
 
     A folder that holds a scan passes: perhaps nothing has to be written.
     """
-    if is_remote(possible(folder)) or StudyFolder(folder).manifest.exists():
+    if is_remote(check_path(folder)) or StudyFolder(folder).manifest.exists():
         return
     if StudyFolder(folder).is_foreign:
         raise StoreError(

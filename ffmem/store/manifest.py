@@ -177,7 +177,7 @@ def fits(parts: Parts, memories: int) -> bool:
     numbers = parts.numbers or (0,) * parts.experts if parts.experts <= memories else ()
     return (
         min(parts.experts, parts.size) >= 1
-        and min(parts.beside, default=1) >= 1
+        and min(parts.shared, default=1) >= 1
         and parts.memories == memories
         and len(numbers) == parts.experts
         and min(numbers) >= 0

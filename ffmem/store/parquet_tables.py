@@ -160,7 +160,7 @@ class Pushes:
     rows: NDArray[np.int64]
     layers: NDArray[np.int64]
     memories: NDArray[np.int64]
-    sure: NDArray[np.float32]
+    top_probability: NDArray[np.float32]
     tokens: NDArray[np.int32]
 
     def only(self, which: NDArray[Any]) -> Pushes:
@@ -173,7 +173,9 @@ class Pushes:
 
     def in_order(self) -> Pushes:
         """Highest probability first; of equals the later layer, the earlier memory, + before -."""
-        return self.only(np.lexsort((self.rows, self.memories, -self.layers, -self.sure)))
+        return self.only(
+            np.lexsort((self.rows, self.memories, -self.layers, -self.top_probability))
+        )
 
 
 def all_pushes(store: ScanStore, end: End) -> Pushes:
@@ -188,7 +190,7 @@ def all_pushes(store: ScanStore, end: End) -> Pushes:
         rows=np.concatenate([store.cells.rows_with(sign) for sign in signs]),
         layers=np.tile(layers, len(signs)),
         memories=np.tile(memories, len(signs)),
-        sure=np.concatenate(
+        top_probability=np.concatenate(
             [end_column(store, PROBABILITY_COLUMN[stored]) for stored in signs.values()]
         ),
         tokens=np.concatenate([end_column(store, stored) for stored in signs.values()]),

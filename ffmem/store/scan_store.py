@@ -183,17 +183,19 @@ class ScanStore:
         known = self.triggers(cell) if triggers is None else triggers
         return cell_histogram(
             self.array("histogram")[row].astype(np.int64),
-            int(self.array("fires")[row]),
+            int(self.positive_counts[row]),
             known.coefficients,
             every,
         )
 
     @property
-    def fires(self) -> NDArray[Any]:
-        """How often each cell fires, by `threshold`: the count that all pages show.
+    def positive_counts(self) -> NDArray[Any]:
+        """How often each cell's coefficient is above 0: with ReLU, how often it fires."""
+        return self.array("fires")
 
-        The array `fires` is how often its coefficient is above 0, which is the same with ReLU.
-        """
+    @property
+    def fire_counts(self) -> NDArray[Any]:
+        """How often each cell fires, by `threshold`: the count that all pages show."""
         return self.array("firing" if self.has("firing") else "fires")
 
     def threshold(self, layer: int) -> float:
@@ -210,7 +212,7 @@ class ScanStore:
             return ExpertCounts(0, 0.0)
         size, first = self.cells.parts(cell.layer).size, replace(cell, index=0)
         rows = [self.cells.row(replace(first, sign=sign)) for sign in self.cells.signs]
-        fires = sum(int(self.fires[row : row + size].sum()) for row in rows)
+        fires = sum(int(self.fire_counts[row : row + size].sum()) for row in rows)
         return ExpertCounts(routed, total * UNIT / routed, fires / (size * routed))
 
     def experts(self, layer: int) -> tuple[ExpertCounts, ...]:
@@ -224,10 +226,10 @@ class ScanStore:
     def counts(self, cell: Address) -> Counts:
         """A cell's counts over the corpus."""
         row = self.cells.row(cell)
-        positive, total = int(self.array("fires")[row]), int(self.array("totals")[row])
+        positive, total = int(self.positive_counts[row]), int(self.array("totals")[row])
         bar = self.threshold(cell.layer) or None
         return Counts(
-            fires=int(self.fires[row]),
+            fires=int(self.fire_counts[row]),
             prefixes=self.manifest.counts["prefixes"],
             mean=total * UNIT / positive if positive else 0.0,
             largest=float(self.array("largest")[row]),
@@ -270,7 +272,7 @@ def _expected_shapes(store: ScanStore) -> dict[str, tuple[tuple[int, ...], str]]
         "histogram": ((cells, COLUMNS), _integer_type(store, "histogram")),
         "thresholds": ((len(store.memories),), "<f4"),
         **_optional_shapes(store),
-        "fires": ((cells,), "<u4" if store.array("fires").itemsize == 4 else "<i8"),
+        "fires": ((cells,), "<u4" if store.positive_counts.itemsize == 4 else "<i8"),
         "totals": ((cells,), "<i8"),
         "largest": ((cells,), "<f4"),
         "sentence_numbers": ((sentences,), "<i8"),

@@ -309,7 +309,7 @@ def changed(data: Any, path: tuple[str | int, ...], value: Any) -> Any:
         (("key", "settings", "top"), "6"),
         (("key", "model", "name"), {}),
         (("key",), None),
-        (("mixtures",), {"1": {"experts": 10**12, "size": 1, "beside": []}}),
+        (("mixtures",), {"1": {"experts": 10**12, "size": 1, "shared": []}}),
         (("files", "arrays/fires.npy", "bytes"), -1),
         (("files", "arrays/fires.npy"), 7),
         (("versions",), [[[[]]]]),

@@ -131,9 +131,9 @@ def _layer_experts(
         shuffled=special.shuffled,
         excess=special.excess,
         routed=bootstrap(1 - routing.shared, generator),
-        shared=bootstrap(routing.shared, generator) if parts.beside else None,
+        shared=bootstrap(routing.shared, generator) if parts.shared else None,
         agreement=share_of(ranking, routed),
-        shared_agreement=share_of(ranking, shared) if parts.beside else None,
+        shared_agreement=share_of(ranking, shared) if parts.shared else None,
         shuffled_agreement=agreement_of_shuffles(
             ranking.top[routed], ranking.triggers.next[routed, 0], generator
         ),

@@ -295,7 +295,7 @@ def predictions_of(
     model: LanguageModel, readings: Sequence[LayerRecord], convention: Convention
 ) -> dict[str, Tensor]:
     """The fields of Predictions for the rows of one reading, each [row, layer]."""
-    model = model.at_hand()
+    model = model.on_device()
     final = convention.o(readings[-1])
     last = best(logits(model, final, "state", convention.lens))
     layers = [_layer_predictions(model, reading, convention, last) for reading in readings]

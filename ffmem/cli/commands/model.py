@@ -179,7 +179,7 @@ def _experts_of(model: LanguageModel) -> dict[str, str]:
     sizes = dict.fromkeys(mixture.parts for mixture in mixtures)
     words = [
         f"{parts.experts:,} of {parts.size:,} memories"
-        + "".join(f", and a shared one of {size:,}" for size in parts.beside)
+        + "".join(f", and a shared one of {size:,}" for size in parts.shared)
         for parts in sizes
     ]
     name = str(mixtures[0].dtype).removeprefix("torch.")

@@ -91,5 +91,5 @@ async def stop_job(context: TheStudy, number: JobNumber) -> Answer:
 
 def first_cells_of(store: ScanStore, rows: Sequence[int], most: int) -> list[Address]:
     """Some cells by their rows, those that nothing fires left out."""
-    fires = store.array("fires")
+    fires = store.positive_counts
     return store.cells.addresses([int(row) for row in rows if fires[row] > 0][:most])

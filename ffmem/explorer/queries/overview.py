@@ -311,7 +311,7 @@ def layer_line(context: StudyContext, number: int) -> LayerLine:
         context.store.manifest.counts["prefixes"],
     )
     memories = context.store.memories[number]
-    share = np.asarray(context.store.fires[rows]) / max(prefixes, 1)
+    share = np.asarray(context.store.fire_counts[rows]) / max(prefixes, 1)
     by_memory = share.reshape(-1, memories).mean(axis=0)
     size = -(-memories // BLOCKS)
     padded = np.full((-(-memories // size), size), -1.0)
@@ -320,7 +320,7 @@ def layer_line(context: StudyContext, number: int) -> LayerLine:
     return LayerLine(
         layer=number,
         memories=memories,
-        dead=int((context.store.array("fires")[rows] == 0).sum()),
+        dead=int((context.store.positive_counts[rows] == 0).sum()),
         fires=float(share.mean()),
         largest=float(np.median(context.store.array("largest")[rows])),
         probability=(

@@ -191,7 +191,7 @@ def common_words(
     starts = starts_of(np.bincount(few.sentences, minlength=len(store.sentences)))
     parts = [
         count_words(store, few, starts, slice(first, first + CELLS))
-        for first in range(0, len(store.array("fires")), CELLS)
+        for first in range(0, len(store.positive_counts), CELLS)
     ]
     words, cells, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((cells, -counts, words))

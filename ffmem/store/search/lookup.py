@@ -54,7 +54,7 @@ Postings = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
 NO_POSTINGS: Postings = (np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
 STATISTICS = ("fires", "mean", "largest", "probability")
 FILTERS: dict[str, Callable[[ScanStore], NDArray[Any]]] = {  # that conditions know besides
-    "fire_rate": lambda store: store.fires / max(store.manifest.counts["prefixes"], 1),
+    "fire_rate": lambda store: store.fire_counts / max(store.manifest.counts["prefixes"], 1),
     "agreement": agreement_column,
     "layer": lambda store: store.cells.layer_column(),
     "sign": lambda store: store.cells.sign_column(),
@@ -279,11 +279,11 @@ class MemoryIndex:
         store = self.store
         match name:
             case "fires":
-                return store.fires.astype(np.int64)
+                return store.fire_counts.astype(np.int64)
             case "positive":
-                return store.array("fires").astype(np.int64)
+                return store.positive_counts.astype(np.int64)
             case "mean":
-                fires, totals = store.array("fires"), store.array("totals")
+                fires, totals = store.positive_counts, store.array("totals")
                 return (totals * UNIT / np.maximum(fires, 1)).astype(np.float32)
             case "probability":
                 found = np.empty(store.cells.count, dtype=np.float32)
