@@ -31,6 +31,7 @@ from ffmem.explorer.pages import (
     patterns,
     prompt,
     search,
+    why,
 )
 from ffmem.explorer.queries.overview import has_experts
 from ffmem.explorer.security import LOOPBACK, Guard
@@ -49,6 +50,7 @@ PAGES: tuple[ModuleType, ...] = (
     patterns,
     search,
     prompt,
+    why,
     annotate,
     labels,
     compare,

@@ -16,12 +16,14 @@ from ffmem.corpus.conversations import question_text
 from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError
 from ffmem.memories.attribution import contributions
+from ffmem.memories.edit_controls import EditControl, edit_controls
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import top_tokens
 from ffmem.memories.prompt_explanation import (
     PromptExplanation,
     Step,
     explain_prompt,
+    prompt_place,
 )
 from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -55,12 +57,13 @@ class TokenText:
 
 @dataclass(frozen=True)
 class TokenProbability:
-    """A next token's probability, as the model is and with the changes."""
+    """A next token's probability, as the model is, with the changes, and with their controls."""
 
     id: int
     text: str
     plain: float
     edited: float | None
+    control: float | None
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class PromptAnswer:
     plain: PromptRun
     edited: PromptRun | None
     moved: float | None  # nats, KL of the changed distribution from the plain one
+    controls: tuple[EditControl, ...]  # one for each edit; none where an edit can have none
+    control_moved: float | None  # nats, with the controls edited instead
     why_not: str | None
 
 
@@ -139,13 +144,19 @@ def prompt_answer(
     token = plain.likeliest(1)[0] if question.token is None else model.token_id(question.token)
     before, why_not = _run(model, question, plain, token)
     watched = () if before.explanation is None else tuple(before.explanation.terms)
-    changed = after = None
+    changed = after = control = None
+    controls: tuple[EditControl, ...] = ()
     if edits:
         with edited(model, edits):
             changed = explain_prompt(model, question.text, plain.position, question.strongest)
             if not bool(torch.isfinite(changed.distribution).all()):
                 raise EditError("these changes make numbers overflow; use smaller ones")
             after, _ = _run(model, question, changed, token, watched)
+        tokens, lead, wanted = prompt_place(model, question.text, plain.position)
+        controls = edit_controls(model, tokens[:, : lead + wanted], lead, edits)
+    if controls:
+        with edited(model, [one.edit for one in controls]):
+            control = explain_prompt(model, question.text, plain.position, 0)
     return PromptAnswer(
         model=model.name,
         most_tokens=most_tokens(model),
@@ -153,10 +164,12 @@ def prompt_answer(
         position=plain.position,
         token=TokenText(token, model.token_text(token)),
         edits=tuple(map(str, edits)),
-        chances=_chances(model, plain, changed, token),
+        chances=_chances(model, token, plain, changed, control),
         plain=before,
         edited=after,
         moved=None if changed is None else changed.divergence_from(plain),
+        controls=controls,
+        control_moved=None if control is None else control.divergence_from(plain),
         why_not=why_not,
     )
 
@@ -238,9 +251,13 @@ def _terms(
 
 
 def _chances(
-    model: LanguageModel, plain: PromptExplanation, changed: PromptExplanation | None, token: int
+    model: LanguageModel,
+    token: int,
+    plain: PromptExplanation,
+    changed: PromptExplanation | None,
+    control: PromptExplanation | None,
 ) -> tuple[TokenProbability, ...]:
-    """The likeliest next tokens of either run, and the explained one."""
+    """The likeliest next tokens as it is and with changes, and the explained one."""
     views = [plain] if changed is None else [plain, changed]
     ids = {token, *(one for view in views for one in view.likeliest(NEXT_TOKENS))}
     found = [
@@ -249,6 +266,7 @@ def _chances(
             model.token_text(one),
             float(plain.distribution[one]),
             None if changed is None else float(changed.distribution[one]),
+            None if control is None else float(control.distribution[one]),
         )
         for one in ids
     ]

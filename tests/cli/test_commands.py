@@ -166,6 +166,11 @@ def test_prompt_with_an_edit_shows_both_and_the_change(capsys: pytest.CaptureFix
     code, out, _ = run(capsys, *words)
     assert "with L2.7=9, L1.0*2" in out
     assert "nats" in out
+    said = " ".join(out.split())
+    for one in data["controls"]:
+        assert f"{one['control']} for {one['memory']} (" in said
+    assert f": {data['control_moved']:.4f} nats" in said
+    assert "with edits control" in said
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tests.waiting import LONGEST, wait_until
 
 TEXT = "the river and the stone"
 MEMORY = "/memory/L2.7?triggers=4"  # a line more says nothing new, and takes long to check
-PROMPT = f"/prompt?{urlencode({'text': TEXT, 'write': 4, 'edit': 'L2.7=0'})}"
+PROMPT = f"/prompt?{urlencode({'text': TEXT, 'write': 4, 'edit': 'L2.7=0', 'effects': 'true'})}"
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ PAGES = {
     MEMORY: "#triggers .t.fires",
     "/lists": "#import",
     "/prompt": "#examples",
-    PROMPT: "#layers tbody tr",
+    PROMPT: "#heat tbody tr",
     "/annotate": "#who",
     "/annotate?annotator=ana": ".grid",
     "/annotate/memory/L2.7?annotator=ana": ".patternbox",
@@ -492,6 +492,19 @@ def test_a_prompt_from_an_example_with_a_set_at_a_position(browser: Any, address
     page.get_by_role("button", name="Read").click()
     page.locator("#written bdi.new").first.wait_for()
     assert page.locator("#tokens bdi").count() > 3
+
+    page.get_by_role("button", name="Silence the strongest").click()
+    strongest = page.locator("#pairs tbody tr").first
+    address, place = (strongest.locator("> *").nth(at).inner_text().split()[0] for at in (0, 1))
+    strongest.get_by_role("button", name="Silence").click()
+    page.locator("#changes li", has_text=f"{address} silenced at {place}").wait_for()
+    page.locator("#moved", has_text=f" for {address} (").wait_for()
+    assert page.locator("#chances th", has_text="control").count() == 1
+    assert page.locator("#pairs tbody tr").count() == 20
+    page.get_by_role("button", name="Draw").first.click()
+    page.get_by_role("img", name="Memories by place and layer").wait_for()
+    page.go_back()
+    page.locator("#changes li", has_text=f"{address} silenced").wait_for(state="detached")
     assert complaints == []
     context.close()
 

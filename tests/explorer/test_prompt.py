@@ -19,6 +19,7 @@ from ffmem.explorer.queries.overview import agreeing_triggers, prompt_examples
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 from ffmem.memories.prompt_explanation import explain_prompt
+from ffmem.memories.why.answer import why
 from ffmem.models.fairseq.conversion import convert
 from ffmem.models.loading import load
 from tests.explorer.conftest import small_study
@@ -110,6 +111,23 @@ def test_silencing_the_strongest_memory_changes_the_view(
         expected = model.generate(TEXT, 6, plain["position"])
     assert changed["edited"]["continuation"] == expected
     assert changed["edits"] == [f"{address}=0", "L1.3*2"]
+
+
+def test_a_token_is_explained_by_silencing(client: TestClient, explored: StudyContext) -> None:
+    question = {"text": TEXT, "position": "6", "token": "40"}
+    answer = client.get("/api/why", params=question | {"top": "5"}).json()
+    found = why(load(explored.live.name), TEXT, 40, position=6, top=5)
+    assert [one["address"] for one in answer["effects"]] == [str(e.address) for e in found.effects]
+    for name in ("direct", "predicted", "true"):
+        expected = [getattr(one, name) for one in found.effects]
+        assert [one[name] for one in answer["effects"]] == pytest.approx(expected, abs=1e-5)
+    assert all(one["notes"]["triggers"] for one in answer["memories"])
+    graph = client.get("/api/why/graph.svg", params=question)
+    edges = why(load(explored.live.name), TEXT, 40, position=6, top=20, edges=True).edges
+    assert edges
+    assert {f">{edge.source}<" in graph.text for edge in edges} == {True}
+    for wrong, status in (({"position": "99"}, 400), ({"top": "101"}, 422), ({"text": ""}, 422)):
+        assert client.get("/api/why", params=question | wrong).status_code == status
 
 
 def test_a_word_names_its_token(client: TestClient, explored: StudyContext) -> None:

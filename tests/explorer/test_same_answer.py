@@ -53,6 +53,10 @@ PAIRS = (
         ("prompt", "MODEL", TEXT, "--position", "3", "--token", "s", "--set", "L1.3=0"),
         f"/api/prompt?text={TEXT}&position=3&word=s&edit=L1.3=0",
     ),
+    Pair(
+        ("why", "MODEL", TEXT, "--position", "9", "--top", "7", "--study", "FOLDER"),
+        f"/api/why?text={TEXT}&position=9&top=7",
+    ),
 )
 
 

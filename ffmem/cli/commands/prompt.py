@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ffmem.memories.prompt_answer import LogitTerms, PromptAnswer, PromptRun
 
 NEXT_TOKENS = 5  # of each run
+CONTROLS = 4  # named beside the edits
 MEMORIES, A_LAYER = 12, 3  # memories shown: of all layers, and of each with --layers
 BEFORE_MEMORIES = 28  # characters of the table of layers before its memories, but for the tokens
 LEGEND = (
@@ -174,19 +175,38 @@ def _print_prediction(console: Console, found: PromptAnswer, edits: Sequence[str
     shown = _visible_end("".join(found.tokens[: found.position]), max(room, 30))
     plural = "token" if found.position == 1 else "tokens"
     print_hanging(console, "", f"{found.model} has read {found.position} {plural}: {shown}")
-    headings = "next token          " + ("as it is  with edits" if found.edited else "probability")
+    edited = "as it is  with edits" + ("   control" if found.controls else "")
+    headings = "next token          " + (edited if found.edited else "probability")
     console.print(f"\n{headings}", style="bold")
     runs = [[one.plain for one in found.chances]]
     if found.edited is not None:
         runs.append([one.edited or 0.0 for one in found.chances])
     least = [sorted(run)[-NEXT_TOKENS:][0] for run in runs]
+    if found.controls:
+        runs.append([one.control or 0.0 for one in found.chances])
     for one, *chances in zip(found.chances, *runs, strict=True):
-        if any(chance >= bar for chance, bar in zip(chances, least, strict=True)):
+        if any(chance >= bar for chance, bar in zip(chances, least, strict=False)):
             numbers = "".join(f"{100 * chance:8.1f} %" for chance in chances)
             console.print(f"  {cut_end(visible_token(one.text), 16):<16} {numbers}")
     if found.moved is not None:
         movement = f"the distribution moves by {found.moved:.4f} nats (KL from as it is)"
         print_hanging(console, "", f"with {', '.join(edits)}: {movement}")
+    if found.control_moved is not None:
+        print_hanging(console, "", _control_sentence(found))
+
+
+def _control_sentence(found: PromptAnswer) -> str:
+    """Which memories are edited instead, and how far that moves the distribution."""
+    names = [
+        f"{one.control} for {one.memory} ({100 * one.share:.0f} % as strong here)"
+        for one in found.controls[:CONTROLS]
+    ]
+    if len(found.controls) > CONTROLS:
+        names.append(f"{len(found.controls) - CONTROLS} more")
+    return (
+        f"control, memories of the same layer that promote other tokens, edited alike: "
+        f"{', '.join(names)}: {found.control_moved:.4f} nats"
+    )
 
 
 def _visible_end(text: str, width: int) -> str:

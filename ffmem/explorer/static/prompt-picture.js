@@ -21,7 +21,7 @@ export function offer(found, wanted) {
   said.classList.remove("wrong");
 }
 
-function load(address) {
+export function load(image, address) {
   return new Promise((resolve, reject) => {
     image.addEventListener("load", resolve, { once: true });
     image.addEventListener("error", reject, { once: true });
@@ -38,7 +38,7 @@ form.addEventListener("submit", (event) => {
   said.textContent = "Drawing …";
   busy(form.querySelector("button"), async () => {
     try {
-      await load(address);
+      await load(image, address);
       image.alt = `Layer ${asked.get("layer")} after “${asked.get("text")}”: keys, coefficients, values and their sum`;
       figure.querySelector("a").href = address;
       figure.hidden = false;

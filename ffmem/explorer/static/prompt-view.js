@@ -1,20 +1,21 @@
 // What the API says of a prompt, as elements; every text stays text.
 import { element, shownToken } from "./ask.js";
 
+const CONTROLS = 4; // that are named
 const part = (id) => document.querySelector(`#${id}`);
-const signed = (number) => (number === 0 ? "0" : (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3));
+export const signed = (number) => (number === 0 ? "0" : (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3));
 const percent = (share) => (share < 0.00005 ? "0" : (100 * share).toFixed(2)) + " %";
-const token = (text) => element("bdi", { className: "token" }, shownToken(text));
-const cell = (className, ...children) => element("td", { className }, ...children);
-const row = (...cells) => element("tr", {}, ...cells);
-const heading = (text, className = "") => element("th", { scope: "col", className }, text);
+export const token = (text) => element("bdi", { className: "token" }, shownToken(text));
+export const cell = (className, ...children) => element("td", { className }, ...children);
+export const row = (...cells) => element("tr", {}, ...cells);
+export const heading = (text, className = "") => element("th", { scope: "col", className }, text);
 
-function head(...cells) {
+export function head(...cells) {
   return element("thead", {}, row(...cells));
 }
 
 // A number with a bar to the left or right of a middle line.
-function bar(number, largest) {
+export function bar(number, largest) {
   const fill = element("span", { className: number < 0 ? "fill down" : "fill up" });
   const half = largest ? (50 * Math.abs(number)) / largest : 0;
   fill.style.width = `${half}%`;
@@ -28,7 +29,7 @@ function changed(before, after, made) {
   return [element("del", {}, made(before)), " ", element("ins", {}, made(after))];
 }
 
-function button(text, label, act) {
+export function button(text, label, act) {
   const made = element("button", { type: "button", className: "small quiet", ariaLabel: label }, text);
   made.addEventListener("click", act);
   return made;
@@ -80,15 +81,29 @@ function showChances(found, acts) {
     const bars = element("span", { className: "bar chance", ariaHidden: "true" }, fill, ...(two ? [now] : []));
     const cells = [cell("", name), cell("wide", bars), cell("n", percent(one.plain))];
     if (two) cells.push(cell("n", percent(one.edited)));
+    if (found.controls.length) cells.push(cell("n", percent(one.control)));
     return row(...cells);
   });
   const titles = [heading("Token"), heading(""), heading(two ? "as it is" : "probability", "n")];
   if (two) titles.push(heading("changed", "n"));
+  if (found.controls.length) titles.push(heading("control", "n"));
   titles[1].append(element("span", { className: "hidden" }, "bar"));
   part("chances").replaceChildren(head(...titles), element("tbody", {}, ...rows));
-  part("moved").textContent = two
-    ? `The changes move the distribution by ${found.moved.toFixed(4)} nats.`
-    : "Choose a token to see why it is as likely as it is.";
+  part("moved").replaceChildren(
+    ...(two ? [`The changes move the distribution by ${found.moved.toFixed(4)} nats. `, ...controls(found)] : ["Choose a token to see why it is as likely as it is."]),
+  );
+}
+
+// What the same changes of other memories do, and which those are.
+function controls(found) {
+  if (!found.controls.length) return [];
+  const names = found.controls.slice(0, CONTROLS).flatMap((one, number) => [
+    number ? ", " : "",
+    memoryLink(one.control),
+    ` for ${one.memory} (${one.strength ? Math.round((100 * one.control_strength) / one.strength) : 100} % as strong here)`,
+  ]);
+  if (found.controls.length > CONTROLS) names.push(` and ${found.controls.length - CONTROLS} more`);
+  return [`The control moves it by ${found.control_moved.toFixed(4)}: memories of the same layer that promote other tokens, changed alike: `, ...names, "."];
 }
 
 function showWritten(found) {
@@ -127,7 +142,7 @@ function showSum(found) {
   part("sum").replaceChildren(...views);
 }
 
-function memoryLink(address) {
+export function memoryLink(address) {
   return element("a", { href: `/memory/${encodeURIComponent(address)}` }, address);
 }
 

@@ -1,6 +1,7 @@
 import { ask } from "./ask.js";
 import { offer } from "./prompt-picture.js";
 import { show } from "./prompt-view.js";
+import { ready, showEffects } from "./prompt-why.js";
 
 // The address of the page is the whole state: what is asked stands there, and nothing else does.
 const form = document.querySelector("#prompt");
@@ -47,10 +48,12 @@ async function run() {
     if (mine !== turn) return;
     show(found, { position, explain, apply, remove, choose });
     offer(found, wanted);
+    ready(found, wanted, { apply });
     said.textContent = "";
     limits.textContent = `At most ${found.most_tokens.toLocaleString("en")} tokens, the model’s context.`;
     answer.hidden = false;
     form.dataset.loaded = "yes";
+    if (wanted.get("effects")) showEffects();
   } catch (error) {
     if (mine !== turn) return;
     said.classList.add("wrong");
@@ -103,6 +106,7 @@ form.addEventListener("submit", (event) => {
   go((wanted) => {
     wanted.set("text", form.elements.text.value);
     wanted.set("write", form.elements.write.value || 0);
+    wanted.delete("effects");
     if (form.elements.chat.checked) wanted.set("chat", "true");
     else wanted.delete("chat");
     if (!same) for (const name of ["position", "token", "word"]) wanted.delete(name);
@@ -145,6 +149,11 @@ other.addEventListener("submit", (event) => {
     wanted.delete("token");
     wanted.set("word", word);
   });
+});
+
+document.querySelector("#effects").addEventListener("submit", (event) => {
+  event.preventDefault();
+  go((wanted) => wanted.set("effects", "true"));
 });
 
 addEventListener("popstate", run);

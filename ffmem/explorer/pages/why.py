@@ -1,0 +1,85 @@
+"""Why this token: the strongest memories of a prompt, predicted and silenced one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+
+from ffmem.annotations.memory_notes import with_notes
+from ffmem.corpus.conversations import question_text
+from ffmem.explorer.answers import Answer
+from ffmem.explorer.context import LONGEST_TEXT, EmptyIsNone, StudyContext, TheStudy
+from ffmem.memories.why.answer import why
+from ffmem.memories.why.record import Why
+from ffmem.models.language_model import LanguageModel
+
+PAIRS = 20  # pairs of memory and place that are silenced, and as many random ones
+MOST_PAIRS = 100
+router = APIRouter()
+Text = Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT)]
+Position = Annotated[
+    int | None,
+    Query(
+        description="Tokens read, from 1; negative counts from the end.",
+        ge=-1_000_000,
+        le=1_000_000,
+        json_schema_extra={"not": {"const": 0}},
+    ),
+    EmptyIsNone(),
+]
+Token = Annotated[
+    int | None,
+    Query(ge=0, le=10_000_000, description="Whose logit is explained; none is the likeliest."),
+    EmptyIsNone(),
+]
+Chat = Annotated[bool, Query(description="Put the text into the model's chat template.")]
+
+
+@router.get("/api/why", tags=["live"], response_model=Why)
+async def why_data(  # noqa: PLR0913 - one parameter per thing to choose
+    context: TheStudy,
+    text: Text,
+    position: Position = None,
+    token: Token = None,
+    chat: Chat = False,
+    top: Annotated[int, Query(ge=1, le=MOST_PAIRS, description="Pairs that are silenced.")] = PAIRS,
+) -> Answer:
+    """The memories that make a token: direct, predicted and true effects, and the trust in them."""
+    found = await _ask(context, text, position, token, chat, top)
+    return Answer(await run_in_threadpool(with_notes, found, context.store))
+
+
+@router.get("/api/why/graph.svg", include_in_schema=False)
+async def why_graph(
+    context: TheStudy,
+    text: Text,
+    position: Position = None,
+    token: Token = None,
+    chat: Chat = False,
+) -> Response:
+    """Which earlier memories wake the strongest ones."""
+    from ffmem.figures.saving import picture, spec_of  # here: charts are slow to import
+    from ffmem.figures.why import edge_graph
+
+    found = await _ask(context, text, position, token, chat, PAIRS, edges=True)
+    svg = await run_in_threadpool(lambda: picture(spec_of(edge_graph(found))))
+    return Response(svg, media_type="image/svg+xml")
+
+
+async def _ask(  # noqa: PLR0913 - the parameters of a route
+    context: StudyContext,
+    text: str,
+    position: int | None,
+    token: int | None,
+    chat: bool,
+    top: int,
+    edges: bool = False,
+) -> Why:
+    def answer(model: LanguageModel) -> Why:
+        words = question_text(text, model.tokenizer, model.name) if chat else text
+        return why(model, words, token, position=position, top=top, edges=edges)
+
+    return await context.live.ask(answer)
