@@ -28,6 +28,7 @@ FEW = Sizes(
     removal_triggers=3,
     lens_memories=2,
     causal_memories=2,
+    attribution_prompts=3,
 )
 
 

@@ -28,6 +28,7 @@ class Sizes:
     removal_triggers: int = 50  # per key
     lens_memories: int = 50  # per layer
     causal_memories: int = 8  # per layer
+    attribution_prompts: int = 50
 
 
 PAPER_SIZES = Sizes()

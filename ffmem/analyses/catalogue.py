@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ffmem.analyses import (
+    attribution,
     causal,
     coefficients,
     composition,
@@ -46,6 +47,7 @@ _ROWS: tuple[Analysis[Any], ...] = (
     refinement.ANALYSIS,
     last_layer.ANALYSIS,
     causal.ANALYSIS,
+    attribution.ANALYSIS,
     experts.ANALYSIS,
     coefficients.ANALYSIS,
 )
