@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ffmem.address import Address
 from ffmem.analyses.patterns.by_memory import study_patterns
+from ffmem.errors import AddressError
 from ffmem.memories.why.record import MemoryNotes, Why
 from ffmem.store.people.memory_labels import label_texts
 from ffmem.store.scan_store import ScanStore
@@ -16,18 +17,21 @@ TRIGGERS, WIDTH = 3, 60  # of each memory, and the characters of each
 
 
 def with_notes(found: Why, store: ScanStore) -> Why:
-    """The same answer with a study's notes on every memory of its list."""
+    """The same answer with a study's notes on every memory of its list that was scanned."""
     notes = memory_notes(store, [one.address for one in found.memories])
-    memories = tuple(replace(one, notes=notes[one.address]) for one in found.memories)
+    memories = tuple(replace(one, notes=notes.get(one.address)) for one in found.memories)
     return replace(found, memories=memories)
 
 
 def memory_notes(store: ScanStore, addresses: Iterable[Address]) -> dict[Address, MemoryNotes]:
-    """The notes on some memories; a gated one without sign is its positive cell."""
+    """The notes on those that were scanned; a gated one without sign is its positive cell."""
     labels, patterns = label_texts(store), study_patterns(store.folder)
     found = {}
     for address in addresses:
-        cell = store.cells.resolve(address)[0]
+        try:
+            cell = store.cells.resolve(address)[0]
+        except AddressError:  # of a layer or an expert that was left out
+            continue
         triggers = store.triggers(cell)[:TRIGGERS]
         found[address] = MemoryNotes(
             label=labels.get(str(cell), ""),

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from ffmem.address import Address
 from ffmem.analyses.patterns.by_memory import study_patterns
 from ffmem.analyses.study import Study
 from ffmem.annotations.database import Annotations
@@ -37,7 +38,7 @@ def test_every_memory_of_the_list_has_its_triggers_patterns_and_label(toy_study:
     assert patterns
     key, expected = next(iter(patterns.items()))
     (cell,) = store.cells.resolve(type(address).parse(key))
-    notes = memory_notes(store, [cell])[cell]
+    (notes,) = memory_notes(store, [cell, Address(99, 0)]).values()  # one was not scanned
     assert notes.patterns == tuple(dict.fromkeys(one.description for one in expected))
 
 

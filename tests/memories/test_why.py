@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ffmem.address import Address
 from ffmem.errors import FfmemError, ModelError
@@ -20,7 +22,7 @@ from ffmem.memories.why.answer import Method, why
 from ffmem.memories.why.passes import LogitTarget, read_prompt
 from ffmem.memories.why.proposal import correlation, upper_bound
 from ffmem.memories.why.record import Why
-from ffmem.memories.why.silencing import Replacement, true_effects
+from ffmem.memories.why.silencing import Plan, Replacement, true_effects
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -397,21 +399,56 @@ def test_the_users_model_stays_as_it_is(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
-@pytest.mark.parametrize("when", ["first pass", "silencing"])
-def test_also_where_it_is_interrupted(kind: str, when: str) -> None:
-    model, passes = of_a_user(kind), 0
+@pytest.mark.parametrize("method", get_args(Method))
+def test_also_where_it_is_interrupted(kind: str, method: Method) -> None:
+    """In every forward pass: of the rules, of silencing, of edges."""
+    model, passes, stop_in = of_a_user(kind), 0, 0
 
     def stop(*_: object) -> None:
         nonlocal passes
         passes += 1
-        if passes == (1 if when == "first pass" else 2):
+        if passes == stop_in:
             raise KeyboardInterrupt
 
-    handle = model.layers[-1].block.register_forward_hook(stop)
-    with as_it_was(model), pytest.raises(KeyboardInterrupt):
-        why(model, TEXT, top=3)
-    handle.remove()
-    assert passes == (1 if when == "first pass" else 2)
+    model.layers[-1].block.register_forward_hook(stop)
+    why(model, TEXT, top=8, method=method, edges=True)
+    every = passes
+    assert every >= 4
+    for stop_in in range(1, every + 1):
+        passes = 0
+        with as_it_was(model), pytest.raises(KeyboardInterrupt):
+            why(model, TEXT, top=8, method=method, edges=True)
+        assert passes == stop_in
+
+
+def test_what_is_announced_covers_what_runs(gated: LanguageModel) -> None:
+    """Copies of the text, counted by rows that the last layer reads; edges and rules too."""
+    rows = 0
+
+    def count(_module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        nonlocal rows
+        rows += args[0].numel() // (args[0].shape[-1] * (1 + len(TEXT)))
+
+    last = gated.layers[-1].value_map.module
+    for method in get_args(Method):
+        for edges in (False, True):
+            plans: list[Plan] = []
+            with removed(last.register_forward_pre_hook(count)):
+                rows = 0
+                why(gated, TEXT, top=20, method=method, edges=edges, on_plan=plans.append)
+            (plan,) = plans
+            assert plan.tokens == 1 + len(TEXT)
+            assert plan.copies >= 0.9 * rows - 5
+            assert plan.seconds > 0
+
+
+@contextmanager
+def removed(handle: RemovableHandle) -> Iterator[None]:
+    """A hook that is there inside the `with`."""
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def test_a_model_without_a_backward_pass_is_refused_in_one_sentence() -> None:
@@ -440,6 +477,7 @@ def test_a_model_without_a_backward_pass_is_refused_in_one_sentence() -> None:
         (lambda m: why(m, TEXT, position=99), "positions 1 to 13, not 99"),
         (lambda m: why(m, TEXT, token=70, against=70), "compared with itself"),
         (lambda m: why(m, TEXT, against_text="the sea"), "has 7 tokens and the text 13"),
+        (lambda m: why(m, TEXT, against_text="t"), "has 1 token and the text 13"),
         (lambda m: why(m, TEXT, against_text=TEXT), "no coefficient would change"),
         (lambda m: why(m, TEXT, top=0), "top is 0"),
         (lambda m: why(m, TEXT, method="lrp"), "no method 'lrp'"),

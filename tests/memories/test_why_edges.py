@@ -11,6 +11,7 @@ from ffmem.memories.edits import Edit, edited
 from ffmem.memories.recording import record
 from ffmem.memories.why.answer import why
 from ffmem.memories.why.several import facts
+from ffmem.memories.why.silencing import Plan
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
@@ -76,6 +77,9 @@ def test_facts_are_the_memories_of_most_prompts_with_their_mean_effects(
                     effects.append(float(plain - gated.model(input_ids=tokens).logits[0, -1, 77]))
         return sum(effects) / len(effects)
 
+    plans: list[Plan] = []
+    facts(gated, PROMPTS, token=77, top=10, on_plan=plans.append)
+    assert [one.copies for one in plans] == [3 * (2 * len(found.memories) + 2)]
     for one in found.memories:
         assert one.prompts >= 2
         assert one.effect == pytest.approx(mean([one.address]), abs=1e-5)

@@ -8,7 +8,7 @@ import click
 
 from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
 from ffmem.cli.output import print_hanging, print_json, save_text, say, terminal, token_words
-from ffmem.cli.progress import duration_text, step_line
+from ffmem.cli.progress import duration_text, size_text, step_line
 from ffmem.errors import CorpusError
 from ffmem.locations import file_text
 from ffmem.records import json_text
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ffmem.memories.why.answer import Method, Plan
+    from ffmem.memories.why.answer import Method
     from ffmem.memories.why.record import (
         Effect,
         Facts,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MemoryEffect,
         Why,
     )
+    from ffmem.memories.why.silencing import Plan
     from ffmem.models.language_model import LanguageModel
     from ffmem.store.scan_store import ScanStore
 
@@ -167,7 +168,9 @@ def answer_prompts(
 
     lines = file_text(file, f"the prompts {file}", CorpusError).splitlines()
     with step_line():
-        found = facts(model, [line for line in lines if line.strip()], token, top or TOP)
+        found = facts(
+            model, [line for line in lines if line.strip()], token, top or TOP, on_plan=say_plan
+        )
     if as_json:
         print_json(found)
     else:
@@ -190,7 +193,7 @@ def say_plan(plan: Plan) -> None:
     """What is about to be measured, and how long it takes at most."""
     say(
         f"{plan.copies} copies of {plan.tokens} tokens, {min(plan.batch, plan.copies)} at a time: "
-        f"at most about {duration_text(max(plan.seconds, 1))} and {plan.bytes / 2**30:.1f} GiB",
+        f"at most about {duration_text(max(plan.seconds, 1))} and {size_text(plan.bytes)}",
         err=True,
     )
 

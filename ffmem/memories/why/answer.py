@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from torch import Tensor
@@ -15,34 +14,22 @@ from ffmem.memories.attribution import contributions
 from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.recording import LayerRecord, Records, record
 from ffmem.memories.value_vectors import value_tokens
-from ffmem.memories.why.edges import waking_edges
+from ffmem.memories.why.edges import edge_copies, waking_edges
 from ffmem.memories.why.linear import linear_passes
 from ffmem.memories.why.passes import (
     LogitTarget,
     Passes,
     Prompt,
     forward_and_backward,
-    pass_bytes,
     read_prompt,
 )
 from ffmem.memories.why.proposal import Pair, correlation, propose, upper_bound
 from ffmem.memories.why.record import Effect, MemoryEffect, Missed, Why
-from ffmem.memories.why.silencing import row_bytes, rows_at_a_time, true_effects
+from ffmem.memories.why.silencing import Plan, plan_for, true_effects
 from ffmem.models.language_model import LanguageModel, check_model
 
 TOP, VALUE_TOKENS = 40, 5
 Method = Literal["gradient", "linear"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the measured part needs: passes over the prompt, their batches, bytes and seconds."""
-
-    tokens: int
-    copies: int
-    batch: int
-    bytes: int
-    seconds: float
 
 
 def why(  # noqa: PLR0913 - one parameter per choice
@@ -108,7 +95,8 @@ def why(  # noqa: PLR0913 - one parameter per choice
     groups = [[pair] for pair in (*pairs, *sample)] + list(everywhere.values()) + [pairs]
     copies = [[pair.replacement for pair in group] for group in groups]
     if on_plan is not None:
-        on_plan(plan_for(model, prompt, len(copies), passes.seconds))
+        more = edge_copies(pairs) if edges else 0
+        on_plan(plan_for(model, prompt, len(copies) + more, passes.seconds))
     true = iter(true_effects(model, prompt, target, copies))
     describe = _Describer(model, prompt, passes, target, instead)
     effects = [describe.effect(pair, next(true)) for pair in pairs]
@@ -137,21 +125,14 @@ def why(  # noqa: PLR0913 - one parameter per choice
     )
 
 
-def plan_for(model: LanguageModel, prompt: Prompt, copies: int, seconds: float) -> Plan:
-    """What it takes to run so many copies of a prompt, of which one took some seconds."""
-    batch = rows_at_a_time(model, prompt.columns)
-    most = max(batch * row_bytes(model, prompt.columns), pass_bytes(model, prompt.columns))
-    return Plan(prompt.columns, copies, batch, most, copies * seconds)
-
-
 def other_coefficients(model: LanguageModel, prompt: Prompt, text: str) -> list[Tensor]:
     """The coefficients [column, memory] of every layer on another text of as many tokens."""
     other = read_prompt(model, text, None)
     text_tokens, own = other.columns - other.lead, prompt.columns - prompt.lead
     if text_tokens != own:
         raise FfmemError(
-            f"the other text has {text_tokens} tokens and the text {own}; give one of as many, so "
-            "that places belong together"
+            f"the other text has {text_tokens} {'token' if text_tokens == 1 else 'tokens'} and the "
+            f"text {own}; give one of as many, so that places belong together"
         )
     return [reading.m[0] for reading in record(model, other.tokens, "m")]
 

@@ -23,6 +23,7 @@ from ffmem.memories.why.proposal import Pair, propose
 from ffmem.memories.why.record import Edge
 from ffmem.memories.why.silencing import true_effects
 from ffmem.models.language_model import LanguageModel
+from ffmem.steps import steps
 
 NODES, SOURCES = 10, 3  # memories of the list that are asked about; edges to each
 
@@ -53,6 +54,11 @@ class KeyScore:
             handle.remove()
 
 
+def edge_copies(pairs: Sequence[Pair]) -> int:
+    """At most so many copies of a prompt run for the edges, a backward pass counted as two."""
+    return min(NODES, len(pairs)) * (SOURCES + 3)
+
+
 def waking_edges(
     model: LanguageModel,
     prompt: Prompt,
@@ -65,7 +71,10 @@ def waking_edges(
     targets = [KeyScore(model, node.layer, node.column, node.memory) for node in nodes]
     edges: list[Edge] = []
     for node, target, slopes in zip(
-        nodes, targets, score_slopes(model, prompt, targets), strict=True
+        steps(nodes, "looking for who wakes them"),
+        targets,
+        score_slopes(model, prompt, targets),
+        strict=True,
     ):
         others = None if instead is None else list(instead[: len(slopes)])
         sources = propose(slopes, prompt.lead, others).strongest(SOURCES)

@@ -9,6 +9,7 @@ where it does not, or a module has no rule, there is no answer but the reason.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -230,7 +231,9 @@ def linear_passes(
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
         stack.enter_context(constant_weights(model.model))
+        begin = time.perf_counter()
         plain = last_logits(model, prompt.tokens)
+        seconds = time.perf_counter() - begin
         attending = stack.enter_context(frozen_attention(model.model))
         rules.attach(model.layers, stack)
         m, zeros = stack.enter_context(leaves_at_sums(model.layers))
@@ -261,7 +264,7 @@ def linear_passes(
         LayerSlopes(layer, m[layer.number], whole(gradient))
         for layer, gradient in zip(model.layers, gradients, strict=True)
     )
-    return Passes(found, logits.detach()[0], layers, readings, 0.0), reading
+    return Passes(found, logits.detach()[0], layers, readings, seconds), reading
 
 
 def blocks_of(model: LanguageModel) -> list[nn.Module]:

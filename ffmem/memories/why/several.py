@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.value_vectors import value_measures, value_tokens
 from ffmem.memories.why.passes import LogitTarget, Prompt, forward_and_backward, read_prompt
 from ffmem.memories.why.record import FactMemory, Facts
-from ffmem.memories.why.silencing import Copy, Replacement, true_effects
+from ffmem.memories.why.silencing import Copy, Plan, Replacement, plan_for, true_effects
 from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.steps import steps
 
@@ -34,6 +34,7 @@ class _Reading:
     predicted: list[Tensor]
     sums: list[Tensor]  # of coefficients over the places of the text
     strengths: list[Tensor]
+    seconds: float  # of its forward pass
 
 
 def facts(
@@ -42,6 +43,7 @@ def facts(
     token: int | str | None = None,
     top: int = TOP,
     seed: int = 0,
+    on_plan: Callable[[Plan], None] | None = None,
 ) -> Facts:
     """The memories that are among the `top` of most prompts, measured in all of them.
 
@@ -60,6 +62,10 @@ def facts(
     counts = Counter(neuron for one in readings for neuron in _strongest(model, one, top))
     found = [neuron for neuron, count in counts.most_common() if count >= needed]
     controls = _controls(model, readings, found, seed)
+    if on_plan is not None and found:
+        longest = max(readings, key=lambda one: one.prompt.columns)
+        copies = len(readings) * (2 * len(found) + 2)
+        on_plan(plan_for(model, longest.prompt, copies, longest.seconds))
     effects = _mean_effects(model, readings, found, controls)
     count = len(found)
     memories = [
@@ -100,7 +106,8 @@ def _read(model: LanguageModel, text: str, token: int | None) -> _Reading:
             predicted.append(one.effects()[prompt.lead :].sum(dim=0))
             sums.append(m.sum(dim=0))
             strengths.append(m.abs().sum(dim=0) * lengths)
-    return _Reading(prompt, target_for(passes.logits[None]), predicted, sums, strengths)
+    target = target_for(passes.logits[None])
+    return _Reading(prompt, target, predicted, sums, strengths, passes.seconds)
 
 
 def _strongest(model: LanguageModel, reading: _Reading, top: int) -> list[Neuron]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ffmem.memories.why.passes import Prompt, Target, last_logits
+from ffmem.memories.why.passes import Prompt, Target, last_logits, pass_bytes
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.steps import tell
@@ -34,6 +34,24 @@ class Replacement:
 
 
 Copy = Sequence[Replacement]  # what is replaced in one copy of the prompt
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the measured part needs: passes over the prompt, their batches, bytes and seconds."""
+
+    tokens: int
+    copies: int
+    batch: int
+    bytes: int
+    seconds: float
+
+
+def plan_for(model: LanguageModel, prompt: Prompt, copies: int, seconds: float) -> Plan:
+    """What it takes to run so many copies of a prompt, of which one took some seconds."""
+    batch = rows_at_a_time(model, prompt.columns)
+    most = max(batch * row_bytes(model, prompt.columns), pass_bytes(model, prompt.columns))
+    return Plan(prompt.columns, copies, batch, most, copies * seconds)
 
 
 def row_bytes(model: LanguageModel, columns: int) -> int:
