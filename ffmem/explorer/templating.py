@@ -19,6 +19,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ffmem.analyses.patterns.record import Pattern
 from ffmem.analyses.search import By, Hit, Question, SearchAnswer, Sort
 from ffmem.analyses.verdicts import interval_text
 from ffmem.annotations.explanations import QUESTIONS
@@ -103,6 +104,29 @@ def hit_rows(found: SearchAnswer) -> Markup:
     columns = extra_columns(asked)
     rows = (_hit_row(hit, asked.by, columns, wanted) for hit in found.hits)
     return Markup("\n".join(rows))
+
+
+PATTERNS_SHOWN = 3  # of an annotator; the others are folded
+PatternGroup = tuple[str, list[Pattern], list[Pattern]]  # annotator, those shown, those folded
+
+
+def pattern_groups(patterns: Sequence[Pattern]) -> list[PatternGroup]:
+    """Each annotator's patterns, in order: the few that cover most triggers, and the rest.
+
+    The first covers most triggers, the next most of those that are not covered yet, and so on.
+    """
+    groups = []
+    for annotator in dict.fromkeys(one.annotator for one in patterns):
+        left = [one for one in patterns if one.annotator == annotator]
+        order: list[Pattern] = []
+        covered: set[int] = set()
+        while left:
+            best = max(left, key=lambda one: (len(set(one.ranks) - covered), len(one.ranks)))
+            left.remove(best)
+            order.append(best)
+            covered |= set(best.ranks)
+        groups.append((annotator, order[:PATTERNS_SHOWN], order[PATTERNS_SHOWN:]))
+    return groups
 
 
 MARKS = {"": ("", ""), "word": ("<mark>", "</mark>")}  # others are spans of a class
@@ -365,6 +389,7 @@ def templates() -> Environment:
         hit_rows,
         link,
         longest_bar,
+        pattern_groups,
         stripes,
         token_bars,
         trigger_items,

@@ -233,17 +233,41 @@ def test_triggers_are_coloured_once_the_model_is_there(browser: Any, fresh: Stud
         page.keyboard.press("ArrowRight")
         assert page.url.endswith(f"/memory/{cell}")  # the arrows stayed in the text
 
-        page.get_by_label("Any text, coloured by this memory").fill("<b>river</b> and stone")
-        page.get_by_role("button", name="Colour it").click()
+        page.get_by_label("Try your own text").fill("<b>river</b> and stone")
+        page.locator("#own button").click()
         page.locator(".own .t").first.wait_for()
         assert "".join(page.locator(".own .t").all_inner_texts()) == "<b>river</b> and stone"
         assert page.locator(".own b").count() == 0
-        page.get_by_label("Any text, coloured by this memory").fill("שלום עולם")
-        page.get_by_role("button", name="Colour it").click()
+        page.get_by_label("Try your own text").fill("שלום עולם")
+        page.locator("#own button").click()
         page.locator(".own .t", has_text="ש").first.wait_for()
         ways = "all => all.map(one => getComputedStyle(one).direction)"
-        assert page.locator(".own").evaluate_all(ways) == ["rtl"]
+        assert page.locator(".own").evaluate_all(ways) == ["rtl", "ltr"]  # both are kept
+        shown = "one => getComputedStyle(one, '::after').content"
+        assert (
+            page.locator(".own .t").first.evaluate(shown) != "none"
+        )  # its number, without hovering
         assert set(page.locator("#triggers p").evaluate_all(ways)) == {"ltr"}
+    assert complaints == []
+    context.close()
+
+
+def test_triggers_show_one_colour_at_a_time(browser: Any, address: str) -> None:
+    """Where the memory fires, or what its key needs; never both on one another."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page, complaints = page_of(context)
+    page.goto(f"{address}/memory/L2.7")
+    page.locator("#triggers .t.fires").first.wait_for()
+    first = page.locator("#triggers li").first.bounding_box()
+    assert first["y"] + first["height"] < 844  # on the first screen of a phone
+    text = page.locator("#triggers .read").all_inner_texts()
+    page.get_by_role("button", name="what it needs").click()
+    page.locator("#triggers li:last-child .shade").first.wait_for()
+    assert page.locator("#triggers .t").count() == 0
+    assert page.locator("#triggers .read").all_inner_texts() == text
+    page.get_by_role("button", name="where it fires").click()
+    page.locator("#triggers .t.fires").first.wait_for()
+    assert page.locator("#triggers .shade").count() == 0
     assert complaints == []
     context.close()
 
@@ -274,9 +298,9 @@ def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
             has_not_text=links[0] if links else "none"
         ).wait_for()
         links.append(answer.inner_text())
-    page.get_by_label("Any text, coloured by this memory").focus()
+    page.get_by_label("Try your own text").focus()
     page.keyboard.insert_text("stone " * 700)
-    assert len(page.get_by_label("Any text, coloured by this memory").input_value()) == 4200
+    assert len(page.get_by_label("Try your own text").input_value()) == 4200
     assert complaints == []
     context.close()
 
@@ -528,8 +552,8 @@ def ask_everything(page: Any) -> None:
     page.locator("#key tr").first.wait_for()
     page.get_by_role("button", name="Run the model").click()
     page.locator("#effect details").first.wait_for()
-    page.get_by_label("Any text, coloured by this memory").fill(TEXT)
-    page.get_by_role("button", name="Colour it").click()
+    page.get_by_label("Try your own text").fill(TEXT)
+    page.locator("#own button").click()
     page.locator(".own .t").first.wait_for()
 
 

@@ -14,11 +14,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ffmem.address import Address
+from ffmem.analyses.patterns.by_memory import StudyPatterns
+from ffmem.analyses.patterns.record import Pattern
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
+from ffmem.explorer.queries import start
 from ffmem.explorer.queries.figures import title_inside
-from ffmem.explorer.queries.overview import agreeing_rows, best_cells
-from ffmem.explorer.templating import WEIGHT_NOTES, short_number
+from ffmem.explorer.queries.start import agreeing_rows, best_cells
+from ffmem.explorer.templating import WEIGHT_NOTES, pattern_groups, short_number
 from ffmem.report.build import write_report
 from ffmem.report.rendering import script_source
 from ffmem.store.search.columns import agreement_table
@@ -196,3 +199,30 @@ def test_a_picture_without_a_title_takes_no_longer_than_its_length(tmp_path: Pat
     picture.write_text('role-title-text<text font-size="' * 30_000)
     with time_limit(60):
         assert title_inside(picture) == "Values ranks"
+
+
+def test_patterns_that_cover_new_triggers_are_shown_and_the_rest_is_folded() -> None:
+    def pattern(name: str, *ranks: int, annotator: str = "rules") -> Pattern:
+        return Pattern(Address(1, 2), name, "shallow", ranks, annotator)
+
+    said = pattern("said", 1, 2, 3, 4, 5)
+    again = pattern("said that", 1, 2, 3, 4)
+    other = pattern("by a person", 6, 7, 8)
+    few = pattern("in", 8, 9, 10)
+    mine = pattern("verbs", 1, 2, 3, annotator="ann")
+    groups = pattern_groups([said, again, other, few, mine])
+    assert groups == [("rules", [said, other, few], [again]), ("ann", [mine], [])]
+
+
+def test_a_scan_without_results_has_a_start(
+    explored: StudyContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "known_agreement", lambda _: None)
+    monkeypatch.setattr(start, "study_patterns", lambda _: StudyPatterns({}))
+    monkeypatch.setattr(type(explored.study), "names", ())
+    cards = {card.title: card for card in start.start_cards(explored) if card.pointers}
+    assert set(cards) == {"Confident values", "Specific keys", "Dense keys"}
+    densest = cards["Dense keys"].pointers[0].address
+    row = explored.store.cells.row(Address.parse(densest))
+    fires = explored.lookup.statistic("fires")
+    assert fires[row] == fires.max()

@@ -15,7 +15,7 @@ from ffmem.address import Address
 from ffmem.analyses.lookup.measure import layer_lookup
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
-from ffmem.explorer.queries.overview import agreeing_triggers, prompt_examples
+from ffmem.explorer.queries.start import agreeing_triggers, prompt_examples
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 from ffmem.memories.prompt_explanation import explain_prompt
@@ -219,7 +219,7 @@ def test_examples_are_texts_that_a_value_goes_on_with(
 ) -> None:
     cells = explored.store.cells
     row = next(row for row in range(cells.count) if agreeing_triggers(explored, cells.address(row)))
-    monkeypatch.setattr("ffmem.explorer.queries.overview.agreeing_rows", lambda *_: [row])
+    monkeypatch.setattr("ffmem.explorer.queries.start.agreeing_rows", lambda *_: [row])
     (example,) = prompt_examples.__wrapped__(explored)  # it is kept otherwise
     right = [one.before + one.last for _, one in agreeing_triggers(explored, cells.address(row))]
     assert example.text in right

@@ -14,7 +14,7 @@ from ffmem.analyses.lookup.measure import layer_lookup
 from ffmem.errors import EditError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import LARGEST_NUMBER, LONGEST_TEXT, EmptyIsNone, TheStudy
-from ffmem.explorer.queries.overview import prompt_examples
+from ffmem.explorer.queries.start import prompt_examples
 from ffmem.explorer.templating import page
 from ffmem.memories.edits import EDIT_PATTERN, Edit
 from ffmem.memories.prompt_answer import PromptAnswer, PromptQuestion, prompt_answer

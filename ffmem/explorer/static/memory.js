@@ -29,6 +29,7 @@ const texts = new Map(); // by the sentence's number
 const largest = Number(document.querySelector("#memory").dataset.largest);
 
 function colourLines() {
+  if (document.querySelector("#needs")?.getAttribute("aria-pressed") === "true") return;
   for (const list of document.querySelectorAll(".triggers")) {
     for (const line of list.querySelectorAll("li[data-sentence]")) {
       const text = texts.get(line.dataset.sentence);
@@ -61,50 +62,66 @@ if (colour) {
   fetchColours(false);
 }
 
-// Any text, coloured by this memory.
+// Any texts, coloured by this memory with its numbers; the last few are kept.
+const KEPT = 5;
 const own = document.querySelector("#own");
 own.querySelector("form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const place = own.querySelector(".answer");
   await busy(own.querySelector("button"), async () => {
-    place.replaceChildren(element("p", { className: "note", textContent: "The model is reading …" }));
+    const reading = element("div", { className: "card" }, element("p", { className: "note", textContent: "The model is reading …" }));
+    place.prepend(reading);
+    for (const old of [...place.children].slice(KEPT)) old.remove();
     try {
       const found = await ask(`${api}/text?text=${encodeURIComponent(own.querySelector("textarea").value)}`);
       const text = element("p", { className: "own", dir: "auto" });
       paint(text, found, largest);
       const most = Math.max(...found.coefficients);
       const said = most > 0 ? `The largest coefficient is ${number(most)}, ${number((100 * most) / (largest || most))} % of the largest in the corpus.` : "It fires at none of these tokens.";
-      place.replaceChildren(text, element("p", { className: "note", textContent: said }));
-      walkable(place);
+      reading.replaceChildren(text, element("p", { className: "note", textContent: said }));
+      walkable(reading);
     } catch (error) {
-      place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
+      reading.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
     }
   });
 });
 own.querySelector("textarea").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) own.querySelector("form").requestSubmit();
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  own.querySelector("form").requestSubmit();
 });
 
-// Shading: each token of a trigger is removed in turn; the more of the coefficient goes, the darker.
-const shade = document.querySelector("#shade");
-const said = document.querySelector("#shade-said");
-shade?.addEventListener("click", async () => {
-  const on = shade.getAttribute("aria-pressed") !== "true";
-  shade.setAttribute("aria-pressed", String(on));
-  document.querySelector("#triggers").classList.toggle("plain", !on);
-  if (!on) {
-    colourLines();
-    return;
+// One colour at a time: where the memory fires, or what its key needs. For the second each token of
+// a trigger is removed in turn; the more of the coefficient goes, the darker.
+const [fires, needs] = [document.querySelector("#fires"), document.querySelector("#needs")];
+const plain = new Map(); // each trigger as it came, without colours
+for (const line of document.querySelectorAll("#triggers li")) plain.set(line, [...line.querySelector("p").childNodes].map((node) => node.cloneNode(true)));
+
+function choose(button) {
+  for (const [one, legend] of [[fires, "#legend-fires"], [needs, "#legend-needs"]]) {
+    one.setAttribute("aria-pressed", String(one === button));
+    document.querySelector(legend).hidden = one !== button;
   }
+  for (const [line, nodes] of plain) line.querySelector("p").replaceChildren(...nodes.map((node) => node.cloneNode(true)));
+}
+
+fires?.addEventListener("click", () => {
+  choose(fires);
+  colourLines();
+});
+
+needs?.addEventListener("click", async () => {
+  choose(needs);
+  const said = document.querySelector("#legend-needs [role=status]");
+  const chosen = () => needs.getAttribute("aria-pressed") === "true";
   try {
-    for (const line of document.querySelectorAll("#triggers li")) {
+    for (const line of plain.keys()) {
       said.textContent = `Reading trigger ${line.dataset.rank} …`;
       const { tokens } = await ask(`${api}/saliency?trigger=${line.dataset.rank}`);
+      if (!chosen()) return;
       if (tokens.length) line.querySelector(".read").replaceChildren(...tokens.map(shaded));
-      line.classList.add("shaded");
-      if (shade.getAttribute("aria-pressed") !== "true") break;
     }
-    said.textContent = "Red: without this token the coefficient falls. Blue: it grows.";
+    said.textContent = "";
   } catch (error) {
     said.textContent = error.message;
   }
