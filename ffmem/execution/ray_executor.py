@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -106,7 +107,8 @@ class RayExecutor:
             ray.kill(seat.actor)
         self._seats = {}
         if self._connected:
-            ray.shutdown()
+            with same_handler():
+                ray.shutdown()
 
     def run(self, jobs: Iterable[Job], patience: float | None = None) -> Iterator[JobAnswer]:
         """Give the jobs to workers as they have room; yield all answers."""
@@ -242,14 +244,23 @@ def connect(cluster: Cluster) -> None:
     if address == "local":  # a CPU for each worker, also where there are fewer
         options = {"num_cpus": max(os.cpu_count() or 1, cluster.workers or 1)}
         options |= {"include_dashboard": False}
-    before = signal.getsignal(signal.SIGTERM)  # Ray puts a handler of its own in its place
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
+        with same_handler():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ScanError(
             f"there is no Ray cluster at {address or 'hand'} ({reason}); start one with "
             "`ray start --head`, or leave the address out"
         ) from error
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def same_handler() -> Iterator[None]:
+    """Keep what SIGTERM does: `init` puts a handler in its place, and `shutdown` takes all away."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -25,7 +25,8 @@ from ffmem.locations import check_path, is_remote
 # The names in a study's folder, apart from its tables; anything else may lie beside them.
 OWN = frozenset(
     """manifest.json checkpoint.safetensors parts arrays prepared analyses failures figures
-    report report.html report.md numbers.json annotations.sqlite lock""".split()  # noqa: SIM905
+    report report.html report.md numbers.json annotations.sqlite annotations.sqlite-journal
+    annotations.sqlite-wal annotations.sqlite-shm lock""".split()  # noqa: SIM905
 )
 SCANNED_CONTROLS = ("permuted-weights", "random-weights")  # the second only when asked for
 PREFIX_CONTROLS = (  # which read the validation prefixes, and no scan

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sqlite3
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -20,6 +21,7 @@ from ffmem.errors import DatabaseError
 from ffmem.store.people import connection
 from ffmem.store.people.memory_labels import Label
 from tests.annotations.test_sheets import ANSWER, SHEET
+from tests.waiting import time_limit
 
 READS: list[Callable[[Annotations], object]] = [
     lambda opened: opened.names(),
@@ -127,6 +129,91 @@ def test_content_that_ffmem_did_not_write_is_told(
     message = refused(lambda: ask(opened))
     assert str(file) in message
     assert message.endswith("give another --database")
+
+
+def journal_that_names(victim: Path, file: Path) -> bytes:
+    """The journal of an interrupted transaction over several files, as SQLite writes it."""
+    page = int.from_bytes(file.read_bytes()[16:18])
+    head = struct.pack(">IIIII", 0, 1, file.stat().st_size // page, 512, page)
+    name, mark = str(victim).encode(), bytes.fromhex("d9d505f920a163d7")
+    end = (
+        struct.pack(">I", 0x40000000 // page + 1) + name + struct.pack(">II", len(name), sum(name))
+    )
+    return (mark + head).ljust(512, b"\0") + end + mark
+
+
+def test_a_journal_never_makes_sqlite_delete_another_file(file: Path, tmp_path: Path) -> None:
+    victim, link = tmp_path / "thesis.tex", tmp_path / "link.sqlite"
+    journal = Path(f"{file}-journal")
+    link.symlink_to(file)
+    for path, ask in ((file, READS[0]), (link, WRITES[0])):
+        opened = Annotations.open(str(path))
+        victim.write_text("mine")
+        journal.write_bytes(journal_that_names(victim, file))
+        for again in (lambda: ask(opened), lambda: Annotations.open(str(path))):  # noqa: B023
+            assert "is not a journal that ffmem leaves" in refused(again)
+        assert victim.read_text() == "mine"
+        journal.unlink()
+    assert opened.names()
+
+
+def test_nobody_waits_for_a_pipe_beside_a_database(file: Path) -> None:
+    os.mkfifo(f"{file}-journal")
+    with time_limit(10):
+        assert "is not a journal" in refused(lambda: Annotations.open(str(file)))
+
+
+def test_a_transaction_that_was_cut_off_is_taken_back(file: Path) -> None:
+    """A journal that a killed process has left is what SQLite needs it for."""
+    kept = file.read_bytes()
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("PRAGMA cache_size = 1")  # pages go to the file before the commit
+        other.execute("UPDATE sheets SET prefixes = ?", ("[" * 100_000,))
+        cut, journal = file.read_bytes(), Path(f"{file}-journal").read_bytes()
+        other.rollback()
+    assert cut != kept
+    file.write_bytes(cut)
+    Path(f"{file}-journal").write_bytes(journal)
+    assert Annotations.open(str(file)).sheets() == [SHEET]
+
+
+# Without the limit it would never end, and could not be interrupted.
+COUNTING = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9) SELECT i FROM n"
+
+
+@pytest.mark.parametrize(
+    ("statements", "ask"),
+    [
+        (
+            (
+                "ALTER TABLE labels RENAME TO old",
+                f"CREATE VIEW labels AS SELECT old.* FROM old, ({COUNTING})",
+            ),
+            lambda opened: opened.labels(SHEET.scan).labels(),
+        ),
+        (
+            (
+                "CREATE TRIGGER t BEFORE INSERT ON answers "
+                f"BEGIN SELECT max(i) FROM ({COUNTING}); END",
+            ),
+            WRITES[0],
+        ),
+    ],
+    ids=["view", "trigger"],
+)
+def test_no_program_inside_a_database_runs(
+    file: Path, statements: tuple[str, ...], ask: Callable[[Annotations], object]
+) -> None:
+    change(file, *statements)
+    message = refused(lambda: ask(Annotations.open(str(file))))
+    assert message.endswith("it is another program's or was changed, so give another --database")
+
+
+def test_a_column_that_makes_its_text_itself_is_another_programs(file: Path) -> None:
+    columns = "id, scan, key, revision, made, label"
+    made = "note AS (printf('%.*c', 900000000, 'x'))"
+    change(file, "DROP TABLE labels", f"CREATE TABLE labels ({columns}, {made})")
+    assert "(see its table 'labels')" in refused(lambda: Annotations.open(str(file)))
 
 
 def test_a_lock_names_its_holder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -165,6 +167,24 @@ def test_a_worker_that_cannot_start_is_one_sentence(ray_cluster: str) -> None:
         pytest.raises(CorpusError, match="^no such model; check the name$"),
     ):
         list(executor.run([Square(1)]))
+
+
+def test_a_program_on_ray_keeps_what_it_does_at_sigterm(ray_cluster: str) -> None:
+    """While Ray is there, and afterwards, when a study goes on without it."""
+    code = (
+        "import signal, sys\n"
+        "from ffmem.execution.executor import Cluster\n"
+        "from ffmem.execution.ray_executor import RayExecutor\n"
+        "from tests.execution.toy_workers import hire\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('noted', flush=True))\n"
+        "with RayExecutor(Cluster(sys.argv[1], 1, 0, 1), hire):\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "signal.raise_signal(signal.SIGTERM)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, ray_cluster], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "noted\nnoted\n"), done.stderr
 
 
 def test_shares_of_a_cluster() -> None:

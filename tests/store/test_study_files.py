@@ -81,6 +81,7 @@ def whole(toy_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = Study(ScanStore.open(folder))
     MemoryIndex.open(study.store)
     Annotations.open(str(study.store.folder.annotations))
+    Path(f"{study.store.folder.annotations}-journal").touch()
     study.store.folder.figures.mkdir(exist_ok=True)
     for ending in ("svg", "png", "csv", "json", "html"):
         study.store.folder.figure("values-ranks", ending).write_text("{}")

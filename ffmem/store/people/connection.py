@@ -1,4 +1,7 @@
-"""The door to the database of annotations: whatever is wrong with it is one sentence."""
+"""The door to the database of annotations: whatever is wrong with it is one sentence.
+
+A file can come with somebody else's study: what it says is data, and nothing that it wants done is.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from ffmem.locations import location
 
 TABLES = MetaData()
 WAIT = 10  # seconds for a server to reply, and for others to release a lock
+JOURNAL = bytes.fromhex("d9d505f920a163d7")  # what a journal ends in that names another file
 BY_URL = "give a file, or a URL such as postgresql://user@host/name"
 ANOTHER = "give another --database"
 SQLITE_ADVICE = {  # by the primary code; a lock has a sentence of its own
@@ -144,7 +148,7 @@ class Database:
         alien = {
             table
             for table in known
-            if {each["name"] for each in found.get_columns(table)}
+            if {each["name"] for each in found.get_columns(table) if "computed" not in each}
             != {*TABLES.tables[table].c.keys()}
         }
         if not known and connection.dialect.name == "sqlite":  # a server may have many programs'
@@ -168,14 +172,42 @@ def _engine(where: URL) -> Engine:
         return engine
     # A file is quick to open, so nothing is left open.
     engine = create_engine(where, poolclass=NullPool, connect_args={"timeout": WAIT})
+    event.listen(engine, "do_connect", _refuse_alien_journal)
     event.listen(engine, "connect", _write_through)
     return engine
 
 
-def _write_through(connection: Any, _record: object) -> None:
+def _refuse_alien_journal(_dialect: object, _record: object, where: Any, _options: object) -> None:
+    """Refuse a file beside which lies a journal that SQLite would do harm with.
+
+    Where a journal names another file at its end, SQLite deletes that file, whatever it is. It
+    writes such names only for transactions over several files.
+    """
+    journal = Path(f"{os.path.realpath(where[0])}-journal")
+    with suppress(FileNotFoundError):
+        if journal.is_file():
+            with journal.open("rb") as file:
+                file.seek(-min(journal.stat().st_size, len(JOURNAL)), os.SEEK_END)
+                alien = file.read() == JOURNAL
+        else:
+            alien = journal.exists()  # a pipe, for which SQLite would wait for ever
+        if alien:
+            raise DatabaseError(
+                f"{shorten(str(journal))} is not a journal that ffmem leaves, and nothing was done "
+                f"with it; delete it if you do not know it, or {ANOTHER}"
+            )
+
+
+def _write_through(connection: sqlite3.Connection, _record: object) -> None:
     """What was saved is on the disk before it is said to be saved; people may read meanwhile."""
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
+    connection.set_authorizer(_let_no_program_run)
+
+
+def _let_no_program_run(*asked: object) -> int:
+    """Deny what a view or a trigger of the file asks for: it could take for ever."""
+    return sqlite3.SQLITE_OK if asked[-1] is None else sqlite3.SQLITE_DENY
 
 
 def _limit_waiting(connection: Any, _record: object) -> None:
