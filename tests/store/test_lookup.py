@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ import pytest
 from ffmem.address import Address
 from ffmem.store.scan_store import ScanStore
 from ffmem.store.search import index as search_index
-from ffmem.store.search.index import is_current_index
+from ffmem.store.search.index import Arrays, is_current_index, open_index
 from ffmem.store.search.lookup import Matches, MemoryIndex
 from ffmem.store.slots import TRIGGERS_SHOWN, single_triggers
 from tests.analyses.conftest import gated_store, relu_store  # noqa: F401
@@ -44,6 +47,31 @@ def test_rows_and_addresses_are_inverse(store: ScanStore) -> None:
     rows = np.array([store.cells.row(cell) for cell in cells])
     assert lookup.store.cells.addresses(rows) == cells
     assert sorted(rows.tolist()) == list(range(lookup.store.cells.count))
+
+
+def test_two_commands_can_make_the_index_at_once(relu_store: ScanStore, tmp_path: Path) -> None:  # noqa: F811
+    """The second begins while the first has made half of it, and waits there."""
+    folder = shutil.copytree(relu_store.folder.root, tmp_path / "study")
+    shutil.rmtree(folder / "prepared", ignore_errors=True)
+    store, begun, ended = ScanStore.open(folder), Event(), Event()
+
+    def wait(_name: str) -> None:
+        begun.set()
+        assert ended.wait(60)
+
+    def begin(name: str) -> None:
+        if name == "the words of triggers":
+            others.append(pool.submit(open_index, store, wait))
+            assert begun.wait(60)
+
+    others: list[Future[Arrays]] = []
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            first = open_index(store, begin)
+        finally:
+            ended.set()
+        assert first.keys() == others[0].result().keys() >= {"promoted", "word_starts"}
+    assert is_current_index(store)
 
 
 def slow_words(store: ScanStore, wanted: set[str]) -> dict[Address, int]:

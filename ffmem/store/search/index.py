@@ -218,12 +218,14 @@ def count_words(
 def open_index(store: ScanStore, watch: Callable[[str], None] = lambda _name: None) -> Arrays:
     """The arrays of a store, made now if they are not there; `watch` hears what is being made.
 
-    In a folder that cannot be written they are held in memory instead.
+    In a folder that cannot be written they are held in memory instead. Two commands may make them
+    at once: both write the same arrays, and neither takes any away.
     """
     if not is_current_index(store):
         refuse_damage(store)  # else the index would look right ever after
         try:
-            clear(store.folder)
+            with write_errors(store.folder.index_note):
+                store.folder.index_note.unlink(missing_ok=True)
             digests: Files = {}
             for name, array in _index_arrays(store, watch):
                 digests |= save(store.folder, name, array)
@@ -274,13 +276,6 @@ def is_current_index(store: ScanStore) -> bool:
         return first_wrong(store.folder.root, files, READ_AT_OPENING) is None
     except StoreError:  # closed to us, so it is as good as none
         return False
-
-
-def clear(folder: StudyFolder) -> None:
-    """Remove what an earlier version, or an interrupted run, has left."""
-    with write_errors(folder.index):
-        for path in [folder.index_note, *folder.matching(folder.index_array("*"))]:
-            path.unlink(missing_ok=True)
 
 
 def save(folder: StudyFolder, name: str, array: NDArray[Any]) -> Files:
