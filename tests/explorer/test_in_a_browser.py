@@ -283,7 +283,7 @@ def test_a_memory_is_changed_from_its_page(browser: Any, address: str) -> None:
     page.get_by_label("at", exact=True).fill("3")
     page.get_by_role("button", name="Run the model").click()
     page.get_by_text("When it is held").wait_for()
-    assert "the same change of another memory" in page.locator("#effect .answer").inner_text()
+    assert "Control: the same change of a memory" in page.locator("#effect .answer").inner_text()
     assert "its 5 strongest triggers" in page.locator("#effect .answer").inner_text()
     page.get_by_role("button", name="Compare with all others").focus()
     page.keyboard.press("Enter")

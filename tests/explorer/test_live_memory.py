@@ -180,8 +180,19 @@ def test_a_change_moves_the_distribution_as_an_edit_does(
     asked = {"edit": edit, "amount": amount, "triggers": 1}
     found = client.get(f"/api/memories/{lively}/effect", params=asked).json()
     assert found["kl"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
-    controls = matched_effects(model, cell, tokens, change)
-    assert any(found["control_kl"] == pytest.approx(one, rel=1e-2, abs=1e-6) for one in controls)
+    control = Address.parse(found["triggers"][0]["control"])
+    expected = control_effect(model, (cell, control), tokens, change)
+    assert found["control_kl"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
+    promoted = [
+        {
+            one.token
+            for one in explored.lookup.value_tokens(
+                explored.store.cells.resolve(named)[0], count=10
+            )
+        }
+        for named in (cell, control)
+    ]
+    assert explored.store.cells.signed or not promoted[0] & promoted[1]
     unchanged = {"edit": "boost", "amount": 1.0}
     same = client.get(f"/api/memories/{lively}/effect", params=unchanged).json()
     assert same["kl"] == pytest.approx(0, abs=1e-6)
@@ -189,26 +200,17 @@ def test_a_change_moves_the_distribution_as_an_edit_does(
 
 
 @torch.no_grad()
-def matched_effects(
-    model: LanguageModel, cell: Address, tokens: torch.Tensor, change: Edit
-) -> list[float]:
-    """KL of the same change of the memory that adds a vector most nearly as long; all near ties."""
-    layer = model.layer(cell.layer)
-    lengths = layer.values.float().norm(dim=1)
-    m = record(model, tokens, "m").layer(cell.layer).m[0, -1]
-    apart = (m.abs() * lengths - m[cell.index].abs() * lengths[cell.index]).abs()
-    apart[cell.index] = torch.inf
-    near = (apart < apart.min() + 1e-5 * lengths.max()).nonzero()[:, 0].tolist()
+def control_effect(
+    model: LanguageModel, pair: tuple[Address, Address], tokens: torch.Tensor, change: Edit
+) -> float:
+    """KL of the same change of the control; held, it adds a vector as long as the memory would."""
+    lengths = model.layer(pair[0].layer).values.float().norm(dim=1)
+    ratio = float(lengths[pair[0].index] / lengths[pair[1].index])
+    amount = change.amount * (ratio if change.action == "set" else 1.0)
     before = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
-    found = []
-    for other in near:
-        ratio = float(lengths[cell.index] / lengths[other]) if change.action == "set" else 1.0
-        amount = change.amount * ratio
-        edit = Edit(Address(cell.layer, other), change.action, amount, change.positions)
-        with edited(model, [edit]):
-            after = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
-        found.append(float((before.exp() * (before - after)).sum()))
-    return found
+    with edited(model, [Edit(pair[1], change.action, amount, change.positions)]):
+        after = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
+    return float((before.exp() * (before - after)).sum())
 
 
 def test_silencing_moves_the_distribution_as_an_edit_does(

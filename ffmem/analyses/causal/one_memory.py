@@ -1,19 +1,20 @@
-"""One memory silenced, boosted or held at its strongest triggers, beside a memory as strong."""
+"""One memory silenced, boosted or held at its strongest triggers, beside one as strong."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ffmem.address import Address
-from ffmem.analyses.causal.measure import other_memories, trigger_places
+from ffmem.analyses.causal.measure import trigger_places
 from ffmem.analyses.inputs.next_tokens import next_log_probabilities
 from ffmem.errors import EditError
+from ffmem.memories.edit_controls import edit_controls
 from ffmem.memories.edits import Edit
-from ffmem.memories.value_vectors import value_vectors
 from ffmem.models.language_model import LanguageModel
 from ffmem.store.scan_store import ScanStore
 
@@ -53,6 +54,7 @@ class TriggerEffect:
     next_before: float | None
     next_after: float | None
     kl: float
+    control: str | None  # the memory that is changed for comparison
     chances: tuple[ProbabilityChange, ...]
 
 
@@ -60,16 +62,17 @@ class TriggerEffect:
 class EffectView:
     """The strongest triggers with the memory changed at their last token.
 
-    The control is the memory that adds a vector most nearly as long there, changed alike:
-    `control_kl` is the mean divergence it brings, `control_value_after` what becomes of the value's
-    top tokens then.
+    The control at each trigger is the memory of the layer that adds a vector most nearly as long
+    there, of those that promote other tokens, changed alike: `control_kl` is the mean divergence it
+    brings, `control_value_after` what becomes of the value's top tokens then. Both are unknown
+    where a trigger has no such memory.
     """
 
     kl: float
-    control_kl: float
+    control_kl: float | None
     value_before: float  # probability of the value's top tokens together, mean over triggers
     value_after: float
-    control_value_after: float
+    control_value_after: float | None
     triggers: tuple[TriggerEffect, ...]
 
 
@@ -91,13 +94,18 @@ def effect_view(
         return None
     before = next_log_probabilities(model, places.prefixes)
     after = next_log_probabilities(model, places.prefixes, [change.of(cell)] * len(places.prefixes))
-    others, _ = other_memories(model, [cell], places)
-    matched = [_control_edit(model, cell, change, other) for other in others]
-    control = next_log_probabilities(model, places.prefixes, matched)
-    if not bool(torch.isfinite(after).all() and torch.isfinite(control).all()):
+    controls = _controls(model, places.prefixes, change.of(cell))
+    control = next_log_probabilities(model, places.prefixes, controls) if controls else None
+    if not all(bool(torch.isfinite(one).all()) for one in (after, control) if one is not None):
         raise EditError("these changes make numbers overflow; use smaller ones")
     triggers = [
-        _trigger_effect(model, rank, (before[rank], after[rank]), int(token))
+        _trigger_effect(
+            model,
+            rank,
+            (before[rank], after[rank]),
+            int(token),
+            str(controls[rank].address) if controls else None,
+        )
         for rank, token in enumerate(places.following)
     ]
 
@@ -106,26 +114,24 @@ def effect_view(
 
     return EffectView(
         kl=float(divergence(before, after).mean()),
-        control_kl=float(divergence(before, control).mean()),
+        control_kl=None if control is None else float(divergence(before, control).mean()),
         value_before=together(before),
         value_after=together(after),
-        control_value_after=together(control),
+        control_value_after=None if control is None else together(control),
         triggers=tuple(triggers),
     )
 
 
-def _control_edit(
-    model: LanguageModel, cell: Address, change: CoefficientEdit, other: Edit
-) -> Edit:
-    """The same change of a matched memory; held, it adds a vector as long as the memory would."""
-    if change.edit != "hold":
-        return change.of(other.address)
-    layer = model.layer_of(cell)
-    places = [model.index_of(cell), model.index_of(other.address)]
-    lengths = value_vectors(layer, places).float().norm(dim=1)
-    return Edit(
-        other.address, "set", change.amount * float(lengths[0] / lengths[1].clamp(min=1e-30))
-    )
+def _controls(model: LanguageModel, prefixes: Sequence[Tensor], change: Edit) -> list[Edit]:
+    """The same change of another memory for each prefix; none at all where one has no control."""
+    lead = torch.tensor([] if model.bos is None else [model.bos], dtype=torch.int64)
+    found: list[Edit] = []
+    for prefix in prefixes:
+        at_the_end = replace(change, positions=(len(prefix),))
+        tokens = torch.cat([lead, prefix])[None]
+        controls = edit_controls(model, tokens, len(lead), [at_the_end])
+        found += [replace(Edit.parse(one.edit), positions=None) for one in controls]
+    return found if len(found) == len(prefixes) else []
 
 
 def divergence(before: Tensor, after: Tensor) -> Tensor:
@@ -134,7 +140,11 @@ def divergence(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _trigger_effect(
-    model: LanguageModel, place: int, pair: tuple[Tensor, Tensor], following: int
+    model: LanguageModel,
+    place: int,
+    pair: tuple[Tensor, Tensor],
+    following: int,
+    control: str | None,
 ) -> TriggerEffect:
     before, after = pair[0].exp(), pair[1].exp()
     shown = list(dict.fromkeys([*top(before), *top(after)]))
@@ -145,6 +155,7 @@ def _trigger_effect(
         next_before=float(before[following]) if known else None,
         next_after=float(after[following]) if known else None,
         kl=float(divergence(pair[0], pair[1])),
+        control=control,
         chances=tuple(
             ProbabilityChange(model.token_text(token), float(before[token]), float(after[token]))
             for token in sorted(shown, key=lambda token: -float(before[token]))

@@ -198,6 +198,14 @@ function effectAtTrigger(found) {
     element("table", {}, element("thead", {}, head), element("tbody", {}, ...cells)));
 }
 
+function controlWords(found) {
+  if (found.control_kl === null) return ["There is no control: no other memory of the layer adds something there and promotes other tokens."];
+  const names = [...new Set(found.triggers.map((one) => one.control))];
+  const links = names.flatMap((name, place) => [place ? ", " : "", element("a", { href: `/memory/${encodeURIComponent(name)}`, textContent: name })]);
+  return [`Control: the same change of a memory that adds as much there but promotes other tokens (`, ...links,
+    `) moves it by ${found.control_kl.toPrecision(3)} nats; the ten tokens go to ${percent(found.control_value_after)}.`];
+}
+
 const DONE = { silence: "silenced", boost: "boosted", hold: "held" };
 const effect = document.querySelector("#effect");
 const [edit, amount] = [effect.querySelector("#edit"), effect.querySelector("#amount")];
@@ -215,7 +223,8 @@ effect.querySelector("form").addEventListener("submit", async (event) => {
       const size = edit.value === "silence" ? "" : `&amount=${encodeURIComponent(amount.value)}`;
       const found = await ask(`${api}/effect?edit=${edit.value}${size}`);
       place.replaceChildren(
-        element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats (KL), the mean over ${found.triggers.length === 1 ? "one trigger" : `its ${found.triggers.length} strongest triggers`}; the same change of another memory that adds as much there moves it by ${found.control_kl.toPrecision(3)} nats. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)} (control: ${percent(found.control_value_after)}).` }),
+        element("p", { textContent: `When it is ${DONE[edit.value]}, the next-token distribution moves by ${found.kl.toPrecision(3)} nats (KL), the mean over ${found.triggers.length === 1 ? "one trigger" : `its ${found.triggers.length} strongest triggers`}. The value’s ten top tokens together go from ${percent(found.value_before)} to ${percent(found.value_after)}.` }),
+        element("p", {}, ...controlWords(found)),
         ...found.triggers.map(effectAtTrigger));
     } catch (error) {
       place.replaceChildren(element("p", { className: "wrong", textContent: error.message }));
