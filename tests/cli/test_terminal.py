@@ -31,7 +31,7 @@ from ffmem.cli.commands.annotate import print_held_out
 from ffmem.cli.commands.compare import print_claims
 from ffmem.cli.commands.prompt import steps_table
 from ffmem.cli.commands.search import score_text, why_text
-from ffmem.cli.commands.show import key_line
+from ffmem.cli.commands.show import near_line
 from ffmem.cli.output import (
     percent_text,
     print_columns,
@@ -43,6 +43,7 @@ from ffmem.cli.output import (
 )
 from ffmem.cli.progress import QUIET, print_plan, progress_lines, remaining_seconds
 from ffmem.execution.checkpoint import ScanProgress
+from ffmem.memories.folded_weights import NearToken
 from ffmem.memories.prompt_explanation import PromptExplanation, Step, StrongMemory
 from ffmem.models.loading import load
 from ffmem.report.comparison import Comparison, Side
@@ -442,8 +443,8 @@ def test_a_key_along_a_text_has_a_row_for_every_prefix(
 
 def test_tokens_near_a_key_fit_80_columns_each_with_its_cosine() -> None:
     text = StringIO()
-    fact = [{"token": f" word{n}\x04", "cosine": n / 10} for n in range(10)]
-    print_hanging(Console(file=text, width=80), "  key near: ", key_line(fact))
+    tokens = [NearToken(f" word{n}\x04", n / 10) for n in range(10)]
+    print_hanging(Console(file=text, width=80), "  key near: ", near_line(tokens))
     lines = text.getvalue().splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80

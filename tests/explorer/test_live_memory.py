@@ -226,7 +226,7 @@ def test_silencing_moves_the_distribution_as_an_edit_does(
         with edited(model, [Edit(cell, "set", 0.0, (column,))]):
             after = model.model(tokens).logits[0, -1, : model.vocab_size].log_softmax(-1)
     expected = float((before.exp() * (before - after)).sum())
-    found = client.get(f"/api/memories/{lively}/silenced", params={"triggers": 2}).json()
+    found = client.get(f"/api/memories/{lively}/effect", params={"triggers": 2}).json()
     first = found["triggers"][0]
     assert first["kl"] == pytest.approx(expected, rel=1e-2, abs=1e-6)
     assert first["next"] == trigger.next

@@ -71,6 +71,14 @@ def trigger_saliency(
     if not 1 <= rank <= len(slots):
         raise AddressError(f"{cell} has {len(slots)} stored triggers, no trigger {rank}")
     where, position = int(slots.sentence[rank - 1]), int(slots.position[rank - 1])
+    return prefix_saliency(model, store, cell, (where, position), rank)
+
+
+def prefix_saliency(
+    model: LanguageModel, store: ScanStore, cell: Address, place: tuple[int, int], rank: int
+) -> TriggerSaliency:
+    """The same for any prefix of a stored sentence, given by row and position."""
+    where, position = place
     if position < 2:
         return TriggerSaliency(rank, ())
     kept = store.sentences

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,13 +16,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ffmem.address import Address
+    from ffmem.analyses.removal.saliency import TokenEffect, TriggerSaliency
+    from ffmem.memories.folded_weights import KeyView, NearToken
     from ffmem.store.memory_page import MemoryPage
     from ffmem.store.scan_store import ScanStore
     from ffmem.store.slots import Trigger
 
 
 UNRANKED = "the value is not ranked: run `ffmem scan` as before, without --no-values"
-Saliency = dict[int, list[dict[str, Any]]]  # by a trigger's place: tokens and changes in percent
 
 
 @click.command()
@@ -105,18 +105,18 @@ def show(  # noqa: PLR0913 - one parameter per option
         draw(page, picture, count)
         return
     shown = page.sample if sample else page.triggers
-    changes = _token_changes(store, page.address, shown[:count]) if salient else {}
-    keys = _key_facts(store, page.address, wakes) if with_key or wakes else {}
+    changes = _token_changes(store, page.address, shown[:count]) if salient else []
+    key = _key_facts(store, page.address, wakes) if with_key or wakes else None
     if as_json:
-        tokens = [{"rank": place + 1, "tokens": found} for place, found in changes.items()]
-        print_json(vars(page) | ({"saliency": tokens} if salient else {}) | keys)
+        more = ({"saliency": changes} if salient else {}) | ({"key": key} if key else {})
+        print_json(vars(page) | more)
         return
     label = label_texts(store).get(str(page.address), "")
     _print_page(page, label, shown, changes, count)
     if bands:
         _print_bands(page)
-    for name, fact in keys.items():
-        print_hanging(terminal(), f"  {name}: ", key_line(fact))
+    if key:
+        _print_key(key, wakes)
 
 
 def _show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> None:
@@ -147,30 +147,27 @@ def _show_along(store: ScanStore, cell: Address, text: str, as_json: bool) -> No
         print_hanging(console, head, line.append(prefix.following, "bold"))
 
 
-def _key_facts(store: ScanStore, address: Address, wakes: str | None) -> dict[str, Any]:
+def _key_facts(store: ScanStore, address: Address, wakes: str | None) -> KeyView:
     """What the weights say of a key without any text: near tokens, and the link to a later key."""
     from ffmem.analyses.inputs.study_inputs import scanned_model
-    from ffmem.memories.folded_weights import key_tokens, wake_up_link
+    from ffmem.memories.folded_weights import key_view
 
-    model = scanned_model(store)
-    facts: dict[str, Any] = {}
-    for side in ("key", "gate") if model.layer_of(address).gated else ("key",):
-        found = key_tokens(model, address, 10, side)
-        pairs = zip(found.tokens[0].tolist(), found.logits[0].tolist(), strict=True)
-        facts[f"{side} near"] = [
-            {"token": model.token_text(token), "cosine": round(cosine, 4)}
-            for token, cosine in pairs
-        ]
-    if wakes is not None:
-        facts[f"wakes {wakes}"] = asdict(wake_up_link(model, address, wakes))
-    return facts
+    return key_view(scanned_model(store), address, wakes)
 
 
-def key_line(fact: Any) -> str:
-    """Tokens with their cosines, or the numbers of a link, in a line."""
-    if isinstance(fact, list):
-        return "  ".join(f"{visible_token(one['token'])}\u00a0{one['cosine']:.2f}" for one in fact)
-    return ", ".join(f"{name} {value:.4f}" for name, value in fact.items() if value is not None)
+def _print_key(found: KeyView, wakes: str | None) -> None:
+    for name, tokens in (("key near", found.key), ("gate near", found.gate)):
+        if tokens:
+            print_hanging(terminal(), f"  {name}: ", near_line(tokens))
+    if found.link is not None:
+        numbers = {name: value for name, value in vars(found.link).items() if value is not None}
+        text = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+        print_hanging(terminal(), f"  wakes {wakes}: ", text)
+
+
+def near_line(tokens: Sequence[NearToken]) -> str:
+    """Tokens with their cosines in a line."""
+    return "  ".join(f"{visible_token(one.token)}\u00a0{one.cosine:.2f}" for one in tokens)
 
 
 def draw(page: MemoryPage, picture: Path, count: int) -> None:
@@ -183,7 +180,11 @@ def draw(page: MemoryPage, picture: Path, count: int) -> None:
 
 
 def _print_page(
-    page: MemoryPage, label: str, shown: Sequence[Trigger], changes: Saliency, count: int
+    page: MemoryPage,
+    label: str,
+    shown: Sequence[Trigger],
+    changes: Sequence[TriggerSaliency],
+    count: int,
 ) -> None:
     """Print one cell for a person, with its label and some of its triggers or of its sample."""
     from ffmem.store.memory_page import fold_equal, times_text, token_line
@@ -204,11 +205,11 @@ def _print_page(
         print_hanging(console, "  ", UNRANKED)
     if not shown:
         console.print("  nothing in the corpus fires it")
-    places = {id(trigger): place for place, trigger in enumerate(shown)}
+    salient = {id(trigger): one.tokens for trigger, one in zip(shown, changes, strict=False)}
     for trigger, times in fold_equal(shown, count):
         weight = "" if trigger.weight is None else f"weight {trigger.weight:.3f} "
         head = f"{trigger.coefficient:10.3f} {weight}{times_text(times):<5}"
-        print_hanging(console, head, _trigger_line(trigger, changes.get(places[id(trigger)])))
+        print_hanging(console, head, _trigger_line(trigger, salient.get(id(trigger), ())))
 
 
 def _print_bands(page: MemoryPage) -> None:
@@ -220,11 +221,11 @@ def _print_bands(page: MemoryPage) -> None:
         )
         for trigger in band.examples:
             print_hanging(
-                console, f"{trigger.coefficient:10.3f}       ", _trigger_line(trigger, None)
+                console, f"{trigger.coefficient:10.3f}       ", _trigger_line(trigger, ())
             )
 
 
-def _trigger_line(trigger: Trigger, saliency: list[dict[str, Any]] | None) -> Text:
+def _trigger_line(trigger: Trigger, saliency: Sequence[TokenEffect]) -> Text:
     """One trigger as a text: the end of the prefix, last token, next token.
 
     With saliency the whole prefix, redder where a token takes more of the coefficient away.
@@ -234,36 +235,29 @@ def _trigger_line(trigger: Trigger, saliency: list[dict[str, Any]] | None) -> Te
     from ffmem.store.memory_page import BEFORE, REST
 
     line, text = Text(), Snippet.of(trigger, BEFORE)
-    if saliency is None:
+    if not saliency:
         line.append(text.before).append(text.last, style="underline")
-    for place in saliency or ():
-        line.append(place["token"], style=ground(place["change"]))
+    for place in saliency:
+        line.append(place.token, style=ground(place.change))
     line.append(text.following, style="bold")
     return line if saliency else line.append(cut_end(trigger.rest, REST), style="dim")
 
 
-def _token_changes(store: ScanStore, cell: Address, triggers: Sequence[Trigger]) -> Saliency:
-    """How the coefficient changes without each token, in percent; none where one token is read."""
+def _token_changes(
+    store: ScanStore, cell: Address, triggers: Sequence[Trigger]
+) -> list[TriggerSaliency]:
+    """How the coefficient changes without each token of some prefixes."""
     from ffmem.analyses.inputs.study_inputs import scanned_model
-    from ffmem.analyses.removal.saliency import saliency
+    from ffmem.analyses.removal.saliency import prefix_saliency
 
     model, kept = scanned_model(store), store.sentences
-    changes: Saliency = {}
-    for place, trigger in enumerate(triggers):
-        row, position = kept.row(trigger.sentence), trigger.position
-        if position < 2:
-            continue  # nothing would be left to read
-        found = saliency(model, cell, kept.token_ids(row)[:position].tolist())
-        changes[place] = [
-            {"token": piece, "change": round(change, 2)}
-            for piece, change in zip(kept.pieces(row), found.changes, strict=False)
-        ]
-    return changes
+    places = [(kept.row(one.sentence), one.position) for one in triggers]
+    return [prefix_saliency(model, store, cell, place, n) for n, place in enumerate(places, 1)]
 
 
-def ground(change: float) -> str:
+def ground(change: float | None) -> str:
     """The style for a change in percent: red for a loss, blue for a gain, nothing near none."""
-    if not abs(change) >= 5:  # also where it is not known
+    if change is None or abs(change) < 5:
         return ""
     strength = min(abs(change), 100) / 100
     pale = round(235 - 150 * strength)

@@ -186,12 +186,6 @@ async def memory_effect(
     return Answer(await ask_for_effect(context, address, CoefficientEdit(edit, amount), triggers))
 
 
-@live.get("/silenced", response_model=EffectView)
-async def silence_memory(context: TheStudy, address: AddressText, triggers: Few = 5) -> Answer:
-    """What happens to the next token when the memory is silenced at its strongest triggers."""
-    return Answer(await ask_for_effect(context, address, CoefficientEdit(), triggers))
-
-
 async def ask_for_effect(
     context: StudyContext, address: str, change: CoefficientEdit, triggers: int
 ) -> EffectView:
