@@ -143,7 +143,7 @@ def assert_same_projections(expected: LanguageModel, found: LanguageModel) -> No
     ways = [Lens(), *lenses_of(expected).values(), Lens(head_bias="all")]
     assert list(lenses_of(found)) == list(lenses_of(expected))
     for lens in ways:
-        for kind in ("state", "piece"):
+        for kind in ("residual", "direction"):
             one = logits(expected, states, kind, lens)  # type: ignore[arg-type]
             for device in found.devices:
                 other = logits(found, states.to(device), kind, lens)  # type: ignore[arg-type]
@@ -151,10 +151,10 @@ def assert_same_projections(expected: LanguageModel, found: LanguageModel) -> No
                 same(one, other)
     frozen = Lens(final_norm="frozen")
     for device in found.devices:
-        moved = logits(found, states.to(device), "piece", frozen, sizes.to(device))
-        same(logits(expected, states, "piece", frozen, sizes), moved)
-    near = token_ranks(expected, states, targets, "state") - token_ranks(
-        found, states, targets, "state"
+        moved = logits(found, states.to(device), "direction", frozen, sizes.to(device))
+        same(logits(expected, states, "direction", frozen, sizes), moved)
+    near = token_ranks(expected, states, targets, "residual") - token_ranks(
+        found, states, targets, "residual"
     )
     assert near.abs().max() <= 1
     same(nearness(expected, targets, targets + 1), nearness(found, targets, targets + 1), atol=0.02)

@@ -43,7 +43,7 @@ def test_what_is_not_a_loaded_model_is_refused(relu: LanguageModel, tmp_path: Pa
         lambda wrong: ffmem.record(wrong, TEXT),
         lambda wrong: ffmem.edited(wrong, ["L1.1=0"]).__enter__(),
         lambda wrong: ffmem.value_tokens(wrong, "L1.1"),
-        lambda wrong: ffmem.top_tokens(wrong, torch.ones(1, 32), "piece"),
+        lambda wrong: ffmem.top_tokens(wrong, torch.ones(1, 32), "direction"),
         lambda wrong: ffmem.contributions(wrong, readings, 5),
     ):
         refuses(call, [*WRONG, None, "tiny:opt", relu.model])
@@ -81,12 +81,12 @@ def test_what_a_lens_cannot_read_is_refused(relu: LanguageModel) -> None:
     """Also a misspelt kind of vector, which would be read as a piece."""
     vectors, tokens = torch.ones(1, 32), torch.tensor([1])
     narrow = torch.ones(2, 31)
-    refuses(lambda wrong: ffmem.logits(relu, wrong, "piece"), [*WRONG, None, narrow])
-    refuses(lambda wrong: ffmem.top_tokens(relu, wrong, "piece"), [*WRONG, narrow, vectors[:0]])
+    refuses(lambda wrong: ffmem.logits(relu, wrong, "direction"), [*WRONG, None, narrow])
+    refuses(lambda wrong: ffmem.top_tokens(relu, wrong, "direction"), [*WRONG, narrow, vectors[:0]])
     refuses(lambda wrong: ffmem.top_tokens(relu, vectors, wrong), [*WRONG, None, "staet"])
     for read in (token_ranks, token_probabilities):
-        refuses(lambda wrong, read=read: read(relu, wrong, tokens, "piece"), [*WRONG, narrow])
-        refuses(lambda wrong, read=read: read(relu, vectors, wrong, "piece"), [*WRONG, None])
+        refuses(lambda wrong, read=read: read(relu, wrong, tokens, "direction"), [*WRONG, narrow])
+        refuses(lambda wrong, read=read: read(relu, vectors, wrong, "direction"), [*WRONG, None])
     refuses(lambda wrong: ffmem.contributions(relu, wrong, 5), [*WRONG, None, "", (), [], {}])
     readings = ffmem.explain_prompt(relu, TEXT).records
     refuses(lambda wrong: ffmem.contributions(relu, readings, wrong), [10**30, -1, "\ud800"])
@@ -161,8 +161,8 @@ def test_targets_that_are_not_the_models_are_refused(relu: LanguageModel) -> Non
     readings = ffmem.explain_prompt(relu, "the river").records
     for wrong in (-1, relu.vocab_size, 2**40):
         for call in (
-            lambda wrong=wrong: token_ranks(relu, h, torch.tensor([wrong]), "state"),
-            lambda wrong=wrong: token_probabilities(relu, h, torch.tensor([wrong]), "state"),
+            lambda wrong=wrong: token_ranks(relu, h, torch.tensor([wrong]), "residual"),
+            lambda wrong=wrong: token_probabilities(relu, h, torch.tensor([wrong]), "residual"),
             lambda wrong=wrong: ffmem.contributions(relu, readings, wrong),
         ):
             with pytest.raises(ffmem.FfmemError, match="not a token"):

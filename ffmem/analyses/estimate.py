@@ -160,7 +160,7 @@ def probe(model: LanguageModel) -> ModelSpeed:
 
     def project(rows: int) -> None:
         vectors = torch.ones(rows, model.hidden_size, dtype=model.dtype, device=model.device)
-        logits(model, vectors, "state")
+        logits(model, vectors, "residual")
 
     most = max(1, CHUNK_BYTES // (4 * model.vocab_size))
     return ModelSpeed(32 * rate(read, model, 512), rate(project, model, most))

@@ -156,7 +156,7 @@ def contributions(
     return Contributions(
         token=token,
         text=model.token_text(token),
-        logit=float(logits(uncapped, last, "state")[token]),
+        logit=float(logits(uncapped, last, "residual")[token]),
         start=float(factor * after @ towards),
         constant=constant,
         layers=tuple(reversed(parts)),

@@ -110,7 +110,7 @@ def _promoted(
     factors = torch.where(signs[memories] < 0, -1.0, 1.0)
     values = value_vectors(layer, memories).float() * factors[:, None].to(layer.device)
     try:
-        return top_tokens(model, values, "piece", VALUE_TOKENS).tokens.tolist()
+        return top_tokens(model, values, "direction", VALUE_TOKENS).tokens.tolist()
     except ModelError:  # the way to the tokens is not linear
         return [[] for _ in memories]
 

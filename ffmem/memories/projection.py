@@ -23,7 +23,7 @@ from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.models.unembedding import Embed, Head
 from ffmem.text import html_table, visible_token
 
-VectorKind = Literal["state", "piece"]
+VectorKind = Literal["residual", "direction"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
 GPU_CHUNKS = 3  # so many times that on a GPU, which small pieces do not keep busy
 GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
@@ -36,11 +36,11 @@ WIDEST = 80.0  # a difference of scores whose exponential float32 still holds
 class Lens:
     """How vectors are read through the unembedding (logit lens); the defaults follow the paper.
 
-    final_norm: `auto` applies it to states and folds it into pieces; `none` leaves it out
+    final_norm: `auto` applies it to residuals and folds it into directions; `none` leaves it out
     (the paper's literal formula); `apply`, `fold` force one way; `frozen` folds and divides by
-    the size by which the norm divided the state, so that probabilities of pieces have a meaning.
-    head_bias: which vectors get the constant logits (head bias and norm shift): states only, `all`,
-    or `none`.
+    the size by which the norm divided the residual, which gives directions probabilities.
+    head_bias: which vectors get the constant logits (head bias and norm shift): residuals only,
+    `all`, or `none`.
     bands: how an adaptive head is read: `adaptive` as the model does (log-probabilities; the
     paper's numbers), or `linear`, by inner products with the tokens' vectors alone.
     """
@@ -60,7 +60,7 @@ class Lens:
             return self.final_norm
         if not head.chain:
             return "none"
-        return "apply" if kind == "state" else "fold"
+        return "apply" if kind == "residual" else "fold"
 
 
 PAPER_LENS = Lens()
@@ -120,12 +120,12 @@ def logits(
 ) -> Tensor:
     """Read vectors `h` [..., width] through the unembedding (logit lens): logits [..., token].
 
-    `kind` says what the vectors are: "state" for a whole residual stream, "piece" for something
-    that is added to it, such as a value or a layer's output. The logits are float32, for the tokens
-    that the tokenizer knows. `size` [..., 1] is what the final norm divided the state of the same
-    place by; only the `frozen` lens needs it. All logits are in memory at once: for many vectors
-    use `top_tokens`, `token_ranks` or `token_probabilities`, which work in chunks. Vectors may be
-    on any device; the logits are on the head's.
+    `kind` says what the vectors are: "residual" for a whole residual stream, "direction" for
+    something that is added to it, such as a value or a layer's output. The logits are float32, for
+    the tokens that the tokenizer knows. `size` [..., 1] is what the final norm divided the residual
+    of the same place by; only the `frozen` lens needs it. All logits are in memory at once: for
+    many vectors use `top_tokens`, `token_ranks` or `token_probabilities`, which work in chunks.
+    Vectors may be on any device; the logits are on the head's.
     """
     _check_vectors(model, h, kind)
     head = model.head
@@ -146,7 +146,7 @@ def logits(
     vectors = vectors if adaptive else vectors.first(model.vocab_size)
     scores = vectors.scores(state)
     already = how == "apply" and head.norm is not None  # the chain has added the norm's shift
-    wanted = lens.head_bias == "all" or (lens.head_bias == "r_o_only" and kind == "state")
+    wanted = lens.head_bias == "all" or (lens.head_bias == "r_o_only" and kind == "residual")
     if head.norm is not None and wanted != already:
         shift = _shift(head) * (int(wanted) - int(already))
         state, scores = state + shift, scores + vectors.scores(shift)
@@ -155,7 +155,7 @@ def logits(
     if adaptive:
         scores = head.log_probabilities(scores, state)[..., : model.vocab_size]
     of_its_size = how in ("apply", "frozen") or not head.chain
-    return head.finish(scores) if kind == "state" and of_its_size else head.rescale(scores)
+    return head.finish(scores) if kind == "residual" and of_its_size else head.rescale(scores)
 
 
 def _check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
@@ -216,7 +216,7 @@ def _shift(head: Head) -> Tensor:
 def before_embedding(model: LanguageModel, pieces: Tensor, lens: Lens = PAPER_LENS) -> Tensor:
     """Pieces [vector, width] at the embedding's input, with every factor of the head."""
     head = model.head
-    folded = _fold(head, pieces.to(head.device), lens.norm_for("piece", head), None)
+    folded = _fold(head, pieces.to(head.device), lens.norm_for("direction", head), None)
     return head.rescale(_through_linear(head.rest, folded).to(head.device) * head.before)
 
 
@@ -233,7 +233,7 @@ def is_odd(head: Head, lens: Lens = PAPER_LENS) -> bool:
     constant = lens.head_bias == "all" or any(
         tensor_of(module, "bias") is not None for module in head.rest
     )
-    plain = lens.norm_for("piece", head) in ("none", "fold")
+    plain = lens.norm_for("direction", head) in ("none", "fold")
     return plain and not constant and not lens.is_adaptive(head)
 
 
@@ -346,7 +346,7 @@ def top_tokens(
 ) -> TopTokens:
     """The k tokens with the largest logits for every vector of h [vector, width] (logit lens).
 
-    `kind` is "state" or "piece", as for `logits`. Ties go to the lowest id.
+    `kind` is "residual" or "direction", as for `logits`. Ties go to the lowest id.
     """
     _check_vectors(model, h, kind)
     if not len(h):
@@ -367,8 +367,8 @@ def token_ranks(
 ) -> Tensor:
     """The rank of a target token under each vector of h (logit lens): 0 is the top token.
 
-    `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is "state" or
-    "piece", as for `logits`. Equal scores are ordered by id.
+    `targets` are token ids [vector] or [vector, target], and so are the ranks; `kind` is as for
+    `logits`. Equal scores are ordered by id.
     """
     _check_vectors(model, h, kind)
     model.check_tokens(targets, model.vocab_size)
@@ -386,7 +386,7 @@ def token_probabilities(
 ) -> Tensor:
     """The softmax probability [vector] of a target token under each vector of h (logit lens).
 
-    `targets` [vector] are token ids; `kind` is "state" or "piece", as for `logits`.
+    `targets` [vector] are token ids; `kind` is "residual" or "direction", as for `logits`.
     """
     _check_vectors(model, h, kind)
     model.check_tokens(targets, model.vocab_size)

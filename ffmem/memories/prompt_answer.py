@@ -229,7 +229,7 @@ def _terms(
         layer = model.layer_of(memory.address)
         value = value_vectors(layer, [model.index_of(memory.address)]).float()
         added = value if memory.coefficient >= 0 else -value
-        ids = top_tokens(model, added, "piece", VALUE_TOKENS).tokens[0].tolist()
+        ids = top_tokens(model, added, "direction", VALUE_TOKENS).tokens[0].tolist()
         tokens = tuple(map(model.token_text, ids))
         strongest.append(MemoryTerm(memory.address, memory.coefficient, memory.amount, tokens))
     return LogitTerms(

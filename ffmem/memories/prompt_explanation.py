@@ -80,7 +80,7 @@ def explain_prompt(
     tokens, lead, wanted = prompt_place(model, text, position)
     column = wanted - 1 + lead
     records = record(model, tokens, "hramyo", at=column + 1)  # of ids: the BOS is the first
-    final = logits(model, records.layers[-1].o[0], "state")
+    final = logits(model, records.layers[-1].o[0], "residual")
     if not final.isfinite().all():
         raise FfmemError(
             f"what {model.name} predicts here is not finite; where a coefficient is edited, choose "
@@ -155,9 +155,9 @@ def step_at(
     tops = {
         name: int(top_tokens(model, vector, kind, 1, lens).tokens)  # type: ignore[arg-type]
         for name, vector, kind in (
-            ("r", reading.r, "state"),
-            ("y", reading.y, "piece"),
-            ("o", reading.o, "state"),
+            ("r", reading.r, "residual"),
+            ("y", reading.y, "direction"),
+            ("o", reading.o, "residual"),
         )
     }
     fired = (reading.a if layer.gated else reading.m)[0] > 0
@@ -183,7 +183,7 @@ def _strong_memories(
     if not chosen:
         return ()
     vectors = value_vectors(layer, chosen).float() * m[chosen, None].float().sign()
-    tokens = top_tokens(model, vectors, "piece", 5, lens).tokens.tolist()
+    tokens = top_tokens(model, vectors, "direction", 5, lens).tokens.tolist()
     return tuple(
         StrongMemory(
             address=cell_address(layer, index, float(m[index])),

@@ -91,7 +91,7 @@ def value_tokens(
     values = [_signed_value(model, each) for each in addresses]
     if not values:
         raise AddressError("there is no address; give at least one, as in L7.1034")
-    return top_tokens(model, torch.cat(values), "piece", k, lens)
+    return top_tokens(model, torch.cat(values), "direction", k, lens)
 
 
 def _signed_value(model: LanguageModel, address: Address | str) -> Tensor:
@@ -136,7 +136,7 @@ def rank_in_parts(
 ) -> Iterator[ValueEnds]:
     """The same in groups of values; the logits of a whole layer are never held at once."""
     values = value_vectors(layer)
-    for part, scores in in_chunks(model, values, "piece", lens):
+    for part, scores in in_chunks(model, values, "direction", lens):
         ends = _ends(model, values[part], scores, k, lens)
         del scores  # the next part may be wanted much later
         yield ends
@@ -146,7 +146,7 @@ def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Le
     """Both ends of the rankings of some values [value, width], from scores [value, token]."""
     high, promoted = strongest(scores, k)
     if lens.is_adaptive(model.head):  # the opposite value has scores of its own
-        opposite = logits(model, -values, "piece", lens)
+        opposite = logits(model, -values, "direction", lens)
         low, suppressed = strongest(opposite, k)
         certain = (high[:, 0] - scores.logsumexp(dim=1)).exp()
         certain_low = (low[:, 0] - opposite.logsumexp(dim=1)).exp()

@@ -135,7 +135,7 @@ def unembedding(model: LanguageModel, counts: Tensor | None = None) -> Unembeddi
     vectors = model.on_device().head.vectors().first(model.vocab_size)
     bands: tuple[tuple[Tensor | None, Tensor], ...]
     if len(vectors.bands) == 1:
-        every = torch.cat([part for _, part in in_chunks(model, unit, "piece", linear)])
+        every = torch.cat([part for _, part in in_chunks(model, unit, "direction", linear)])
         bands = ((None, every),)
     else:
         front = before_embedding(model, unit)

@@ -34,7 +34,7 @@ def test_the_last_output_is_what_the_model_says(scanned_toy: Scanned) -> None:
     tokens = model.encode("winter market river stone")
     said = model.model(tokens).logits[0, :, : model.vocab_size]
     last = record(model, tokens, "o").layers[-1].o[0]
-    assert_best(logits(model, last, "state").argmax(dim=1), said)
+    assert_best(logits(model, last, "residual").argmax(dim=1), said)
 
 
 def test_signed_cells_add_up_to_what_the_layer_adds(scanned_toy: Scanned) -> None:

@@ -66,7 +66,7 @@ def test_static_lenses_are_those_of_the_slow_way(scanned_toy: Scanned) -> None:
                 continue
             address = store.cells.in_layer(row.layer, [cell])[0]
             value = values[address.index] * (-1 if address.sign == "-" else 1)
-            first, last = ranks_of(wanted, logits(model, value, "piece", ways[row.lens]))
+            first, last = ranks_of(wanted, logits(model, value, "direction", ways[row.lens]))
             least, most = least + (last < 10), most + (first < 10)
             count += 1
         assert row.top_10.n == count
@@ -192,7 +192,7 @@ def test_every_two_layers_are_compared_at_the_same_places_and_tokens(scanned_toy
         two = [states.outputs[number] for number in (pair.layer, pair.other)]
         assert pair.states == pytest.approx(cka(*two), abs=1e-4)
         two = [
-            logits(model, value_vectors(model.layer(number)), "piece").T
+            logits(model, value_vectors(model.layer(number)), "direction").T
             for number in (pair.layer, pair.other)
         ]
         assert pair.values == pytest.approx(cka(*two), abs=1e-3)

@@ -59,7 +59,9 @@ def test_fields_are_those_of_a_slow_loop_over_memories(kind: str) -> None:
                 assert float(found[name][row]) == pytest.approx(cosine, abs=1e-4)
         ratio = [float(sums[row].norm() / own[row].norm()) for row in range(2)]
         assert found["length"].tolist() == pytest.approx(ratio, rel=1e-3)
-        tops = [logits(model, torch.stack(x).float(), "piece").argmax(dim=1) for x in (sums, own)]
+        tops = [
+            logits(model, torch.stack(x).float(), "direction").argmax(dim=1) for x in (sums, own)
+        ]
         assert found["same_top"].tolist() == (tops[0] == tops[1]).float().tolist()
         assert found["foreign_same_top"].tolist() == (tops[0] == tops[1].flip(0)).float().tolist()
 

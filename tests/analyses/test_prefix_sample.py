@@ -111,8 +111,8 @@ def check_predictions(model: LanguageModel, found: SampleRecord, row: int) -> No
                 r, o = reading.h[0, -1], reading.h[0, -1] + y
             if name == "sum":
                 o = r + y
-            states = [logits(model, h, "state", lens) for h in (r, o)]
-            piece = logits(model, y, "piece", lens)
+            states = [logits(model, h, "residual", lens) for h in (r, o)]
+            piece = logits(model, y, "direction", lens)
             old, new = (int(t[row, place]) for t in (predictions.residual, predictions.output))
             assert_best(old, states[0])
             assert_best(new, states[1])
@@ -139,7 +139,7 @@ def check_coefficients(model: LanguageModel, found: SampleRecord, row: int) -> N
         on, may_be_on = scores > NEAR_ZERO, scores > -NEAR_ZERO
         signs = torch.where(m < 0, -1.0, 1.0) if reading.layer.gated else torch.ones_like(m)
         says = int(found.predictions[0].feedforward[row, place])
-        tops = logits(model, signs[:, None] * values, "piece")
+        tops = logits(model, signs[:, None] * values, "direction")
         agree, may_agree = is_surely_best(says, tops), may_be_best(says, tops)
         counts = found.coefficients
         assert on.sum() <= counts.active[row, place] <= may_be_on.sum()
@@ -147,7 +147,9 @@ def check_coefficients(model: LanguageModel, found: SampleRecord, row: int) -> N
         active = int(counts.matches_y_active[row, place])
         assert (agree & on).sum() <= active <= (may_agree & may_be_on).sum()
         scaled, firing = int(counts.matches_y_scaled[row, place]), m.abs() > NEAR_ZERO
-        own = logits(model, m[:, None] * values, "piece") / m.abs()[:, None].clamp(min=NEAR_ZERO)
+        own = logits(model, m[:, None] * values, "direction") / m.abs()[:, None].clamp(
+            min=NEAR_ZERO
+        )
         least = (is_surely_best(says, own) & firing).sum()
         assert least <= scaled <= (may_be_best(says, own) | ~firing).sum()
         if reading.layer.activation == "relu":

@@ -132,7 +132,7 @@ def test_a_foreign_output_is_another_prefixs(scanned_toy: Scanned) -> None:
         for row in range(6):
             state = (reading.r[row] + reading.y[row - 1]) * reading.layer.output_scale
             pair = torch.stack([reading.r[row], state])
-            before, after = logits(model, pair, "state")
+            before, after = logits(model, pair, "residual")
             expected = kind_of_change(before[None], after[None])
             assert int(found[row, place]) == int(expected)
 
@@ -172,7 +172,7 @@ def test_single_memories_are_ranked_as_each_alone_would_be(refined: Read) -> Non
                 assert rank == -1
                 continue
             vector = values[cell % len(values)] * (-1 if cell >= len(values) else 1)
-            assert_rank(rank, says[row], logits(model, vector, "piece"))
+            assert_rank(rank, says[row], logits(model, vector, "direction"))
     found = last_memories(model, reading, torch.Generator().manual_seed(0))
     whole = ranks_under_cells(model, reading.strongest, says[None])[0]
     assert found.layer.any_says.estimate == pytest.approx(

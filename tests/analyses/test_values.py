@@ -56,7 +56,7 @@ def test_every_number_is_that_of_the_slow_obvious_way(scanned_toy: Scanned) -> N
         for cell in range(0, len(part.top), 7):
             address = store.cells.in_layer(part.layer, [cell])[0]
             value = value_vectors(layer)[address.index]
-            scores = logits(model, -value if address.sign == "-" else value, "piece")
+            scores = logits(model, -value if address.sign == "-" else value, "direction")
             assert part.address(cell) == address
             assert_best(part.top[cell], scores)
             assert float(part.probability[cell]) == pytest.approx(float(scores.softmax(0).max()))
@@ -119,7 +119,7 @@ def test_cells_of_two_signs_are_read_as_by_their_own_values(
     """Once where the opposite value has the opposite logits, and twice by an adaptive head."""
     model = load(f"tiny:{kind}")
     values = value_vectors(model.layer(2))
-    whole = logits(model, torch.cat([values, -values]), "piece")
+    whole = logits(model, torch.cat([values, -values]), "direction")
     monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * model.vocab_size * 7)
     for part, scores in cell_scores(model, 2, signed=True):
         torch.testing.assert_close(scores, whole[part])
@@ -247,7 +247,9 @@ def test_mass_counts_each_next_token_once(scanned_toy: Scanned) -> None:
         for cell in range(0, len(part.top), 11):
             address = store.cells.in_layer(part.layer, [cell])[0]
             value = value_vectors(model.layer(part.layer))[address.index]
-            chances = logits(model, -value if address.sign == "-" else value, "piece").softmax(0)
+            chances = logits(model, -value if address.sign == "-" else value, "direction").softmax(
+                0
+            )
             for tokens, mass in ((part.triggers.next, part.mass), (foreign, part.shuffled_mass)):
                 known = {token for token in tokens[cell].tolist() if token >= 0}
                 expected = float(chances[list(known)].sum()) if known else float("nan")

@@ -80,7 +80,7 @@ def test_every_number_equals_its_plain_formula(kind: str, monkeypatch: pytest.Mo
     columns = {name: column.double() for name, column in table.layers[2].columns.items()}
     weights = folded_weights(model, layer)
     linear = replace(model, head=replace(model.head, softcap=None))
-    every = logits(linear, torch.eye(model.hidden_size), "piece").double()  # [width, token]
+    every = logits(linear, torch.eye(model.hidden_size), "direction").double()  # [width, token]
     centred = every - every.mean(dim=1, keepdim=True)
     words = every.shape[1]
     frequency = torch.tensor([-math.log(token + 1) for token in range(words)]).double()
@@ -151,7 +151,7 @@ def planted() -> LanguageModel:
     weights, block = folded_weights(model, model.layers[2]), hf.transformer.h[2].mlp
     with torch.no_grad():
         hf.lm_head.weight[40] *= 3
-        linear = logits(model, torch.eye(64), "piece")  # [width, token]
+        linear = logits(model, torch.eye(64), "direction")  # [width, token]
         one = weights.keys[0] / weights.keys[0].norm()
         block.c_proj.weight[0] = 2 * one + 0.1 * torch.randn(64)
         block.c_proj.weight[1] = -2 * weights.keys[1] / weights.keys[1].norm()
@@ -221,7 +221,7 @@ def test_token_frequency_is_the_texts_where_there_is_one(planted: LanguageModel)
     counts = torch.randint(0, 1000, (planted.vocab_size,), generator=generator())
     table = weight_table(planted, generator(), counts, "a text")
     assert table.frequency_from == "a text"
-    linear = logits(planted, torch.eye(64), "piece").double()
+    linear = logits(planted, torch.eye(64), "direction").double()
     z = folded_weights(planted, planted.layers[0]).values[3].double() @ linear
     expected = torch.corrcoef(torch.stack([z, torch.log1p(counts.double())]))[0, 1]
     assert float(table.layers[0].columns["frequency"][3]) == pytest.approx(
@@ -259,5 +259,5 @@ def test_a_values_logits_add_up_whatever_the_head(kind: str) -> None:
     every = torch.cat([part for _, part in seen.tiles(7)], dim=1) + seen.mean[:, None]
     assert (len(seen.bands) > 1) == (kind == "fairseq_lm")
     assert all(each.untyped_storage().nbytes() < every.nbytes for _, each in seen.bands[1:])
-    expected = logits(model, one + other, "piece", additive(PAPER_LENS))
+    expected = logits(model, one + other, "direction", additive(PAPER_LENS))
     torch.testing.assert_close(one @ every + other @ every, expected, rtol=1e-4, atol=1e-5)

@@ -46,7 +46,7 @@ def test_states_and_pieces_are_read_as_log_probabilities(model: ffmem.LanguageMo
     with torch.no_grad():
         whole = model.model.lm_head(h)
     assert model.vocab_size < model.head.vocabulary  # the sums are over rows that no token uses too
-    for kind in ("state", "piece"):
+    for kind in ("residual", "direction"):
         found = ffmem.logits(model, h, kind)  # type: ignore[arg-type]
         torch.testing.assert_close(found, whole[:, : model.vocab_size], atol=1e-5, rtol=1e-5)
     assert (whole.exp().sum(dim=1) - 1).abs().max() < 1e-5
@@ -56,10 +56,10 @@ def test_linear_scores_are_inner_products(model: ffmem.LanguageModel) -> None:
     h = states(model)
     for lens, embed in ((LINEAR, "output"), (Lens(embed="input"), "input")):
         expected = h @ vectors_of(model, embed)[: model.vocab_size].T
-        found = ffmem.logits(model, h, "piece", lens)
+        found = ffmem.logits(model, h, "direction", lens)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    both = ffmem.logits(model, h[0] + h[1], "piece", LINEAR)
-    apart = ffmem.logits(model, h[:2], "piece", LINEAR).sum(dim=0)
+    both = ffmem.logits(model, h[0] + h[1], "direction", LINEAR)
+    apart = ffmem.logits(model, h[:2], "direction", LINEAR).sum(dim=0)
     torch.testing.assert_close(both, apart, atol=1e-5, rtol=1e-5)
 
 
@@ -104,7 +104,7 @@ def test_what_a_value_suppresses_is_what_its_opposite_promotes(model: ffmem.Lang
         (1, ends.promoted, ends.probability),
         (-1, ends.suppressed, ends.suppressed_probability),
     ):
-        top = ffmem.top_tokens(model, sign * layer.values, "piece", 3)
+        top = ffmem.top_tokens(model, sign * layer.values, "direction", 3)
         torch.testing.assert_close(tokens, top.tokens)
         torch.testing.assert_close(sure, top.probabilities[:, 0])
 

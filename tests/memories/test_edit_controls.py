@@ -44,7 +44,7 @@ def slow_control(
     def promoted(index: int) -> set[int]:
         signed = sum(float(m[column, index]) for column in columns)
         value = value_vectors(layer, [index]).float() * (-1 if signed < 0 else 1)
-        return set(logits(model, value, "piece")[0].topk(VALUE_TOKENS).indices.tolist())
+        return set(logits(model, value, "direction")[0].topk(VALUE_TOKENS).indices.tolist())
 
     others = [one for one in range(layer.memories) if one != own]
     fit = [one for one in others if not promoted(one) & promoted(own)]

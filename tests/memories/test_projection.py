@@ -34,22 +34,22 @@ def test_chunks_do_not_change_the_answer(
 ) -> None:
     h = value_vectors(toy.layers[0])
     targets = torch.arange(len(h)) % toy.vocab_size
-    whole = logits(toy, h, "piece")
+    whole = logits(toy, h, "direction")
     monkeypatch.setattr(projection, "CHUNK_BYTES", 4 * toy.vocab_size * 7)
-    tops = top_tokens(toy, h, "piece", 5)
+    tops = top_tokens(toy, h, "direction", 5)
     assert_best(tops.tokens[:, 0], whole)
     torch.testing.assert_close(tops.logits, whole.topk(5).values)
     torch.testing.assert_close(
         tops.probabilities, whole.softmax(-1).gather(1, tops.tokens), rtol=1e-4, atol=1e-7
     )
-    alone = token_ranks(toy, h, targets, "piece")
-    both = token_ranks(toy, h, torch.stack([targets, tops.tokens[:, 0]], 1), "piece")
+    alone = token_ranks(toy, h, targets, "direction")
+    both = token_ranks(toy, h, torch.stack([targets, tops.tokens[:, 0]], 1), "direction")
     for row, target in enumerate(targets):
         assert_rank(alone[row], target, whole[row])
         assert_rank(both[row, 0], target, whole[row])
         assert_rank(both[row, 1], tops.tokens[row, 0], whole[row])
     torch.testing.assert_close(
-        token_probabilities(toy, h, targets, "piece"),
+        token_probabilities(toy, h, targets, "direction"),
         whole.softmax(-1).gather(1, targets[:, None])[:, 0],
         rtol=1e-4,
         atol=1e-7,
@@ -59,20 +59,20 @@ def test_chunks_do_not_change_the_answer(
 def test_unused_rows_of_the_embedding_are_never_predicted(relu: LanguageModel) -> None:
     assert relu.head.vocabulary == 264
     assert relu.vocab_size == 259
-    assert logits(relu, torch.randn(3, relu.hidden_size), "state").shape == (3, 259)
+    assert logits(relu, torch.randn(3, relu.hidden_size), "residual").shape == (3, 259)
 
 
 def test_folding_is_linear_and_ignores_scale(toy: LanguageModel) -> None:
     one, other = torch.randn(2, toy.hidden_size), torch.randn(2, toy.hidden_size)
     uncapped = Lens(head_bias="none")
     if toy.head.softcap is None:
-        both = logits(toy, one, "piece", uncapped) + logits(toy, other, "piece", uncapped)
+        both = logits(toy, one, "direction", uncapped) + logits(toy, other, "direction", uncapped)
         torch.testing.assert_close(
-            logits(toy, one + other, "piece", uncapped), both, rtol=1e-4, atol=1e-4
+            logits(toy, one + other, "direction", uncapped), both, rtol=1e-4, atol=1e-4
         )
-    plain = logits(toy, one, "piece")
+    plain = logits(toy, one, "direction")
     for scale in (0.1, 1, 30):
-        assert_best(logits(toy, scale * one, "piece").argmax(-1), plain)
+        assert_best(logits(toy, scale * one, "direction").argmax(-1), plain)
 
 
 def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel) -> None:
@@ -81,9 +81,9 @@ def test_pieces_add_up_to_the_state_once_the_norm_is_frozen(gated: LanguageModel
     assert norm is not None
     size = norm.size(reading.o)
     frozen = Lens(final_norm="frozen")
-    total = logits(gated, reading.r, "piece", frozen, size)
-    total = total + logits(gated, reading.y, "piece", frozen, size)
-    torch.testing.assert_close(total, logits(gated, reading.o, "state"), rtol=1e-3, atol=1e-3)
+    total = logits(gated, reading.r, "direction", frozen, size)
+    total = total + logits(gated, reading.y, "direction", frozen, size)
+    torch.testing.assert_close(total, logits(gated, reading.o, "residual"), rtol=1e-3, atol=1e-3)
 
 
 def test_a_frozen_norm_without_its_size_is_refused(gated: LanguageModel) -> None:
@@ -92,7 +92,7 @@ def test_a_frozen_norm_without_its_size_is_refused(gated: LanguageModel) -> None
 
 
 def test_top_tokens_show_themselves(gated: LanguageModel) -> None:
-    found = top_tokens(gated, value_vectors(gated.layers[0]), "piece", 300)
+    found = top_tokens(gated, value_vectors(gated.layers[0]), "direction", 300)
     assert found.texts[1][0] == gated.token_text(int(found.tokens[1, 0]))
     more = f"and {gated.layers[0].memories - projection.VECTORS_IN_REPR} more vectors>"
     assert repr(found).endswith(more)
@@ -121,11 +121,11 @@ def test_constant_logits_count_where_the_lens_says(relu: LanguageModel) -> None:
         return logits(relu, h, kind, one) - logits(relu, h, kind, other)
 
     everywhere, nowhere = Lens(head_bias="all"), Lens(head_bias="none")
-    for kind in ("state", "piece"):
+    for kind in ("residual", "direction"):
         found = difference(kind, everywhere, nowhere)  # type: ignore[arg-type]
         torch.testing.assert_close(found, shift.expand(2, -1), rtol=1e-4, atol=1e-4)
-    assert not difference("state", Lens(), everywhere).any()
-    assert not difference("piece", Lens(), nowhere).any()
+    assert not difference("residual", Lens(), everywhere).any()
+    assert not difference("direction", Lens(), nowhere).any()
 
 
 def test_a_head_without_norm_projects_straight_as_in_the_paper() -> None:
@@ -133,7 +133,7 @@ def test_a_head_without_norm_projects_straight_as_in_the_paper() -> None:
     assert model.head.chain == ()
     h = torch.randn(4, model.hidden_size)
     expected = h @ model.head.embedding[: model.vocab_size].T
-    for kind in ("state", "piece"):
+    for kind in ("residual", "direction"):
         torch.testing.assert_close(logits(model, h, kind), expected)  # type: ignore[arg-type]
 
 
@@ -143,18 +143,18 @@ def test_the_input_embedding_is_a_lens_of_its_own(gated: LanguageModel) -> None:
     expected = (
         gated.head.norm.fold(h) @ gated.model.get_input_embeddings().weight[: gated.vocab_size].T
     )
-    torch.testing.assert_close(logits(gated, h, "piece", Lens(embed="input")), expected)
+    torch.testing.assert_close(logits(gated, h, "direction", Lens(embed="input")), expected)
 
 
 def test_sixteen_bit_weights_are_projected_in_thirty_two() -> None:
     model = load("tiny:llama", dtype="bfloat16")
     assert model.dtype == torch.bfloat16
-    assert logits(model, torch.randn(2, model.hidden_size), "piece").dtype == torch.float32
+    assert logits(model, torch.randn(2, model.hidden_size), "direction").dtype == torch.float32
 
 
 def test_the_minus_cell_pushes_against_its_value(gated: LanguageModel) -> None:
     value = gated.layers[1].values[5:6]
-    strongest = logits(gated, value, "piece")[0]
+    strongest = logits(gated, value, "direction")[0]
     assert_best(value_tokens(gated, "L2.5+", 1).tokens.item(), strongest)
     assert_best(value_tokens(gated, "L2.5-", 1).tokens.item(), -strongest)
 
@@ -188,10 +188,10 @@ def test_a_soft_cap_does_not_decide_the_ranking_of_pieces(size: float) -> None:
     exact = model.head.norm.fold(pieces).double() @ embedding.T  # type: ignore[union-attr]
     pieces *= (size / exact.max(dim=1, keepdim=True).values).float()
     exact *= size / exact.max(dim=1, keepdim=True).values
-    assert_best(top_tokens(model, pieces, "piece", 1).tokens[:, 0], exact)
+    assert_best(top_tokens(model, pieces, "direction", 1).tokens[:, 0], exact)
     middle = exact.argsort(dim=1, descending=True)[:, 5]
     for found, target, row in zip(
-        token_ranks(model, pieces, middle, "piece"), middle, exact, strict=True
+        token_ranks(model, pieces, middle, "direction"), middle, exact, strict=True
     ):
         assert_rank(found, target, row)
 
@@ -201,7 +201,7 @@ def test_a_soft_cap_stays_on_whole_states() -> None:
     state = record(model, TEXT, "o").layers[-1].o[0]
     tokens = model.encode(TEXT)
     expected = model.model(tokens).logits[0, :, : model.vocab_size]
-    torch.testing.assert_close(logits(model, state, "state"), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(logits(model, state, "residual"), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_folded_pieces_of_a_sixteen_bit_model_are_not_rounded() -> None:
@@ -209,7 +209,9 @@ def test_folded_pieces_of_a_sixteen_bit_model_are_not_rounded() -> None:
     pieces = torch.randn(50, model.hidden_size, generator=torch.Generator().manual_seed(1))
     embedding = model.head.embedding[: model.vocab_size].double()
     exact = model.head.norm.fold(pieces).double() @ embedding.T  # type: ignore[union-attr]
-    torch.testing.assert_close(logits(model, pieces, "piece").double(), exact, rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        logits(model, pieces, "direction").double(), exact, rtol=0, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("count", [5, 64, 1000, 3 * 64 * 7, 64 * 40 + 1])
@@ -247,8 +249,8 @@ def test_the_opposite_of_a_piece_has_opposite_logits_where_it_is_said(toy: Langu
     values = value_vectors(toy.layers[0])
     for lens in LENSES:
         if is_odd(toy.head, lens):
-            opposite = logits(toy, -values, "piece", lens)
-            torch.testing.assert_close(opposite, -logits(toy, values, "piece", lens))
+            opposite = logits(toy, -values, "direction", lens)
+            torch.testing.assert_close(opposite, -logits(toy, values, "direction", lens))
 
 
 def test_logits_by_bands_and_logits_with_a_constant_have_no_opposite(relu: LanguageModel) -> None:
@@ -256,7 +258,7 @@ def test_logits_by_bands_and_logits_with_a_constant_have_no_opposite(relu: Langu
     for model, lens in ((relu, Lens(head_bias="all")), (adaptive, Lens())):
         assert not is_odd(model.head, lens)
         values = value_vectors(model.layers[0])
-        one, other = (logits(model, each, "piece", lens) for each in (values, -values))
+        one, other = (logits(model, each, "direction", lens) for each in (values, -values))
         assert not torch.allclose(one, -other, atol=1e-3)
     assert is_odd(adaptive.head, Lens(bands="linear"))
     for bias in (True, False):
@@ -280,7 +282,7 @@ def test_sums_of_exponentials_are_those_of_either_sign(
 def test_the_ends_of_a_ranking_are_those_of_a_whole_sort(toy: LanguageModel) -> None:
     layer = toy.layers[1]
     ends = value_ends(toy, layer, 4)
-    scores = projection.logits(toy, value_vectors(layer), "piece")
+    scores = projection.logits(toy, value_vectors(layer), "direction")
     for sign, found, tokens, sure in (
         (1, ends.promoted_logits, ends.promoted, ends.probability),
         (-1, ends.suppressed_logits, ends.suppressed, ends.suppressed_probability),

@@ -41,7 +41,7 @@ def test_the_last_output_through_the_head_is_what_the_model_says(toy: LanguageMo
 
     tokens = toy.encode(TEXT)
     expected = toy.model(tokens).logits[..., : toy.vocab_size]
-    found = logits(toy, record(toy, tokens, "o").layers[-1].o, "state")
+    found = logits(toy, record(toy, tokens, "o").layers[-1].o, "residual")
     close(found, expected)
     assert_best(found.argmax(-1), expected)
 

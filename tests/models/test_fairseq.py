@@ -72,7 +72,7 @@ def test_a_converted_model_computes_what_the_tensors_say(
     with torch.no_grad():
         found = model.model(IDS[None]).logits[0]
     torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)
-    through_head = ffmem.logits(model, ffmem.record(model, IDS, "o").layers[-1].o[0], "state")
+    through_head = ffmem.logits(model, ffmem.record(model, IDS, "o").layers[-1].o[0], "residual")
     torch.testing.assert_close(through_head.double(), expected, atol=2e-5, rtol=1e-5)
     assert model.head.tied == variant.tied
     assert len(model.layers) == 2

@@ -229,7 +229,7 @@ def _join(parts: list[dict[str, Tensor]], order: Tensor) -> dict[str, Tensor]:
 
 
 def _output_fields(model: LanguageModel, last: LayerRecord) -> dict[str, Tensor]:
-    scores = logits(model, last.o, "state").log_softmax(dim=1)
+    scores = logits(model, last.o, "residual").log_softmax(dim=1)
     entropy = -(scores.exp() * scores).sum(dim=1)
     return {"output": best(scores).cpu(), "entropy": entropy.cpu()}
 
@@ -255,14 +255,14 @@ def _bank(model: LanguageModel, layer: FeedForward) -> _Bank:
 
 def tops(model: LanguageModel, vectors: Tensor) -> Tensor:
     """The top token of every piece in [vector, width]; ties go to the lowest id."""
-    return torch.cat([best(scores) for _, scores in in_chunks(model, vectors, "piece")])
+    return torch.cat([best(scores) for _, scores in in_chunks(model, vectors, "direction")])
 
 
 def tops_of_both_signs(model: LanguageModel, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The top tokens of the pieces v in [vector, width], and those of -v."""
     if not is_odd(model.head):
         return tops(model, vectors), tops(model, -vectors)
-    chunks = in_chunks(model, vectors, "piece")
+    chunks = in_chunks(model, vectors, "direction")
     both = [(best(scores), best(scores, -1)) for _, scores in chunks]
     high, low = (torch.cat(parts) for parts in zip(*both, strict=True))
     return high, low
@@ -297,7 +297,7 @@ def predictions_of(
     """The fields of Predictions for the rows of one reading, each [row, layer]."""
     model = model.on_device()
     final = convention.o(readings[-1])
-    last = best(logits(model, final, "state", convention.lens))
+    last = best(logits(model, final, "residual", convention.lens))
     layers = [_layer_predictions(model, reading, convention, last) for reading in readings]
     return _stack(layers)
 
@@ -306,8 +306,8 @@ def _layer_predictions(
     model: LanguageModel, reading: LayerRecord, convention: Convention, last: Tensor
 ) -> dict[str, Tensor]:
     lens = convention.lens
-    after = logits(model, convention.o(reading), "state", lens)
-    scores = logits(model, convention.r(reading), "state", lens)
+    after = logits(model, convention.o(reading), "residual", lens)
+    scores = logits(model, convention.r(reading), "residual", lens)
     new, old = best(after), best(scores)
     found = {
         "residual": old,
@@ -318,13 +318,13 @@ def _layer_predictions(
         "change": kind_of_change(scores, after),
         "foreign_change": _foreign_change(model, reading, convention, scores),
     }
-    after = _additive(model, after, convention.o(reading), "state", lens)
-    scores = _additive(model, scores, convention.r(reading), "state", lens)
+    after = _additive(model, after, convention.o(reading), "residual", lens)
+    scores = _additive(model, scores, convention.r(reading), "residual", lens)
     found["old_change"] = _of(after, old) - _of(scores, old)
     found["new_change"] = _of(after, new) - _of(scores, new)
     del after
-    scores = logits(model, reading.y, "piece", lens)
-    added = _additive(model, scores, reading.y, "piece", lens)
+    scores = logits(model, reading.y, "direction", lens)
+    added = _additive(model, scores, reading.y, "direction", lens)
     return found | {
         "feedforward": best(scores),
         "old_rank_in_layer": ranks(scores, old),
@@ -365,7 +365,7 @@ def _foreign_change(
         return torch.full((len(before),), UNKNOWN, device=before.device)
     foreign = reading.y.roll(1, dims=0) - reading.y
     state = convention.o(reading) + foreign * reading.layer.output_scale
-    return kind_of_change(before, logits(model, state, "state", convention.lens))
+    return kind_of_change(before, logits(model, state, "residual", convention.lens))
 
 
 def _of(scores: Tensor, tokens: Tensor) -> Tensor:

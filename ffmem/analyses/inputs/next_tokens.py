@@ -39,7 +39,7 @@ def next_log_probabilities(
             held = edit_each_row(model.layer(own[0].address.layer), own, columns)
         with held:
             last = record(model, batch.tokens, "o", at=batch.columns + 1).layers[-1].o
-        found[batch.rows] = logits(model, last, "state").log_softmax(dim=1).cpu()
+        found[batch.rows] = logits(model, last, "residual").log_softmax(dim=1).cpu()
     return found
 
 

@@ -54,7 +54,7 @@ def normalised_layer(
         weights = weights * reading.u.float()
     values = value_vectors(layer).float()
     own, other = reading.m.float() @ values, weights @ values
-    top, its = (best(logits(model, sums, "piece")).to(own.device) for sums in (own, other))
+    top, its = (best(logits(model, sums, "direction")).to(own.device) for sums in (own, other))
     strength = weights.abs() * lengths
     elsewhere = own.roll(1, dims=0) if rows > 1 else torch.full_like(own, math.nan)
     foreign = torch.cosine_similarity(other, elsewhere, dim=1)

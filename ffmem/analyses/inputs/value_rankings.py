@@ -144,7 +144,7 @@ def cell_scores(
     """
     turned = signed and is_odd(model.head, lens)
     values = cell_values(model.layer(number), signed and not turned)
-    for part, scores in in_chunks(model, values, "piece", lens):
+    for part, scores in in_chunks(model, values, "direction", lens):
         yield part, scores
         if turned:
             yield slice(part.start + len(values), part.stop + len(values)), scores.neg_()

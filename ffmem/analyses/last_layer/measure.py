@@ -253,7 +253,7 @@ def ranks_under_cells(model: LanguageModel, cells: Tensor, tokens: Tensor) -> Te
     kinds, token_of = tokens.unique(return_inverse=True)  # [list, prefix] into kinds
     used = cells[cells >= 0].unique()
     table = torch.empty(len(used), len(kinds), dtype=torch.int32)
-    for part, scores in in_chunks(model, values[used.to(values.device)], "piece"):
+    for part, scores in in_chunks(model, values[used.to(values.device)], "direction"):
         wanted = kinds.to(scores.device).expand(len(scores), -1)
         table[part] = target_ranks(scores, wanted.contiguous()).int().cpu()
     row = torch.searchsorted(used, cells.clamp(min=0)).clamp(max=max(len(used) - 1, 0))

@@ -69,12 +69,12 @@ def measure(
         wanted = torch.stack([following[cells], shuffle_rows(following[cells], generator)], dim=1)
         values = cell_values(model.layer(layer), store.cells.signed)[cells]
         for name, lens in static.items():
-            scores = (part for _, part in in_chunks(model, values, "piece", lens))
+            scores = (part for _, part in in_chunks(model, values, "direction", lens))
             rows.append(_row(model, (layer, name), scores, wanted, generator))
         fit, learned = learn_lens(model, layer, states, generator)
         fits.append(fit)
         moved = learned.move(values)
-        scores = (part for _, part in in_chunks(model, moved, "piece"))
+        scores = (part for _, part in in_chunks(model, moved, "direction"))
         rows.append(_row(model, (layer, LEARNED), scores, wanted, generator))
         chosen = random_rows(len(cells), size[0], generator)
         own = wanted[chosen, 0]
@@ -194,7 +194,7 @@ def learn_lens(
 
 
 def _tops(model: LanguageModel, states: Tensor) -> Tensor:
-    parts = [best(scores).cpu() for _, scores in in_chunks(model, states, "state")]
+    parts = [best(scores).cpu() for _, scores in in_chunks(model, states, "residual")]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
 
 

@@ -52,7 +52,9 @@ def _value_logits(
     """[token, value]: the logits of some tokens under some values of a layer."""
     values = value_vectors(model.layer(layer))
     some = values[random_rows(len(values), VALUES, generator).to(values.device)]
-    parts = [scores[:, tokens.to(scores.device)] for _, scores in in_chunks(model, some, "piece")]
+    parts = [
+        scores[:, tokens.to(scores.device)] for _, scores in in_chunks(model, some, "direction")
+    ]
     return torch.cat(parts).float().cpu().T
 
 

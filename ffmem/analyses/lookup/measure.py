@@ -108,7 +108,10 @@ def layer_lookup(
             for role, index in choice(reading, store)
         ),
         adds=tuple(
-            map(model.token_text, top_tokens(model, reading.y, "piece", TOKENS).tokens[0].tolist())
+            map(
+                model.token_text,
+                top_tokens(model, reading.y, "direction", TOKENS).tokens[0].tolist(),
+            )
         ),
         follows=tuple(
             NextToken(model.token_text(one), float(view.distribution[one])) for one in likely
@@ -153,7 +156,7 @@ def _shown_memory(
     address = cell_address(layer, index, coefficient)
     value = value_vectors(layer, [index]).float()
     added = -value if coefficient < 0 else value
-    tokens = top_tokens(model, added, "piece", TOKENS).tokens[0].tolist()
+    tokens = top_tokens(model, added, "direction", TOKENS).tokens[0].tolist()
     names = tuple(map(model.token_text, tokens))
     return ShownMemory(address, role, coefficient, stands_for(store, address), names)
 
