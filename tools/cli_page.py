@@ -5,6 +5,9 @@ python -m tools.cli_page
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,26 +15,65 @@ import click
 from ffmem.cli.main import ffmem
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+WIDTH = 96
+HEAD = """# Commands
+
+Made by `python -m tools.cli_page` from the program's own help. `ffmem COMMAND --help` lists every
+option; those that several commands have stand here [once](#options-that-commands-share).
+"""
+SHARED = "## Options that commands share"
+Option = tuple[str, str]  # how it is written, and what help says of it
 
 
 def page() -> str:
     """The whole page."""
-    parts = ["# Commands\n\nMade by `python -m tools.cli_page` from the program's own help.\n"]
     context = click.Context(ffmem, info_name="ffmem", **ffmem.context_settings)
-    parts.append(section(context, ffmem))
-    for name in sorted(ffmem.commands):
-        inner = click.Context(ffmem.commands[name], info_name=name, parent=context)
-        parts.append(section(inner, ffmem.commands[name]))
-        for sub, command in sorted(getattr(ffmem.commands[name], "commands", {}).items()):
-            parts.append(section(click.Context(command, info_name=sub, parent=inner), command))
-    return "\n".join(parts)
+    every = list(contexts(context, ffmem))
+    counts = Counter(one for inner in every for one in options(inner))
+    names = Counter(name for (name, _), count in counts.items() if count > 1)
+    shared = {one for one, count in counts.items() if count > 1 and names[one[0]] == 1}
+    parts = [HEAD, *(section(inner, shared) for inner in every)]
+    formatter = click.HelpFormatter(width=WIDTH)
+    formatter.write_dl(sorted(shared))
+    return "\n".join([*parts, f"{SHARED}\n\n```\n{formatter.getvalue()}```\n"])
 
 
-def section(context: click.Context, command: click.Command) -> str:
-    """One command: its name and what --help prints."""
-    context.max_content_width = 96
-    context.terminal_width = 96
-    return f"## {context.command_path}\n\n```\n{command.get_help(context)}\n```\n"
+def contexts(context: click.Context, command: click.Command) -> Iterator[click.Context]:
+    """A command, and those in it by name."""
+    context.max_content_width = context.terminal_width = WIDTH
+    yield context
+    for name, inner in sorted(getattr(command, "commands", {}).items()):
+        yield from contexts(click.Context(inner, info_name=name, parent=context), inner)
+
+
+def options(context: click.Context) -> list[Option]:
+    """The options of a command as help shows them."""
+    every = context.command.get_params(context)
+    records = [one.get_help_record(context) for one in every if isinstance(one, click.Option)]
+    return [one for one in records if one is not None]
+
+
+def section(context: click.Context, shared: set[Option]) -> str:
+    """One command: its name, its own options, and the names of those that others have too."""
+    with hidden_options(context, shared) as names:
+        text = context.command.get_help(context)
+    more = f"\nShared: {', '.join(f'`{name}`' for name in names)}\n" if names else ""
+    return f"## {context.command_path}\n\n```\n{text}\n```\n{more}"
+
+
+@contextmanager
+def hidden_options(context: click.Context, shared: set[Option]) -> Iterator[list[str]]:
+    """Leave some options out of a command's help; their names, without that of help itself."""
+    every = context.command.get_params(context)
+    known = [one for one in every if isinstance(one, click.Option)]
+    found = [one for one in known if one.get_help_record(context) in shared]
+    for one in found:
+        one.hidden = True
+    try:
+        yield [max(one.opts, key=len) for one in found if "--help" not in one.opts]
+    finally:
+        for one in found:
+            one.hidden = False
 
 
 if __name__ == "__main__":
