@@ -131,3 +131,18 @@ def firing(tallies: Tallies, triggers: Triggers, first_bin: int) -> Integers:
     share = histogram[:, first_bin:].sum(1) / np.maximum(histogram.sum(1), 1)
     least = (triggers.coefficients > threshold(first_bin)).sum(1).cpu().numpy()
     return np.maximum(np.rint(fires * share).astype(np.int64), least)
+
+
+def counts_above(
+    window: Integers, fires: Integers, largest: NDArray[np.float32], bar: float
+) -> Integers:
+    """How many coefficients of each cell lie above `bar`, a power of two, by what a store keeps.
+
+    `window` [cell, column] and `fires`, the coefficients above 0. Estimated where the census is not
+    of all sentences. All that is below a cell's window counts as above the bar if the window ends
+    there; such a cell's largest coefficient is a thousand times the bar.
+    """
+    first_bin = round(np.log2(bar)) - LOWEST
+    column = bin_numbers(largest)[:, None] + np.arange(1 - COLUMNS, 1)
+    share = (window * (column >= first_bin)).sum(axis=1) / np.maximum(window.sum(axis=1), 1)
+    return np.asarray(np.rint(fires * share).astype(np.int64))

@@ -16,7 +16,7 @@ from ffmem.address import Address
 from ffmem.errors import AddressError, StoreError
 from ffmem.files.disk_cache import fetch_folder
 from ffmem.locations import first_line, is_remote, location
-from ffmem.scan.histograms import COLUMNS, Histogram, cell_histogram
+from ffmem.scan.histograms import COLUMNS, Histogram, cell_histogram, counts_above
 from ffmem.scan.settings import ALL, UNIT
 from ffmem.store.bit_rows import BitRows
 from ffmem.store.cells import Cells, sign_factor
@@ -202,6 +202,16 @@ class ScanStore:
         """The coefficient above which a layer's cells fire; 0 with ReLU."""
         return float(self.array("thresholds")[list(self.memories).index(layer)])
 
+    def fires_above(self, layer: int, bar: float) -> NDArray[Any]:
+        """How often a layer's cells fire by a threshold that is not lower than its own."""
+        rows = self.cells.rows_of(layer)
+        if bar == self.threshold(layer):
+            return np.asarray(self.fire_counts[rows])
+        names = ("histogram", "fires", "largest")
+        window, positive, largest = (np.asarray(self.array(name)[rows]) for name in names)
+        found = counts_above(window.astype(np.int64), positive.astype(np.int64), largest, bar)
+        return np.minimum(found, self.fire_counts[rows])
+
     def expert_counts(self, cell: Address) -> ExpertCounts | None:
         """The counts of a cell's expert; None in a dense layer and in a shared expert."""
         row = self.cells.expert_row(cell)
@@ -237,6 +247,11 @@ class ScanStore:
             threshold=bar,
             positive=positive if bar else None,
         )
+
+
+def common_thresholds(stores: Sequence[ScanStore]) -> dict[int, float]:
+    """One firing threshold per layer for several scans: the highest of theirs."""
+    return {layer: max(one.threshold(layer) for one in stores) for layer in stores[0].memories}
 
 
 def _check_shapes(store: ScanStore) -> None:

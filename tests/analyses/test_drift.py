@@ -11,17 +11,20 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from ffmem.address import Address
 from ffmem.analyses.drift.matching import match_memories
 from ffmem.analyses.drift.measure import compare_memories, memory_drift
 from ffmem.cli.main import ffmem
 from ffmem.errors import StoreError
 from ffmem.memories.folded_weights import model_cosines
+from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.store.scan_store import ScanStore
 from tests.analyses.conftest import FEW_LINES, lines, scanned_lines
 
+CELL = Address(3, 7, "+")
 TEXTS = [*FEW_LINES, *lines(120, 3)]
 
 
@@ -191,3 +194,45 @@ def test_the_command_prints_and_saves_what_moved(
     assert data["matches"]
     wrong = CliRunner().invoke(ffmem, ["compare", *folders, "--memories", "--layer", "9"])
     assert "no layer 9" in str(wrong.exception)
+
+
+def test_a_memory_that_becomes_weak_has_moved_though_it_is_as_often_positive(
+    tmp_path: Path,
+) -> None:
+    """A gated memory whose gate is made small is positive as often as before, and fires no more."""
+    model, weak = wrap_llama(), wrap_llama()
+    with torch.no_grad():
+        up = weak.model.model.layers[2].mlp.up_proj.weight  # the last, so that nothing else moves
+        up[7] *= 2.0**-12
+    stores = [
+        scanned_lines(one, tmp_path / name, TEXTS)
+        for one, name in ((model, "before"), (weak, "after"))
+    ]
+    found = memory_drift(*stores)
+    (row,) = [row for row in found.table(found.order(layer=3)[:4]) if row.address == "L3.7+"]
+    positive = [np.asarray(one.positive_counts)[stores[0].cells.row(CELL)] for one in stores]
+    assert positive[0] == positive[1] > 0
+    assert row.rate_before > 0.05
+    assert row.rate_after == 0
+    assert row.fires == 1
+    assert row.strength > 0.99
+    assert row.mean_before > 1000 * row.mean_after
+
+
+def test_firing_by_a_higher_threshold_is_counted_as_brute_force_does(
+    gated_store: ScanStore, gated: LanguageModel
+) -> None:
+    """From the histogram a store keeps; at its own threshold it is the count of all pages."""
+    for layer in gated_store.memories:
+        rows, own = gated_store.cells.rows_of(layer), gated_store.threshold(layer)
+        assert (gated_store.fires_above(layer, own) == gated_store.fire_counts[rows]).all()
+        found = gated_store.fires_above(layer, 4 * own)
+        every = []
+        for text in FEW_LINES:
+            read = record(gated, text, "m")
+            m = read.layer(layer).m[0, read.lead : -1].double().numpy()
+            every.append(np.concatenate([m, -m], axis=1))
+        plain = (np.concatenate(every) > 4 * own).sum(axis=0)
+        assert abs(found - plain).max() <= 1  # a coefficient may lie on the bar but for rounding
+        assert (found == plain).mean() > 0.99
+        assert 0 < found.sum() < 0.8 * gated_store.fire_counts[rows].sum()

@@ -84,7 +84,7 @@ def test_a_layer_fires_above_a_tenth_or_so_of_its_large_coefficients(whole: Scan
 def test_one_count_is_shown_everywhere(whole: ScanStore) -> None:
     index, bars = MemoryIndex.at_once(whole), {n: whole.threshold(n) for n in whole.memories}
     column, positive = index.statistic("fires"), index.statistic("positive")
-    assert np.array_equal(column, whole.fires)
+    assert np.array_equal(column, whole.fire_counts)
     assert np.array_equal(positive, whole.array("fires"))
     condition = Condition.parse("fires<40")
     assert np.array_equal(index.where([condition]), column < 40)

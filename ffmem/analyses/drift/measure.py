@@ -1,13 +1,14 @@
 """Two scans memory by memory: what moved between checkpoints.
 
 Of two scans of one shape every cell is compared with itself: the triggers they share, the tokens at
-both ends of their values, how often they fire. Only what lies in the stores is read, unless the
-directions of keys and values are asked for: then both models are loaded.
+both ends of their values, how often they fire by one threshold per layer, and how strongly. Only
+what lies in the stores is read, unless the directions of keys and values are asked for: then both
+models are loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,9 @@ from ffmem.analyses.drift.matching import (
 )
 from ffmem.analyses.drift.record import LayerDrift, MemoryComparison, MemoryDrift
 from ffmem.errors import StoreError
+from ffmem.scan.settings import UNIT
 from ffmem.store.parquet_tables import end_column, read_column
-from ffmem.store.scan_store import ScanStore
+from ffmem.store.scan_store import ScanStore, common_thresholds
 from ffmem.store.search.lookup import MemoryIndex
 
 if TYPE_CHECKING:
@@ -38,19 +40,34 @@ _CHUNK = 4096  # memories at a time
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """Every cell of two scans of one shape [cell]."""
+    """Every cell of two scans of one shape [cell].
+
+    `rates` and `means` are [scan, cell]: how often a cell fires, by the higher of its layer's two
+    thresholds, and its mean coefficient over all prefixes, where one that is not positive is 0.
+    """
 
     before: MemoryIndex
     after: MemoryIndex
     triggers: Floats | None
     value: Floats
-    fires: Floats
+    rates: Floats
+    means: Floats
     key: Floats | None = None
+
+    @cached_property
+    def fires(self) -> Floats:
+        """The distance of the rates."""
+        return _relative_distance(self.rates)
+
+    @cached_property
+    def strength(self) -> Floats:
+        """The distance of the mean coefficients."""
+        return _relative_distance(self.means)
 
     @cached_property
     def drift(self) -> Floats:
         """The mean of the distances."""
-        parts = [self.value, self.fires, self.triggers, self.key]
+        parts = [self.value, self.fires, self.strength, self.triggers, self.key]
         return np.asarray(np.mean([part for part in parts if part is not None], axis=0))
 
     @cached_property
@@ -72,6 +89,7 @@ class Drift:
                 triggers=mean_or_none(self.triggers, layer),
                 value=mean(self.value, layer),
                 fires=mean(self.fires, layer),
+                strength=mean(self.strength, layer),
             )
             for layer in self.before.store.memories
         )
@@ -84,14 +102,14 @@ class Drift:
 
     def table(self, rows: Ints) -> tuple[MemoryDrift, ...]:
         """Some cells as a person reads them."""
-        rates = [index.statistic("fire_rate")[rows].tolist() for index in (self.before, self.after)]
+        numbers = [self.value, self.fires, self.strength, *self.rates, *self.means]
         tokens = [promoted_texts(index, rows) for index in (self.before, self.after)]
         optional = [
             [None] * len(rows) if column is None else column[rows].tolist()
             for column in (self.key, self.triggers)
         ]
         columns: list[list[Any]] = [self.drift[rows].tolist(), *optional]
-        columns += [self.value[rows].tolist(), self.fires[rows].tolist(), *rates, *tokens]
+        columns += [*(column[rows].tolist() for column in numbers), *tokens]
         cells = self.before.store.cells.addresses(rows)
         return tuple(
             MemoryDrift(str(cell), *fields) for cell, *fields in zip(cells, *columns, strict=True)
@@ -117,12 +135,12 @@ def memory_drift(
             f"{before.folder.root} and {after.folder.root} are not of one shape and vocabulary, so "
             "their memories cannot be compared one by one; match them by triggers with --match"
         )
-    rates = [
-        np.asarray(store.array("fires")) / max(store.manifest.counts["prefixes"], 1)
-        for store in (before, after)
+    stores = (before, after)
+    bars = common_thresholds(stores)
+    fires = [
+        np.concatenate([one.fires_above(layer, bar) for layer, bar in bars.items()])
+        for one in stores
     ]
-    total = rates[0] + rates[1]
-    fires = np.abs(rates[0] - rates[1]) / np.where(total > 0, total, 1)
     memories, _ = before.cells.memories_of(np.arange(before.cells.count))
     key, value = (None, _logit_cosines(before, after)) if cosines is None else cosines
     return Drift(
@@ -130,7 +148,8 @@ def memory_drift(
         MemoryIndex.at_once(after),
         _trigger_distance(before, after) if is_one_text(before, after) else None,
         _angle_distance(value)[memories],
-        fires,
+        _per_prefix(stores, fires),
+        _per_prefix(stores, [np.asarray(one.array("totals")) * UNIT for one in stores]),
         None if key is None else _angle_distance(key)[memories],
     )
 
@@ -143,6 +162,18 @@ def weight_drift(
 
     keys, values = model_cosines(*models, before.memories)
     return memory_drift(before, after, (keys.double().numpy(), values.double().numpy()))
+
+
+def _per_prefix(stores: Sequence[ScanStore], sums: Sequence[NDArray[Any]]) -> Floats:
+    """Sums over the prefixes of scans as means [scan, cell]."""
+    prefixes = [max(one.manifest.counts["prefixes"], 1) for one in stores]
+    return np.stack([one / count for one, count in zip(sums, prefixes, strict=True)])
+
+
+def _relative_distance(both: Floats) -> Floats:
+    """The difference of two numbers that are not negative over their sum; 0 of nothing."""
+    total = both.sum(axis=0)
+    return np.asarray(np.abs(both[0] - both[1]) / np.where(total > 0, total, 1))
 
 
 def _angle_distance(cosine: Floats) -> Floats:

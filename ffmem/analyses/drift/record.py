@@ -14,9 +14,12 @@ class MemoryDrift:
     key: float | None  # 1 - cosine of the keys, halved; None where the weights were not read
     triggers: float | None  # 1 - triggers in common; None where the texts are not the same
     value: float  # 1 - cosine of the values, or of the logits at both their ends, halved
-    fires: float  # difference of the rates over their sum
+    fires: float  # difference of the rates over their sum, by one threshold per layer
+    strength: float  # the same of the mean coefficients over all prefixes
     rate_before: float
     rate_after: float
+    mean_before: float
+    mean_after: float
     promotes_before: tuple[str, ...]
     promotes_after: tuple[str, ...]
 
@@ -31,6 +34,7 @@ class LayerDrift:
     triggers: float | None
     value: float
     fires: float
+    strength: float
 
 
 @dataclass(frozen=True)

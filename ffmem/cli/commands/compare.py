@@ -214,7 +214,9 @@ def print_memories(found: MemoryComparison) -> None:
         console.print("memories that moved most:", style="bold")
         for row in found.drifts:
             change = f"{words(row.promotes_before)} → {words(row.promotes_after)}"
-            print_parts(console, f"  {row.address:<10} ", [*distances(row), change])
+            often = f"fires {100 * row.rate_before:.2f} % → {100 * row.rate_after:.2f} %"
+            much = f"mean {row.mean_before:.3f} → {row.mean_after:.3f}"
+            print_parts(console, f"  {row.address:<10} ", [*distances(row), often, much, change])
         return
     print_hanging(
         console,
@@ -234,7 +236,7 @@ def distances(one: LayerDrift | MemoryDrift) -> list[str]:
     key = [] if one.key is None else [f"key {one.key:.3f}"]
     triggers = "  –  " if one.triggers is None else f"{one.triggers:.3f}"
     rest = [f"triggers {triggers}", f"value {one.value:.3f}", f"fires {one.fires:.3f}"]
-    return [f"drift {one.drift:.3f}", *key, *rest]
+    return [f"drift {one.drift:.3f}", *key, *rest, f"strength {one.strength:.3f}"]
 
 
 def words(tokens: Sequence[str]) -> str:
