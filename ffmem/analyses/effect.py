@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address, Parts
-from ffmem.analyses.statistics import Interval, pool_by_key
+from ffmem.analyses.statistics import Interval, pool_by_key, resample
 from ffmem.errors import CorpusError, EditError, ModelError, shorten
 from ffmem.locations import file_text
 from ffmem.memories.edits import Edit, edited
@@ -267,14 +267,30 @@ class Task:
 
 
 @dataclass(frozen=True)
+class TaskChange:
+    """Change of the share of right answers, and of an answer's log-probability in nats.
+
+    Intervals resample tasks.
+    """
+
+    accuracy: Interval
+    log_probability: Interval
+
+
+@dataclass(frozen=True)
 class TaskEffect:
-    """Share of answers that the model gives word for word, and their mean log-probability."""
+    """Share of answers that the model gives word for word, and their mean log-probability.
+
+    Both as it is; `edit` and `random`, sets as for a text, are changes. `stronger` counts the
+    random sets that change the log-probability at least as much.
+    """
 
     tasks: int
     accuracy: float
-    edited_accuracy: float
     log_probability: float
-    edited_log_probability: float
+    edit: TaskChange
+    random: tuple[TaskChange, ...]
+    stronger: int
 
 
 def read_tasks(path: str | Path) -> tuple[Task, ...]:
@@ -300,10 +316,16 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
 
 
 @torch.no_grad()
-def task_effect(model: LanguageModel, tasks: Sequence[Task], edits: Sequence[Edit]) -> TaskEffect:
-    """Answer every task as the model is, and under the edits."""
-    numbers = []
-    for task in tasks:
+def task_effect(
+    model: LanguageModel,
+    tasks: Sequence[Task],
+    edits: Sequence[Edit],
+    controls: Sequence[Sequence[Edit]] = (),
+) -> TaskEffect:
+    """Answer every task as the model is, under the edits, and under each control."""
+    variants = [[], list(edits), *map(list, controls)]
+    numbers = torch.zeros(len(variants), len(tasks), 2, dtype=torch.float64)
+    for row, task in enumerate(tasks):
         prompt, whole = model.encode(task.prompt), model.encode(task.prompt + task.answer)
         first = prompt.shape[1]
         if whole.shape[1] <= first:
@@ -311,15 +333,35 @@ def task_effect(model: LanguageModel, tasks: Sequence[Task], edits: Sequence[Edi
                 f"the answer {task.answer!r} adds no token to its prompt; write it out"
             )
         target = whole[0, first:]
-        row = []
-        for variant in ([], list(edits)):
+        for number, variant in enumerate(variants):
             with edited(model, variant) if variant else nullcontext():
                 found = log_probabilities(model, whole)[0, first - 1 : -1]
-            row.append(float((found.argmax(dim=1) == target).all()))
-            row.append(float(found.gather(1, target[:, None]).sum()))
-        numbers.append(row)
-    means = torch.tensor(numbers, dtype=torch.float64).mean(dim=0).tolist()
-    return TaskEffect(len(tasks), means[0], means[2], means[1], means[3])
+            numbers[number, row, 0] = (found.argmax(dim=1) == target).all()
+            numbers[number, row, 1] = found.gather(1, target[:, None]).sum()
+    plain, changes = numbers[0].mean(dim=0), numbers[1:] - numbers[0]
+    edit, *random = (task_change(change) for change in changes)
+    own = abs(edit.log_probability.estimate)
+    return TaskEffect(
+        tasks=len(tasks),
+        accuracy=float(plain[0]),
+        log_probability=float(plain[1]),
+        edit=edit,
+        random=tuple(random),
+        stronger=sum(abs(one.log_probability.estimate) >= own for one in random),
+    )
+
+
+def task_change(changes: Tensor) -> TaskChange:
+    """The mean of changes [task, (right, log-probability)] with its interval."""
+    ones = torch.ones(len(changes), dtype=torch.float64)
+    right, likely = (torch.stack([column, ones], dim=1) for column in changes.T)
+    return TaskChange(
+        resample(right, _mean, bounds=(-1.0, 1.0)), resample(likely, _mean, largest=None)
+    )
+
+
+def _mean(sums: Tensor) -> Tensor:
+    return sums[..., 0] / sums[..., 1]
 
 
 def continuations(

@@ -15,6 +15,7 @@ from ffmem.analyses.effect import (
     Task,
     coefficient_rates,
     continuations,
+    log_probabilities,
     random_sets,
     read_tasks,
     task_effect,
@@ -185,16 +186,46 @@ def test_tasks_are_answered_word_for_word(relu: LanguageModel, tmp_path: Path) -
     plain, changed = continuations(relu, prompt, [Edit(Address(1, 0), "set", 50.0)], 1)
     right = [Task(prompt, plain), Task(prompt, "zq")]
     found = task_effect(relu, right, [])
-    assert (found.tasks, found.accuracy, found.edited_accuracy) == (2, 0.5, 0.5)
-    assert found.log_probability == found.edited_log_probability
-    if changed != plain:
-        assert task_effect(relu, right, [Edit(Address(1, 0), "set", 50.0)]).edited_accuracy < 0.5
+    assert (found.tasks, found.accuracy, found.random) == (2, 0.5, ())
+    assert found.edit.accuracy.estimate == found.edit.log_probability.estimate == 0
     path = tmp_path / "tasks.jsonl"
     path.write_text(json.dumps({"prompt": "a", "answer": "b"}) + "\n\n")
     assert read_tasks(path) == (Task("a", "b"),)
     path.write_text('{"prompt": "a"}\n')
     with pytest.raises(CorpusError, match="line 1"):
         read_tasks(path)
+
+
+@torch.no_grad()
+def test_an_edit_of_tasks_stands_beside_random_sets_with_intervals(relu: LanguageModel) -> None:
+    """Every change equals the plain difference; none is surer than three tasks more would be."""
+    prompts = ["the river", "a stone", "winter", "the old town"]
+    edit, other = Edit(Address(1, 0), "set", 50.0), Edit(Address(2, 3), "set", 0.0)
+    answers = [continuations(relu, one, [], 1)[0] for one in prompts]
+    tasks = [
+        Task(one, answer if answer.isascii() else "e")  # one byte, which is one token
+        for one, answer in zip(prompts, answers, strict=True)
+    ]
+    found = task_effect(relu, tasks, [edit], [[other], [edit]])
+    assert found.accuracy >= 0.5
+    for change, edits in ((found.edit, [edit]), (found.random[0], [other])):
+        right, lost = [], []
+        for task in tasks:
+            with edited(relu, edits):
+                whole = relu.encode(task.prompt + task.answer)
+                after = log_probabilities(relu, whole)[0, -2]
+            before = log_probabilities(relu, whole)[0, -2]
+            answer = whole[0, -1]
+            right.append(float(after.argmax() == answer) - float(before.argmax() == answer))
+            lost.append(float(after[answer] - before[answer]))
+        assert change.accuracy.estimate == pytest.approx(sum(right) / 4)
+        assert change.log_probability.estimate == pytest.approx(sum(lost) / 4, abs=1e-6)
+        low, high = change.accuracy.low, change.accuracy.high
+        assert high - low >= 0.75
+        assert -1 <= low <= change.accuracy.estimate <= high <= 1
+        assert change.log_probability.low <= change.log_probability.estimate
+        assert change.accuracy.n == 4
+    assert found.stronger == 1  # the set itself, and not the other one
 
 
 def test_random_sets_of_a_mixture_are_other_memories_and_other_experts() -> None:

@@ -25,11 +25,13 @@ def contrast_chart(result: Contrast) -> Any:
             tooltip=style.tooltip("layer:O", "corpus:N", "cells:Q", "share:Q"),
         )
     )
-    halves = ", ".join(
-        f"{name} {count:,}" for name, count in zip(result.corpora, result.halves, strict=True)
+    chance = "; ".join(
+        f"in {one.deals} deals of the parts of all corpora at random, 95 % have at most "
+        f"{one.bound:,} cells above the bar and {one.with_any} have any that would be called"
+        for one in result.permutations
     )
     caption = (
-        "Cells that fire more often on one corpus than on the others, at a false discovery rate of "
-        f"{100 * result.level:.3g} %, of {result.cells:,}. Control, halves of one corpus: {halves}."
+        "Cells that fire more often on one corpus than on the others, false discoveries held to "
+        f"{100 * result.level:.3g} %, of {result.cells:,}. Control: {chance}."
     )
     return style.with_caption(style.with_size(lines), "Memories specific to one corpus", caption)

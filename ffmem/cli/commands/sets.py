@@ -20,6 +20,7 @@ from ffmem.cli.options import (
     load_model,
     model_options,
     scan_means,
+    while_loading,
 )
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
 from ffmem.errors import EditError, StoreError
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ffmem.address import Address
-    from ffmem.analyses.contrast.measure import Contrast, ContrastTable
+    from ffmem.analyses.contrast.measure import (
+        Contrast,
+        ContrastTable,
+        Permutations,
+        SpecificCell,
+    )
     from ffmem.analyses.effect import LossChange, TaskEffect, TextEffect
     from ffmem.corpus.sentences import SentenceSettings
     from ffmem.corpus.sources import Source
@@ -45,6 +51,14 @@ if TYPE_CHECKING:
     "--level", type=SHARE_TYPE, default=0.05, show_default=True, help="False discovery rate."
 )
 @click.option(
+    "--max-sentences",
+    type=SOME,
+    default=2000,
+    show_default=True,
+    help="Sentences read of each corpus.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
     "-n", "--count", type=SOME, default=10, show_default=True, help="Cells shown per corpus."
 )
 @click.option("--top", type=SOME, default=50, show_default=True, help="Cells of the saved set.")
@@ -56,6 +70,8 @@ if TYPE_CHECKING:
 def contrast(  # noqa: PLR0913 - one parameter per option
     folders: tuple[Path, ...],
     level: float,
+    max_sentences: int,
+    device: str,
     count: int,
     top: int,
     save: Path | None,
@@ -64,30 +80,38 @@ def contrast(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     r"""Find the memories that fire on the corpus of one scan and not on those of others.
 
-    FOLDERS are scans of one model with the same options over different corpora: languages, code and
-    prose, safe and unsafe text. Prints log odds of firing with intervals, entropy over corpora and
-    mean coefficients; halves of one corpus are the control. No text is read: `ffmem effect` with
-    the saved set measures what silencing it does.
+    FOLDERS are scans of one model over different corpora: languages, code and prose, safe and
+    unsafe text. The model reads the text again and counts in each document how often a memory
+    fires, above the threshold that all pages use. Prints log odds of firing with intervals; the
+    control deals the documents out to the corpora at random. `ffmem effect` with the saved set
+    measures what silencing it does.
 
     \b
     Example:
         ffmem contrast out/french out/english --save french.txt
     """
     from ffmem.analyses.contrast.measure import contrast as compare
+    from ffmem.analyses.contrast.measure import preparation_warnings, refuse_different
+    from ffmem.analyses.inputs.study_inputs import scanned_model
     from ffmem.store.folder import StudyFolder, writing
     from ffmem.store.scan_store import ScanStore
 
-    stores = [ScanStore.open(folder) for folder in folders]
-    result, table, counts = compare(stores, _corpus_names(folders), level)
+    stores, names = [ScanStore.open(folder) for folder in folders], _corpus_names(folders)
+    refuse_different(stores)  # before the model is loaded
+    for warning in preparation_warnings(stores, names):
+        say(f"ffmem: {warning}", err=True)
+    with while_loading(stores[0].manifest.key.model["name"]):
+        model = scanned_model(stores[0], device)
+    result, table, counts = compare(stores, model, names, level, max_sentences)
     if save is not None:
-        _save_set(save, stores[0].cells.addresses(table.order(0, level)[:top]), result)
+        _save_set(save, stores[0].cells.addresses(table.order(0)[:top]), result)
     if as_json:
         print_json(result)
     else:
         _print_contrast(result, count)
     if out is not None:
         with writing(StudyFolder(out)):
-            write(out, stores[0], counts, table, result)
+            _write(out, stores[0], counts, table, result)
 
 
 def _corpus_names(folders: Sequence[Path]) -> list[str]:
@@ -114,27 +138,63 @@ def _save_set(path: Path, addresses: Sequence[Address], result: Contrast) -> Non
 def _print_contrast(result: Contrast, count: int) -> None:
     """Counts, control, and the most specific cells of each corpus."""
     console, names = terminal(), result.corpora
-    halves = ", ".join(f"{n} {c:,}" for n, c in zip(names, result.halves, strict=True))
+    for read in result.read:
+        unit = "runs of documents" if read.of_documents else "runs of sentences"
+        print_hanging(
+            console,
+            "",
+            f"{read.name}: {read.sentences:,} sentences, {read.prefixes:,} prefixes, in "
+            f"{read.parts} {unit}",
+        )
     print_hanging(
         console,
         "",
-        f"{result.cells:,} cells, false discoveries held to {100 * result.level:.3g} %; in halves "
-        f"of one corpus: {halves}",
+        f"{result.cells:,} cells, false discoveries held to {100 * result.level:.3g} %",
     )
+    for name, control in zip(names, result.permutations, strict=False):
+        print_hanging(console, "", _control_text(control, name if len(names) > 2 else ""))
     print_hanging(console, "", f"fires and mean are on {', then '.join(names)}")
     for name, specific in zip(names, result.specific, strict=True):
         print_hanging(console, "", f"specific to {name}: {specific:,}", "bold")
         for cell in result.top[name][:count]:
-            rates = " ".join(f"{100 * rate:6.2f} %" for rate in cell.rates)
-            means = " ".join(f"{mean:6.2f}" for mean in cell.means)
-            odds = f"log odds {cell.log_odds:5.2f} ({cell.low:.2f} .. {cell.high:.2f})"
-            parts = [f"fires {rates}", f"mean {means}", odds, f"entropy {cell.entropy:.2f}"]
-            print_parts(console, f"  {cell.address!s:<12} ", parts)
+            print_parts(console, f"  {cell.address!s:<12} ", _cell_parts(cell))
     layers = [f"L{layer.layer}: {'/'.join(map(str, layer.specific))}" for layer in result.layers]
     print_parts(console, f"by layer ({'/'.join(names)}): ", layers)
 
 
-def write(out: Path, store: ScanStore, counts: Any, table: ContrastTable, result: Contrast) -> None:
+def _control_text(control: Permutations, name: str) -> str:
+    """What chance gives: documents dealt out to the corpora at random."""
+    about = f"control of {name}: " if name else "control: "
+    found = f"of {control.deals} random deals of the documents, {control.with_any} have any"
+    if control.bar is None:
+        return f"{about}{found}; here no cell is beyond chance"
+    return (
+        f"{about}{control.passing:,} cells differ by {control.bar:.1f} errors or more; in 95 % of "
+        f"{control.deals} random deals of the documents at most {control.bound:,} do; "
+        f"{control.with_any} deals have any that would be called specific"
+    )
+
+
+def _cell_parts(cell: SpecificCell) -> list[str]:
+    """A specific cell: rates, means, log odds, its strongest trigger and first token."""
+    from ffmem.text import visible_token
+
+    rates = " ".join(f"{100 * rate:6.2f} %" for rate in cell.rates)
+    means = " ".join(f"{mean:6.2f}" for mean in cell.means)
+    odds = f"log odds {cell.log_odds:5.2f} ({cell.low:.2f} .. {cell.high:.2f})"
+    parts = [f"fires {rates}", f"mean {means}", odds, f"entropy {cell.entropy:.2f}"]
+    if cell.mirror is not None:
+        parts.append(f"{cell.mirror} fires on {cell.mirror_corpus}")
+    if cell.trigger is not None:
+        parts.append(f"trigger: {visible_token(str(cell.trigger))}")
+    if cell.promotes:
+        parts.append(f"promotes {visible_token(cell.promotes[0])}")
+    return parts
+
+
+def _write(
+    out: Path, store: ScanStore, counts: Any, table: ContrastTable, result: Contrast
+) -> None:
     """Leave table, numbers and figure in a folder."""
     from ffmem.analyses.contrast.charts import contrast_chart
     from ffmem.analyses.contrast.measure import contrast_columns
@@ -142,7 +202,7 @@ def write(out: Path, store: ScanStore, counts: Any, table: ContrastTable, result
     from ffmem.store.search.columns import write_columns
 
     numbers = save_numbers(out, "contrast", result)
-    columns = contrast_columns(store, counts, table, result.level)
+    columns = contrast_columns(store, counts, table)
     for ending in (".parquet", ".csv"):
         write_columns(numbers.with_suffix(ending), columns)
     figure = save_figure(out, "contrast", contrast_chart(result))
@@ -192,9 +252,9 @@ def effect(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     r"""Measure what editing a set of memories does to MODEL on CORPUS.
 
-    Prints the change of the loss and of top-1, and KL, per token; as a control the same for random
-    sets of as many
-    memories of the same layers with nearly the same fire rate. A set is a text file of addresses,
+    Prints the change of the loss and of top-1, and KL, per token, and of the answers to tasks; as
+    a control the same for random sets of as many memories of the same layers with nearly the same
+    fire rate. A set is a text file of addresses,
     one per line, written by hand, by `ffmem search --save` or by `ffmem contrast --save`.
 
     \b
@@ -218,7 +278,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
 
     tasks = None if task is None else read_tasks(task)
     language_model = load_model(model, options)
-    rows = first_rows(
+    rows = _first_rows(
         language_model, Source(demo.corpus(corpus)), SentenceSettings(), max_sentences
     )
     rates = coefficient_rates(language_model, rows)
@@ -226,7 +286,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
     generator = torch.Generator().manual_seed(seed)
     controls = random_sets(language_model, parsed, rates, random, generator)
     found = text_effect(language_model, rows, parsed, controls, generator)
-    answers = None if tasks is None else task_effect(language_model, tasks, parsed)
+    answers = None if tasks is None else task_effect(language_model, tasks, parsed, controls)
     texts = [(text, *continuations(language_model, text, parsed, most)) for text in generate]
     if as_json:
         generated = [
@@ -240,7 +300,7 @@ def effect(  # noqa: PLR0913 - one parameter per option
             print_hanging(terminal(), head, repr(written))
 
 
-def first_rows(
+def _first_rows(
     model: LanguageModel, source: Source, settings: SentenceSettings, count: int
 ) -> list[Tensor]:
     """The first sentences of a text as token ids."""
@@ -272,19 +332,39 @@ def _print_effect(found: TextEffect, answers: TaskEffect | None) -> None:
         f"{found.memories:,} {memories} edited, {found.sentences:,} sentences, {found.tokens:,} "
         f"tokens; as it is: loss {found.loss:.4f}, top-1 {100 * found.top_1:.1f} %",
     )
-    print_parts(console, "the edit     ", _change_parts(found.edit))
-    for number, change in enumerate(found.random, 1):
-        print_parts(console, f"random {number:<5} ", _change_parts(change))
+    for name, change in [("the edit", found.edit), *_numbered(found.random)]:
+        print_parts(console, f"{name:<12} ", _change_parts(change))
     if found.random:
         say(f"{found.stronger} of {len(found.random)} random sets change the loss at least as much")
     if answers is not None:
-        print_hanging(
-            console,
-            f"{answers.tasks} tasks: ",
-            f"{100 * answers.accuracy:.1f} % right as it is, "
-            f"{100 * answers.edited_accuracy:.1f} % edited; log-probability of the answer "
-            f"{answers.log_probability:.3f} and {answers.edited_log_probability:.3f}",
-        )
+        _print_tasks(answers)
+
+
+def _print_tasks(answers: TaskEffect) -> None:
+    """Answers as the model is, then what the edit and each random set change."""
+    console = terminal()
+    print_hanging(
+        console,
+        "",
+        f"{answers.tasks:,} tasks; as it is: {100 * answers.accuracy:.1f} % right, log-probability "
+        f"of the answer {answers.log_probability:.3f}",
+    )
+    for name, change in [("the edit", answers.edit), *_numbered(answers.random)]:
+        right, likely = change.accuracy, change.log_probability
+        parts = [
+            f"right {100 * right.estimate:+.1f} points "
+            f"({100 * right.low:+.1f} .. {100 * right.high:+.1f})",
+            f"log-probability {likely.estimate:+.3f} ({likely.low:+.3f} .. {likely.high:+.3f})",
+        ]
+        print_parts(console, f"{name:<12} ", parts)
+    if answers.random:
+        many = len(answers.random)
+        say(f"{answers.stronger} of {many} random sets change the answers at least as much")
+
+
+def _numbered(changes: Sequence[Any]) -> list[tuple[str, Any]]:
+    """The changes by random sets, each with its name."""
+    return [(f"random {number}", one) for number, one in enumerate(changes, 1)]
 
 
 def _change_parts(change: LossChange) -> list[str]:
