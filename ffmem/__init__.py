@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ffmem.errors import FfmemError as FfmemError
     from ffmem.memories.attribution import Contributions as Contributions
     from ffmem.memories.attribution import contributions as contributions
+    from ffmem.memories.coefficient_check import CoefficientCheck as CoefficientCheck
+    from ffmem.memories.coefficient_check import check_coefficients as check_coefficients
     from ffmem.memories.edits import Edit as Edit
     from ffmem.memories.edits import edited as edited
     from ffmem.memories.edits import read_set as read_set
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 _HOME = {  # by the module of each
     "Address": "address",
+    "CoefficientCheck": "memories.coefficient_check",
     "Contributions": "memories.attribution",
     "Edit": "memories.edits",
     "FfmemError": "errors",
@@ -56,6 +59,7 @@ _HOME = {  # by the module of each
     "TopTokens": "memories.projection",
     "Why": "memories.why.record",
     "apply_patch": "models.patches",
+    "check_coefficients": "memories.coefficient_check",
     "contributions": "memories.attribution",
     "edited": "memories.edits",
     "explain_prompt": "memories.prompt_explanation",

@@ -35,7 +35,8 @@ study.memory("L1.0")
 
 GROUPS = {  # every public name once, in the order of use
     "Models": "load wrap LanguageModel Address",
-    "Reading": "record Records LayerRecord explain_prompt PromptExplanation why Why",
+    "Reading": "record Records LayerRecord explain_prompt PromptExplanation why Why "
+    "check_coefficients CoefficientCheck",
     "Projection": "contributions Contributions value_tokens value_vectors logits top_tokens "
     "TopTokens neural_memory",
     "Edits": "edited Edit read_set apply_patch remove_patch",

@@ -342,7 +342,7 @@ def record(
     """
     check_model(model)
     letters = _kind_letters(kinds)
-    tokens, lengths, lead = _token_rows(model, text)
+    tokens, lengths, lead = token_rows(model, text)
     rows, columns = tokens.shape
     chosen = None if at is None else _columns_at(at, lengths, lead)
     blank = torch.arange(columns) >= lengths[:, None]
@@ -378,7 +378,7 @@ def _kind_letters(kinds: str | Sequence[str]) -> str:
     return "".join(letters)
 
 
-def _token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor, int]:
+def token_rows(model: LanguageModel, text: PromptTexts) -> tuple[Tensor, Tensor, int]:
     """Token ids [batch, position] on the model's device, each row's length, and what leads."""
     lead = 0
     if isinstance(text, Tensor):

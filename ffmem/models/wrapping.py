@@ -204,7 +204,7 @@ class Identity:
     def check(self, name: str, dtype: torch.dtype, quantised: bool = False) -> None:
         """Refuse a model for which one of the equations does not hold."""
         worst, error = max(asdict(self).items(), key=lambda pair: pair[1])
-        if not error <= _largest_error(dtype, quantised):
+        if not error <= largest_error(dtype, quantised):
             raise ModelError(fault(name, worst, error, quantised))
 
 
@@ -218,7 +218,7 @@ EQUATION_FAULTS = {
 ADVICE = "use a causal language model, or add a row as docs/how-to/add-a-family.md says"
 
 
-def _largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
+def largest_error(dtype: torch.dtype, quantised: bool = False) -> float:
     """The relative error up to which an equation counts as holding in this precision.
 
     A quantised layer may round what enters it to fewer bits.
@@ -257,7 +257,7 @@ def _refuse_not_finite(model: PreTrainedModel, run: Trace, name: str) -> None:
 def _refuse_non_causal(run: Trace, name: str, quantised: bool) -> None:
     """Refuse an encoder before anything else, since nothing later can explain it better."""
     error = _causal_error(run)
-    if not error <= _largest_error(run.logits.dtype, quantised):
+    if not error <= largest_error(run.logits.dtype, quantised):
         raise ModelError(fault(name, "causal", error, quantised))
 
 
