@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from ffmem.analyses.study import Study
 from ffmem.cli import main as cli
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
@@ -117,6 +118,21 @@ def test_a_command_and_a_route_say_the_same(
     answer = client.get(pair.path)
     assert answer.status_code == 200, answer.text
     assert_same(pair.printed(said), pair.part(answer.json()))
+
+
+def test_a_file_has_what_a_command_and_a_route_say(
+    toy_study: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = toy_study.folder
+    written = json.loads((folder / "numbers.json").read_text())
+    claims = list(written["claims"].values())
+    assert cli.run(["compare", str(folder), str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["studies"][0]["verdicts"] == claims
+    with TestClient(create_app(open_context(folder)), base_url="http://127.0.0.1:8600") as asking:
+        shown = asking.get("/api/overview").json()["claims"]
+    assert shown == [one for one in claims if one["finding"]] != []
+    for name, result in written["results"].items():
+        assert json.loads((folder / "analyses" / f"{name}.json").read_text())["result"] == result
 
 
 def assert_same(one: Any, other: Any) -> None:
