@@ -23,7 +23,12 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))]
 STUDIES = results_page.read_studies()
-RUN_ELSEWHERE = {"add-a-family.md", "memories.md", "add-an-analysis.md"}  # by tests of their own
+RUN_ELSEWHERE = {  # by tests of their own
+    "add-a-family.md",
+    "add-an-analysis.md",
+    "first-questions.md",
+    "memories.md",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
