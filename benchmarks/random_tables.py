@@ -19,23 +19,27 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ffmem import demo
-from ffmem.analyses.analysis import SMALL_SIZES
-from ffmem.analyses.catalogue import ANALYSES, CLAIMS
+from ffmem.analyses.analysis import SMALL_SIZES, Sizes
+from ffmem.analyses.catalogue import ANALYSES, CLAIMS, PREFIX_ANALYSES
 from ffmem.analyses.controls import permuted_model, untrained_model
-from ffmem.analyses.inputs.study_inputs import StudyInputs
-from ffmem.analyses.runner import run_analyses
+from ffmem.analyses.inputs.study_inputs import (
+    StudyInputs,
+    prefix_control_inputs,
+    scanned_control_inputs,
+)
 from ffmem.analyses.statistics import wilson
-from ffmem.analyses.study import open_study
+from ffmem.analyses.verdicts import Verdict, judge_claims
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source, documents
 from ffmem.execution.run import ScanPlan, run_scan
@@ -44,10 +48,11 @@ from ffmem.models.loading import load
 from ffmem.models.tiny import tiny_model, tiny_tokenizer
 from ffmem.models.wrapping import wrap
 from ffmem.scan.settings import ScanSettings
-from ffmem.store.folder import StudyFolder
-from ffmem.workflows import run_controls
+from ffmem.store.folder import PREFIX_CONTROLS, SCANNED_CONTROLS
+from ffmem.workflows import control_analyses
 
-TOYS, TEXTS, WEIGHTS = ("llama", "gpt2"), ("demo", "markov", "words"), ("own", "fresh", "permuted")
+TOYS, TEXTS = ("llama", "gpt2", "opt"), ("demo", "markov", "words")
+WEIGHTS = ("own", "fresh", "permuted")
 WORDS = 300  # different ones in the invented texts
 NEXT = 4  # words that may follow one in a Markov text
 
@@ -110,27 +115,39 @@ def judge_table(table: Table, sentences: int) -> Judgement:
     """Study a table's model and its controls in a folder that is gone afterwards."""
     torch.set_num_threads(1)
     began = time.monotonic()
-    names = [name for name in ANALYSES if any(name in claim.analyses for claim in CLAIMS)]
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        text = root / "text.txt"
+        text = Path(folder, "text.txt")
         text.write_text("\n".join(lines(table, sentences)) + "\n")
-        model = model_of(table)
-        settings = ScanSettings(top=25, sample=8, signed=model.gated)
-        plan = ScanPlan(Source(str(text)), settings, SentenceSettings(), max_sentences=sentences)
-        study = StudyFolder(root / "study")
-        inputs = StudyInputs(
-            model, run_scan(model, plan, study.root), SMALL_SIZES, plan.source, table.seed
-        )
-        ended = run_analyses(inputs, names, study.root)
-        ended += run_controls(inputs, names, study, (), lambda _: None, plan.source)
-        if failed := [one for one in ended if one.state == "failed"]:
-            raise SystemExit(f"{table}: {failed}")
-        verdicts = open_study(study.root).verdicts
+        verdicts = judge_model(model_of(table), text, table.seed, Path(folder))
     tests = [one for one in verdicts if one.finding is None or not one.finding.alone]
     holds = tuple(one.name for one in tests if one.word == "holds")
     outcomes = Counter(one.word for one in tests)
     return Judgement(table, dict(outcomes), holds, time.monotonic() - began)
+
+
+def judge_model(
+    model: LanguageModel, text: Path, seed: int, folder: Path, sizes: Sizes = SMALL_SIZES
+) -> list[Verdict]:
+    """The verdicts on a model, a scan of a text, with the controls of a study."""
+    settings = ScanSettings(top=25, sample=8, signed=model.gated)
+    plan = ScanPlan(Source(str(text)), settings, SentenceSettings())
+    store = run_scan(model, plan, folder / "study")
+    study = StudyInputs(model, store, sizes, plan.source, seed)
+    judged = [name for name in ANALYSES if any(name in claim.analyses for claim in CLAIMS)]
+    control = scanned_control_inputs(study, SCANNED_CONTROLS[0], folder / "control")
+    controls: dict[str, list[dict[str, Any]]] = {
+        "permuted weights": [measure(control, control_analyses(judged))],
+        "random weights": [],
+    }
+    for name in PREFIX_CONTROLS:
+        found = measure(prefix_control_inputs(study, name), PREFIX_ANALYSES)
+        controls[name.rstrip("-0123456789").replace("-", " ")].append(found)
+    return judge_claims(CLAIMS, measure(study, judged), controls)
+
+
+def measure(subject: StudyInputs, names: Sequence[str]) -> dict[str, Any]:
+    """The results of some analyses."""
+    return {name: ANALYSES[name].measure(subject) for name in names}
 
 
 def name_of(table: Table) -> str:
@@ -156,7 +173,7 @@ def main() -> None:
     how = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=how)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--seeds", type=int, default=2, help="tables of each of the 20 kinds")
+    parser.add_argument("--seeds", type=int, default=2, help="tables of each of the 29 kinds")
     parser.add_argument("--sentences", type=int, default=500, help="of each text")
     parser.add_argument("--only", default="", help="tables whose name has this in it")
     parser.add_argument("--json", type=Path, help="file for all outcomes")
