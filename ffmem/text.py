@@ -158,3 +158,12 @@ def token_html(text: str, share: float) -> str:
     if not strength:
         return escape(text)
     return f"<span style='background:rgba(238,138,29,{strength})'>{escape(text)}</span>"
+
+
+def duration_text(seconds: float) -> str:
+    """A length of time as a person says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ffmem.address_space import FIGURES, check_address_space
-from ffmem.analyses.analysis import PAPER_SIZES, SIZES, Sizes
-from ffmem.analyses.catalogue import ANALYSES, PREFIX_ANALYSES, parse_names
+from ffmem.analyses.analysis import PAPER_SIZES, SIZES, Sizes, sizes_of
+from ffmem.analyses.catalogue import PREFIX_ANALYSES, STANDARD, parse_names
 from ffmem.analyses.inputs.study_inputs import (
     StudyInputs,
     prefix_control_inputs,
@@ -161,7 +161,9 @@ def run_study(  # noqa: PLR0913 - a keyword for each setting
     again = source if controls and not is_stream(source) else None
     with writing(StudyFolder(location(out))):
         store = run_scan(subject, source, out, **settings).store
-        inputs = StudyInputs(subject, store, SIZES[size], text, settings.get("seed", 0))
+        inputs = StudyInputs(
+            subject, store, sizes_of(size, len(store.memories)), text, settings.get("seed", 0)
+        )
         study, _ = _analyse_and_report(inputs, names, location(out), controls=again)
     if study.failures:
         warnings.warn(f"these analyses failed: {', '.join(study.failures)}", stacklevel=2)
@@ -175,7 +177,7 @@ class StudyPlan:
     scan: ScanPlan
     sizes: Sizes = PAPER_SIZES
     valid: Source | None = None  # None: the demo's own, or the scanned text
-    only: tuple[str, ...] = tuple(ANALYSES)
+    only: tuple[str, ...] = STANDARD
     seed: int = 0
     cluster: Cluster | None = None  # where the scan runs; None: in this process
     controls: bool = True  # study the model with permuted and with random weights too

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ffmem.analyses.analysis import Sizes
+from ffmem.analyses.catalogue import ANALYSES
 from ffmem.analyses.inputs.study_inputs import StudyInputs
 from ffmem.analyses.runner import run_analyses
 from ffmem.analyses.study import Study, open_study
@@ -50,7 +51,7 @@ def small_plan(out: Path, model: LanguageModel) -> StudyPlan:
         ScanSettings(top=26, sample=6, signed=model.gated),
         SentenceSettings(splitter="line", max_tokens=60),
     )
-    return StudyPlan(scan, FEW)
+    return StudyPlan(scan, FEW, only=tuple(ANALYSES))
 
 
 def small_study(kind: str, out: Path) -> Study:

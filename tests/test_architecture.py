@@ -20,7 +20,6 @@ FOUNDATIONS = {
     "errors",
     "files",
     "interrupts",
-    "loops",
     "locations",
     "records",
     "steps",
@@ -78,7 +77,7 @@ DOORS = {
     "click": {"cli"},
     "rich": {"cli"},
     "triton": {"scan"},
-    "numba": set(),  # loops alone
+    "numba": {"scan"},
     "sqlalchemy": {"store"},
     "ray": {"execution"},
     "upath": set(),  # locations.py alone

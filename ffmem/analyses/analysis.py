@@ -7,7 +7,7 @@ measures and what draws when they are called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ SMALL_SIZES = Sizes(
     causal_memories=4,
 )
 SIZES = {"paper": PAPER_SIZES, "small": SMALL_SIZES}
+ENOUGH_MEMORIES = 32  # of all layers: silencing them differs from silencing others by 10 deviations
+
+
+def sizes_of(size: str, layers: int) -> Sizes:
+    """The sizes of that name, with as few memories a layer to silence as decide together."""
+    found = SIZES[size]
+    if size != "small":
+        return found
+    return replace(found, causal_memories=min(found.causal_memories, -(-ENOUGH_MEMORIES // layers)))
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,14 @@ class PaperQuestion(Generic[R]):
 
 
 @dataclass(frozen=True)
+class Growth:
+    """What a later look measures more of: a field of `Sizes`, and its units in words."""
+
+    size: str
+    unit: str
+
+
+@dataclass(frozen=True)
 class Analysis(Generic[R]):
     """One analysis. `sizes` names the fields of `Sizes` that decide its result.
 
@@ -127,6 +144,8 @@ class Analysis(Generic[R]):
     cites: tuple[str, ...] = ()  # the methods that it uses, by their keys in references.bib
     with_judgements: Callable[[R, StudyFolder], Any] = lambda record, _: record
     left_out: Callable[[R], dict[str, int]] = lambda _: {}
+    grows: Growth | None = None  # None: all there is is measured
+    on_request: bool = False  # not part of a study unless it is named
     arrays: Mapping[str, Callable[[StudyInputs], dict[str, Any]]] = field(default_factory=dict)
     of_experts: bool = False  # only where the scan has mixtures of experts
 

@@ -5,7 +5,8 @@ To add an analysis, make its folder here and put its row into the list below.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ffmem.analyses import (
@@ -25,6 +26,8 @@ from ffmem.analyses import (
     weights,
 )
 from ffmem.analyses.analysis import Analysis, Sizes
+from ffmem.analyses.open_claims.looks import ClaimLook, read_looks
+from ffmem.analyses.open_claims.needs import Measurement, with_needs
 from ffmem.analyses.values.claims import layers_are_most_parameters
 from ffmem.analyses.verdicts import AnyClaim, Verdict, judge_claims
 from ffmem.errors import FfmemError, shorten
@@ -52,6 +55,7 @@ _ROWS: tuple[Analysis[Any], ...] = (
     coefficients.ANALYSIS,
 )
 ANALYSES: dict[str, Analysis[Any]] = {row.name: row for row in _ROWS}
+STANDARD = tuple(row.name for row in _ROWS if not row.on_request)
 _BY_ANALYSIS = [claim for row in _ROWS for claim in row.claims]
 PREFIX_ANALYSES = ("composition", "refinement")  # whose claims rest on prefixes and no scan
 CLAIMS: tuple[AnyClaim, ...] = tuple(  # the paper begins with what its layers are
@@ -65,8 +69,8 @@ def applicable(names: Iterable[str], has_experts: bool) -> tuple[str, ...]:
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:
-    """Read `values,composition`; nothing means every analysis."""
-    names = tuple(ANALYSES) if text is None else tuple(part.strip() for part in text.split(","))
+    """Read `values,composition`; nothing means every analysis that claims or figures rest on."""
+    names = STANDARD if text is None else tuple(part.strip() for part in text.split(","))
     unknown = [name for name in names if name not in ANALYSES]
     if unknown:
         raise FfmemError(
@@ -108,5 +112,41 @@ def claims_on(figure: str) -> tuple[str, ...]:
 
 
 def judge(study: Study) -> list[Verdict]:
-    """Every claim's verdict, from the study, its controls and what people said."""
-    return judge_claims(CLAIMS, results_with_judgements(study), study.controls)
+    """Every claim's verdict, from the study, its controls and what people said.
+
+    Those that are undecided say what would decide them.
+    """
+    looks = read_looks(study.store.folder)
+    later = {name: one.later for name, one in looks.items()}
+    verdicts = judge_claims(CLAIMS, results_with_judgements(study), study.controls, later)
+    return with_needs(verdicts, measurements(study, looks))
+
+
+def measurements(study: Study, looks: Mapping[str, ClaimLook]) -> dict[str, Measurement]:
+    """How much each claim rests on of what could be measured, and the time that it took."""
+    found = {}
+    for one in CLAIMS:
+        if one.analysis in study.names:
+            first = measurement(study, one.analysis)
+            look = looks.get(one.name)
+            again = look and replace(first, amount=look.amount, seconds=look.seconds)
+            found[one.name] = again or first
+    return found
+
+
+def measurement(study: Study, name: str) -> Measurement:
+    """How much an analysis measured.
+
+    What several analyses read once, the validation prefixes, took the time of them all.
+    """
+    grows, file = ANALYSES[name].grows, study.record(name)
+    if grows is None:
+        return Measurement(0, "", file.seconds)
+    amount = int(file.made_from.get(grows.size, 0))
+    if grows.size != "sample":
+        signs, memories = study.store.cells.signs, study.store.memories
+        most = len(signs) * max(memories.values())
+        return Measurement(amount, grows.unit, file.seconds, most)
+    seconds = sum(study.record(one).seconds for one in PREFIX_ANALYSES if one in study.names)
+    there = study.result(name).prefixes
+    return Measurement(amount, grows.unit, seconds, there if there < amount else None, True)

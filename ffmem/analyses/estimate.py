@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 
 from ffmem.analyses.analysis import Cost, Sizes, Workload
-from ffmem.analyses.catalogue import ANALYSES, PREFIX_ANALYSES, applicable
+from ffmem.analyses.catalogue import ANALYSES, PREFIX_ANALYSES, STANDARD, applicable
 from ffmem.analyses.inputs.study_inputs import StudyInputs, control_sizes
+from ffmem.analyses.open_claims.forecast import open_claims, open_claims_text
 from ffmem.analyses.runner import is_current
 from ffmem.corpus.file_formats import Meter
 from ffmem.corpus.sentences import tokenise
@@ -34,6 +35,7 @@ from ffmem.store.scan_store import ScanStore
 LONG_ENOUGH = 0.15  # seconds that a probe must take to be believed
 SCAN, RANKING, REPORT = "scan", "ranking", "report"
 STANDARD_INPUT = "-"
+DEMO = "demo"  # whose keys and cases a language model has read
 DISK_PER_SLOT, DISK_PER_CELL, DISK_PER_TOKEN = 9, 350, 12  # bytes, as of the embedded model
 DISK_OF_FIGURES = 45 << 20  # bytes, with the report: each page has the library that draws it
 TOKENS_PER_SENTENCE = 25  # per sentence, where the text cannot be looked at twice
@@ -64,6 +66,7 @@ class Estimate:
     memory: int
     disk: int
     there: tuple[str, ...] = ()  # what need not be made again
+    undecided: str = ""  # which claims it will probably leave so
 
     @property
     def total(self) -> float:
@@ -75,7 +78,7 @@ def estimate(
     model: LanguageModel,
     plan: ScanPlan,
     sizes: Sizes,
-    only: Collection[str] = tuple(ANALYSES),
+    only: Collection[str] = STANDARD,
     there: Collection[str] = (),
     controls: Collection[str] = (),
 ) -> Estimate:
@@ -100,9 +103,11 @@ def estimate(
         each = prefixes.tokens / speed.tokens + prefixes.projections / speed.projections
         seconds["controls"] = again + len(PREFIX_CONTROLS) * each
     kept = tuple(name for name in wanted if name in there)
+    work = _workload(model, plan, sizes, text)
+    left = open_claims(work, set(only) - set(there), has_readings=model.name == DEMO)
     copies = 2 if controls else 1
     needed = memory(model, plan, copies), disk(model, plan, text, copies)
-    return Estimate(text, seconds, *needed, kept)
+    return Estimate(text, seconds, *needed, kept, open_claims_text(left))
 
 
 def disk(model: LanguageModel, plan: ScanPlan, text: CorpusSize, copies: int = 1) -> int:

@@ -23,6 +23,7 @@ from ffmem.analyses.statistics import (
     holm,
 )
 from ffmem.store.folder import StudyFolder
+from ffmem.text import duration_text
 
 R = TypeVar("R")  # the record of an analysis
 Unit = Literal["share", "number", "change", "rank"]
@@ -36,6 +37,7 @@ SIGNS: dict[Outcome, str] = {
 }
 NO_CONTROL = "no control"  # the reason of what could hold otherwise
 ERROR_RATE = 0.05  # that any claim of a table is wrongly said to hold
+FIRST_LOOK = 0.8  # of it; the second look has half of the rest, and each later one half of that
 FEWEST = 20  # prefixes or keys below which no interval is believed
 READ_BLIND = "language model, read blind"  # how the name of a reader that comes with ffmem begins
 MODELS = ("llm:", READ_BLIND)  # what the names of language models begin with
@@ -67,9 +69,9 @@ class Finding:
     """A claim's number in this study, its control, and the effects that decide.
 
     Every effect must lie above its bar, and the first above that of untrained models. `alone` says
-    why the bars alone decide, and `reason` why nothing can be decided, where that is so.
-    `same_judge` is the same in keys of permuted weights, where whoever judged this has judged those
-    too: it stands for the controls.
+    why the bars alone decide, and `reason` why nothing can be decided, where that is so; `awaits`
+    says who then could. `same_judge` is the same in keys of permuted weights, where whoever judged
+    this has judged those too: it stands for the controls. `whole` says that all there is was read.
     """
 
     number: Interval
@@ -80,6 +82,8 @@ class Finding:
     reason: str = ""
     same_judge: Finding | None = None
     alone: str = ""
+    awaits: str = ""
+    whole: bool = False
 
 
 Results = Mapping[str, Any]  # by name of analysis
@@ -187,7 +191,35 @@ class ControlEffect:
     highest: float
     seeds: int
     more: Interval  # how much larger it is in the study
-    passes: bool  # the bars are met by most of them
+    passes: bool  # most of them lie above the bars
+
+
+@dataclass(frozen=True)
+class Need:
+    """What would decide an undecided claim: `amount` more of a unit, or times the text; seconds.
+
+    Of the other kinds `unit` says it in words.
+    """
+
+    kind: Literal["more", "text", "controls", "people", "analysis", "nothing"]
+    unit: str
+    amount: float | None = None
+    seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """As a person says it: `12 more keys a layer, 7 s`."""
+        words = self.unit
+        if self.kind == "more" and self.amount is not None:
+            words = f"{self.amount:,.0f} more {self.unit}"
+        elif self.kind == "text" and self.amount is not None:
+            words = f"{self.amount:.1f} times {self.unit}"
+        return words if self.seconds is None else f"{words}, {duration_text(self.seconds)}"
+
+    @property
+    def sentence(self) -> str:
+        """The same after what it answers."""
+        return f"what would decide it: {self.text}"
 
 
 @dataclass(frozen=True)
@@ -195,7 +227,8 @@ class Verdict:
     """A claim, what was found here and in the controls, and the outcome with its reason.
 
     `controls` begins with the kind that is hardest to beat. `chance` is the p-value of *holds*,
-    corrected for all claims of the table (Holm).
+    corrected for all claims of the table (Holm) and for the looks at it. `need` says of an
+    undecided claim what would decide it.
     """
 
     name: str
@@ -210,6 +243,8 @@ class Verdict:
     finding: Finding | None
     controls: tuple[ControlEffect, ...]
     chance: float
+    look: int = 1
+    need: Need | None = None
 
     @property
     def effect_text(self) -> str:
@@ -220,6 +255,7 @@ class Verdict:
         first = self.finding.effects[0]
         words = [f"{first.name}: {interval_text(first.found, unit)}"]
         words += [f"{one.kind} {control_text(one, unit)}" for one in self.controls]
+        words += [f"looked at {self.look} times"] if self.look > 1 else []
         if self.finding.alone:
             words.append(f"judged by its bar alone: {self.finding.alone}")
         return "; ".join(words)
@@ -233,21 +269,50 @@ def control_text(one: ControlEffect, unit: Unit) -> str:
     return lowest if one.seeds == 1 else f"{lowest} .. {highest} in {one.seeds}"
 
 
+@dataclass(frozen=True)
+class LaterLook:
+    """What a later look at a claim found in this study and, by kind, in its controls."""
+
+    look: int  # from 2 on
+    finding: Finding
+    controls: Mapping[str, Sequence[Finding]]
+
+
+def look_weight(look: int) -> float:
+    """What a p-value counts times: all looks together have the error rate of one."""
+    share = FIRST_LOOK if look == 1 else (1 - FIRST_LOOK) / 2 ** (look - 1)
+    return 1 / share
+
+
 def judge_claims(
-    claims: Sequence[AnyClaim], results: Results, controls: Controls | None = None
+    claims: Sequence[AnyClaim],
+    results: Results,
+    controls: Controls | None = None,
+    later: Mapping[str, LaterLook] | None = None,
 ) -> list[Verdict]:
     """Every claim with its outcome, from the results of a study and of its controls.
 
-    The paper's claims are one family for the correction, and those of others another.
+    The paper's claims are one family for the correction, and those of others another. `later` has
+    the last look at the claims that were looked at again, by name.
     """
-    found = [one.find(results) for one in claims]
+    again = later or {}
+    looks = [again[one.name].look if one.name in again else 1 for one in claims]
+    found = [again[one.name].finding if one.name in again else one.find(results) for one in claims]
     beside = [
-        control_effects(mine, findings_beside(one, mine, controls or {}))
+        control_effects(
+            mine,
+            again[one.name].controls
+            if one.name in again
+            else findings_beside(one, mine, controls or {}),
+        )
         for one, mine in zip(claims, found, strict=True)
     ]
     chances = [
-        (chance_of_holding(*pair), chance_of_failing(*pair))
-        for pair in zip(found, beside, strict=True)
+        (
+            look_weight(look) * chance_of_holding(mine, others),
+            look_weight(look) * chance_of_failing(mine, others),
+        )
+        for look, mine, others in zip(looks, found, beside, strict=True)
     ]
     corrected = [(1.0, 1.0)] * len(claims)
     for papers in (True, False):
@@ -260,7 +325,7 @@ def judge_claims(
         for place, holding, failing in zip(family, *both, strict=True):
             corrected[place] = holding, failing
     return [
-        _verdict(one, found[place], beside[place], *corrected[place])
+        _verdict(one, found[place], beside[place], corrected[place], looks[place])
         for place, one in enumerate(claims)
     ]
 
@@ -319,18 +384,18 @@ def chance_of_failing(finding: Finding | None, controls: Sequence[ControlEffect]
 
 
 def passes(finding: Finding) -> bool:
-    """Whether every effect lies above its bar, by interval."""
-    return all(effect.found.low > effect.bar for effect in finding.effects)
+    """Whether every effect of a control lies above its bar."""
+    return all(effect.found.estimate > effect.bar for effect in finding.effects)
 
 
 def _verdict(
     one: AnyClaim,
     finding: Finding | None,
     controls: tuple[ControlEffect, ...],
-    chance: float,
-    chance_of_less: float,
+    chances: tuple[float, float],
+    look: int,
 ) -> Verdict:
-    word, reason = decide(finding, controls, chance, chance_of_less)
+    word, reason = decide(finding, controls, *chances)
     return Verdict(
         one.name,
         one.analysis,
@@ -343,7 +408,8 @@ def _verdict(
         reason,
         finding,
         controls,
-        chance,
+        chances[0],
+        look,
     )
 
 

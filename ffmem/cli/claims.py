@@ -84,6 +84,8 @@ def _marks_text(claims: int, every: bool) -> str:
 def _numbers_text(verdict: Verdict, colour: str) -> Text:
     """A verdict with its reason, the deciding number and its name, the control, the paper's."""
     word = f"{verdict.word} ({verdict.reason})" if verdict.reason else verdict.word
+    if verdict.need is not None:
+        word += f"; {verdict.need.sentence}"
     parts = [f"paper: {paper_text(verdict)}"]
     if verdict.finding is not None:
         number = interval_text(verdict.finding.number, verdict.unit)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ffmem.cli.output import print_hanging, say
 from ffmem.steps import listen
+from ffmem.text import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,15 +27,6 @@ QUIET = 3.0  # seconds without a countdown
 def size_text(count: int) -> str:
     """A number of bytes as a person says it."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
-
-
-def duration_text(seconds: float) -> str:
-    """A length of time as a person says it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -163,6 +155,8 @@ def print_plan(console: Console, what: str, estimate: Estimate) -> None:
     print_hanging(console, "", f"{head}: {parts}" if parts else head)
     if estimate.there:
         print_hanging(console, "already there: ", ", ".join(estimate.there))
+    if estimate.undecided:
+        print_hanging(console, "", estimate.undecided)
 
 
 def print_failures(events: list[AnalysisEvent], folder: object) -> None:

@@ -27,6 +27,7 @@ from ffmem.analyses.inputs.value_rankings import (
     target_ranks,
     trigger_tokens,
 )
+from ffmem.analyses.statistics import lower_and_upper
 from ffmem.analyses.values.charts import mass_chart
 from ffmem.analyses.values.measure import exclusions, measure
 from ffmem.analyses.values.record import Values
@@ -284,3 +285,23 @@ def test_every_layers_mass_is_drawn_beside_its_control(scanned_toy: Scanned) -> 
     rows = mass_chart(found).to_dict()["data"]["values"]
     assert {row["series"] for row in rows} == {"own triggers", "keys shuffled"}
     assert len(rows) == 2 * len(found.mass)
+
+
+def test_tests_of_agreement_rest_on_the_five_strongest_triggers_of_each_key(
+    scanned_toy: Scanned,
+) -> None:
+    """Slowly: trigger by trigger from the store; what is shown is the strongest alone."""
+    model, store = scanned_toy
+    parts, values = read(model, store)
+    found = values.effects.agreement
+    shown = (found.strongest_lower, found.strongest_upper), (found.lower, found.upper)
+    for most, (low, high) in zip((1, 5), shown, strict=True):
+        for effect, layers in zip((low, high), lower_and_upper(parts), strict=True):
+            hits = known = 0
+            for part in layers:
+                for cell in range(len(part.top)):
+                    for token in part.triggers.next[cell, :most].tolist():
+                        known += token >= 0
+                        hits += token == int(part.top[cell])
+            assert effect.estimate == pytest.approx(hits / known)
+    assert found.rise.estimate == pytest.approx(found.upper.estimate - found.lower.estimate)

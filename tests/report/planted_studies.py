@@ -227,10 +227,10 @@ def of_cells(numbers: Numbers, toy: Study) -> Results:
     layers = [
         CellHits(
             memory=torch.arange(len(every)),
-            known=every,
-            hit=numbers["hit"][:, layer],
-            last=numbers["last"][:, layer],
-            rank=numbers["rank"][:, layer],
+            known=every[:, None],
+            hit=numbers["hit"][:, layer, None],
+            last=numbers["last"][:, layer, None],
+            rank=numbers["rank"][:, layer, None],
             shuffled_rank=numbers["other"][:, layer],
             shuffled=1e-5,
             unigram=float(numbers["unigram"].mean()),

@@ -26,6 +26,7 @@ from ffmem.analyses.patterns.claims import every_key_has_a_pattern, semantic_tak
 from ffmem.analyses.patterns.measure import summarise_patterns
 from ffmem.analyses.patterns.record import ControlRate, JudgedPatterns, JudgesPatterns
 from ffmem.analyses.statistics import (
+    ONE_SEED,
     Interval,
     beyond_seeds,
     bootstrap,
@@ -306,9 +307,11 @@ def exact_interval(value: float) -> Interval:
     return Interval(value, value, value, 100)
 
 
-def test_one_seed_is_taken_to_deviate_by_a_quarter() -> None:
+def test_one_seed_is_taken_to_deviate_by_a_share_and_at_least_by_its_own_error() -> None:
     (span,) = beyond_seeds([[exact_interval(40.0)]])
-    assert span.high - 40 == pytest.approx(1.96 * 10, rel=1e-3)
+    assert span.high - 40 == pytest.approx(1.96 * 40 * ONE_SEED, rel=1e-3)
+    (near_zero,) = beyond_seeds([[Interval(0.1, -2.9, 3.1, 100)]])
+    assert near_zero.high - 0.1 == pytest.approx(3 * 2**0.5)
     (none,) = beyond_seeds([[exact_interval(0.0)]])
     assert (none.low, none.high) == (0, 0)
 
@@ -341,7 +344,7 @@ def test_a_table_of_many_claims_is_corrected() -> None:
     ]
     nothing = finding(effect(-1, 1))
     controls = {"C": [{f"a{n}": one for n in range(30)} for one in numbers(-4, -4.1)]}
-    borders = {"holds": effect(0.01, 1), "does not hold": effect(-1, -0.01)}
+    borders = {"holds": effect(0.01, 1), "does not hold": effect(-1, -0.05)}
     for word, border in borders.items():
         study = {f"a{n}": nothing for n in range(1, 30)} | {"a0": finding(border)}
         alone, among = (judge_claims(some, study, controls)[0] for some in (claims[:1], claims))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure, Workload
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth, Workload
 from ffmem.analyses.causal.claims import CLAIMS
 from ffmem.analyses.causal.record import Causal
 
@@ -43,4 +43,5 @@ ANALYSIS = Analysis(
     sizes=("sample", "causal_memories"),
     figures=_figures,
     claims=CLAIMS,
+    grows=Growth("causal_memories", "memories a layer"),
 )

@@ -38,5 +38,6 @@ ANALYSIS = Analysis(
     chapter="",
     cost=lambda work: Cost(tokens=work.tokens_per_sentence * _sentences(work)),
     sizes=("pattern_keys",),
+    on_request=True,
     arrays={"coefficients": _arrays},
 )

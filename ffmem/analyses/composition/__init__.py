@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
 from ffmem.analyses.composition.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.composition.record import Composition
 
@@ -39,6 +39,7 @@ ANALYSIS = Analysis(
     sizes=("sample",),
     figures=_figures,
     claims=CLAIMS,
+    grows=Growth("sample", "sentences"),
     questions=QUESTIONS,
     arrays={"sample": _arrays},
 )

@@ -114,8 +114,8 @@ def the_dip_is_where_semantic_takes_over(dip: Finding, takeover: Finding) -> Fin
     """Activity dips where semantic patterns take over."""
     effects, detail = (*dip.effects, *takeover.effects), f"{dip.detail}; semantic {takeover.detail}"
     denied = dip.effects[0].found.high <= 0  # that alone is enough to deny both
-    reason = "" if denied else takeover.reason
-    return Finding(dip.number, None, "", effects, detail, reason)
+    reason, awaits = ("", "") if denied else (takeover.reason, takeover.awaits)
+    return Finding(dip.number, None, "", effects, detail, reason, awaits=awaits)
 
 
 CLAIMS = (  # in the paper's order

@@ -34,7 +34,10 @@ def last_changes_are_distant(result: LastLayer | JudgedCases) -> Finding:
     if isinstance(result, LastLayer):
         reason = "nobody has judged the cases yet; the rule’s share is shown"
         effects = (Effect("more than half are distant", up_to(1, result.related), 0.5),)
-        return Finding(result.related, result.shuffled, "shuffled pairs", effects, reason=reason)
+        against = "shuffled pairs"
+        return Finding(
+            result.related, result.shuffled, against, effects, reason=reason, awaits="people"
+        )
     most = max(result.judges, key=lambda one: one.related.estimate)
     effects = (Effect("more than half are distant", up_to(1, most.related), 0.5),)
     blind = [one for one in result.judges if not tells_apart(one)]
@@ -46,7 +49,16 @@ def last_changes_are_distant(result: LastLayer | JudgedCases) -> Finding:
         detail += f", who calls most related, of {len(result.judges)} people"
     detail += f"{agreement}; by rule {rule}"
     return Finding(
-        most.related, most.controls, "blind controls", effects, detail, reason, alone=BLIND
+        most.related,
+        most.controls,
+        "blind controls",
+        effects,
+        detail,
+        reason,
+        alone=BLIND,
+        awaits="people who tell the cases from the blind controls"
+        if blind
+        else "more cases, judged by the same",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
 from ffmem.analyses.patterns.claims import CLAIMS, QUESTIONS, with_judgements
 from ffmem.analyses.patterns.record import PatternResults
 
@@ -33,6 +33,7 @@ ANALYSIS = Analysis(
     sizes=("pattern_keys",),
     figures=_figures,
     claims=CLAIMS,
+    grows=Growth("pattern_keys", "keys a layer"),
     questions=QUESTIONS,
     left_out=PatternResults.left_out,
     with_judgements=with_judgements,

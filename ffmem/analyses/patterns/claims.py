@@ -141,7 +141,7 @@ def _only_readers_deny(result: Patterns, found: Finding) -> Finding:
     if isinstance(result, JudgedPatterns) or not denied:
         return found
     reason = f"by rule not seen ({denied[0]}), and only readers can deny it"
-    return replace(found, reason=reason)
+    return replace(found, reason=reason, awaits="people")
 
 
 @claim(
@@ -149,7 +149,7 @@ def _only_readers_deny(result: Patterns, found: Finding) -> Finding:
     "often",
     "share",
     "more than a quarter of a key’s triggers below 10/16 of the depth end in its commonest last "
-    "token, and more than above",
+    "token, and more than above; all keys are read",
 )
 def lower_triggers_end_alike(result: Patterns) -> Finding:
     """In lower layers the triggers of a key often share their last word."""
@@ -160,7 +160,7 @@ def lower_triggers_end_alike(result: Patterns) -> Finding:
         Effect("triggers that end alike, lower layers", number, 0.25),
         Effect("more than in upper layers", fades),
     )
-    return Finding(number, upper, "upper layers", effects)
+    return Finding(number, upper, "upper layers", effects, whole=True)
 
 
 def _by_annotators(
@@ -187,6 +187,7 @@ def _by_annotators(
         kind = "people" if is_person(judge.summary.annotator) else "language models"
         by += f", the hardest to convince of {len(result.judges)} {kind}"
     agreement = "" if math.isnan(result.alpha) else f" (alpha {result.alpha:.2f})"
+    weakest = replace(weakest, awaits="more keys, read by the same")
     return _with_detail(weakest, f"{by}{agreement}; by rule {rule:.2f}")
 
 

@@ -12,6 +12,7 @@ from ffmem.address import Address
 from ffmem.analyses.controls import random_keys
 from ffmem.analyses.inputs.blind_readings import READER, reader_name
 from ffmem.analyses.inputs.effects import by_depth, share_effect, with_count
+from ffmem.analyses.inputs.value_rankings import trigger_tokens
 from ffmem.analyses.patterns.held_out import Trial, held_out_scores, key_score
 from ffmem.analyses.patterns.prefixes import (
     CONTROLS,
@@ -60,6 +61,7 @@ FEATURE_PREFIXES = 6_000  # random prefixes that features are counted over
 POOL = 1_500  # of them, those that meanings are measured on and pseudo-keys drawn from
 CALIBRATION = 150  # pseudo-keys of each kind that set the nearness of meanings
 REFERENCE = 200  # random prefixes that show where a ticked pattern ends
+KEYS_AT_ONCE = 4096  # whose triggers are compared with each other
 PURPOSE = "patterns"  # sheets for people draw the same keys
 
 
@@ -122,11 +124,8 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
     annotated: list[KeyPatterns] = []
     trials: list[Trial] = []
     controls: list[PseudoKey] = []
-    same_ending: dict[Address, float] = {}
     for key in steps([key for layer in drawn.values() for key in layer], "keys"):
         shown = _triggers(store, key)[:TRIGGERS_SHOWN]
-        if shown:
-            same_ending[key] = commonest_ending(shown)
         rules = annotator.rules(key, shown)
         patterns = tuple(rule.pattern for rule in rules)
         annotated.append(KeyPatterns(key, len(shown), patterns))
@@ -158,7 +157,7 @@ def patterns_by_rule(store: ScanStore, keys: int = 10, seed: int = 0) -> Pattern
         nearness=annotator.meanings.nearness if annotator.meanings else {},
         seed=seed,
         semantic_keys=_with_semantic([key.patterns for key in annotated if key.triggers]),
-        endings=effects_of_endings(same_ending),
+        endings=effects_of_endings(store),
         keys=tuple(
             key_score(annotator, str(one.key), one.triggers, trial)
             for one, trial in zip(annotated, trials, strict=True)
@@ -210,14 +209,35 @@ def blind_readings(
     )
 
 
-def commonest_ending(prefixes: Sequence[Prefix]) -> float:
-    """The share of prefixes that end in the commonest last token."""
-    return max(Counter(prefix.last for prefix in prefixes).values()) / len(prefixes)
+def commonest_ending(last: Tensor, filled: Tensor) -> Tensor:
+    """The share of a key's triggers that end in the commonest last token, from [key, trigger].
+
+    NaN for a key without triggers.
+    """
+    same = (last[:, :, None] == last[:, None, :]) & filled[:, :, None] & filled[:, None, :]
+    return same.sum(dim=2).amax(dim=1) / filled.sum(dim=1)
 
 
-def effects_of_endings(shares: dict[Address, float]) -> EndingEffects:
-    """Do the triggers of lower keys end alike more often?"""
-    return ending_effects(torch.tensor(list(shares.values())), *key_depths(list(shares)))
+def effects_of_endings(store: ScanStore) -> EndingEffects:
+    """Do the triggers of lower keys end alike more often? All keys are read; signs count as one."""
+    shares: list[Tensor] = []
+    for layer, memories in store.memories.items():
+        read = trigger_tokens(store, layer)
+        parts = zip(
+            read.last[:, :TRIGGERS_SHOWN].split(KEYS_AT_ONCE),
+            read.filled[:, :TRIGGERS_SHOWN].split(KEYS_AT_ONCE),
+            strict=True,
+        )
+        same = torch.cat([commonest_ending(*part) for part in parts]).view(-1, memories)
+        mean = same.nanmean(dim=0)
+        shares.append(mean[~mean.isnan()])
+    live = [found for found in shares if len(found)]
+    depth = [torch.full((len(found),), place) for place, found in enumerate(live)]
+    return ending_effects(
+        torch.cat([*live, torch.zeros(0)]),
+        torch.cat([*depth, torch.zeros(0, dtype=torch.long)]),
+        len(live),
+    )
 
 
 def _triggers(store: ScanStore, key: Address) -> list[Prefix]:

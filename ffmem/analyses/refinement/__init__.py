@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth
 from ffmem.analyses.refinement.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.refinement.record import Refinement
 
@@ -40,6 +40,7 @@ ANALYSIS = Analysis(
     figures=_figures,
     cites=("nostalgebraist2020",),
     claims=CLAIMS,
+    grows=Growth("sample", "sentences"),
     questions=QUESTIONS,
     arrays={"sample": _arrays},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ffmem.analyses.analysis import Analysis, Cost, Figure, Workload
+from ffmem.analyses.analysis import Analysis, Cost, Figure, Growth, Workload
 from ffmem.analyses.removal.claims import CLAIMS, QUESTIONS
 from ffmem.analyses.removal.record import Removal
 
@@ -44,6 +44,7 @@ ANALYSIS = Analysis(
     sizes=("removal_keys", "removal_triggers"),
     figures=_figures,
     claims=CLAIMS,
+    grows=Growth("removal_keys", "keys a layer"),
     questions=QUESTIONS,
     left_out=Removal.left_out,
 )

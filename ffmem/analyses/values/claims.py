@@ -28,12 +28,16 @@ def layers_are_most_parameters(result: Values) -> Finding:
     "values",
     "near 0",
     "share",
-    "less than 1 % of the keys with triggers, over all lower layers",
+    "less than 1 % of the five strongest triggers of the keys, over all lower layers; shown is the "
+    "strongest alone",
 )
 def lower_values_do_not_agree(result: Values) -> Finding:
     """In lower layers a value's top token hardly ever follows its key's strongest trigger."""
-    number = result.effects.agreement.lower
-    effects = (Effect("agreement below 1 %", up_to(0.01, number)),)
+    found = result.effects.agreement
+    number, effects = (
+        found.strongest_lower,
+        (Effect("agreement below 1 %", up_to(0.01, found.lower)),),
+    )
     worst = max(lower_and_upper(_all_cells(result))[0], key=lambda layer: layer.filled.estimate)
     detail = f"at most {share_text(worst.filled.estimate)} in layer {worst.layer}"
     return Finding(number, None, "", effects, detail, alone="a claim of absence")
@@ -43,8 +47,8 @@ def lower_values_do_not_agree(result: Values) -> Finding:
     "values",
     "up to 3.5 %",
     "share",
-    "agreement is higher than in the lower layers by more than half a point, and higher than with "
-    "shuffled keys; keys without triggers do not count",
+    "agreement with the five strongest triggers of the keys is higher than in the lower layers by "
+    "more than half a point, and higher than with shuffled keys; shown is the strongest alone",
     figure="values-agreement",
 )
 def upper_values_agree(result: Values) -> Finding:
@@ -52,8 +56,8 @@ def upper_values_agree(result: Values) -> Finding:
     found = result.effects.agreement
     upper = lower_and_upper(_all_cells(result))[1]
     best = max(upper, key=lambda layer: layer.filled.estimate)
-    number = found.upper
-    chance = exact(number.estimate - found.above_shuffled.estimate, number.n)
+    number = found.strongest_upper
+    chance = exact(found.upper.estimate - found.above_shuffled.estimate, number.n)
     every = sum(layer.all.estimate * layer.all.n for layer in upper)
     every /= max(sum(layer.all.n for layer in upper), 1)
     effects = (
@@ -65,7 +69,7 @@ def upper_values_agree(result: Values) -> Finding:
         chance,
         "keys shuffled",
         effects,
-        detail=f"lower layers {share_text(found.lower.estimate)}, at most "
+        detail=f"lower layers {share_text(found.strongest_lower.estimate)}, at most "
         f"{share_text(best.filled.estimate)} in layer {best.layer}; of all keys, as the paper "
         f"counts, {share_text(every)}",
     )
@@ -79,8 +83,9 @@ def upper_values_agree(result: Values) -> Finding:
 )
 def upper_values_beat_chance(result: Values) -> Finding:
     """Agreement in upper layers is far above a random token's."""
-    number, uniform = result.effects.agreement.upper, 1 / result.vocabulary
-    effects = (Effect("ten times a random token’s", number, 10 * uniform),)
+    found, uniform = result.effects.agreement, 1 / result.vocabulary
+    effects = (Effect("ten times a random token’s", found.upper, 10 * uniform),)
+    number = found.strongest_upper
     return Finding(number, exact(uniform, number.n), "a random token", effects)
 
 
@@ -93,10 +98,10 @@ def upper_values_beat_chance(result: Values) -> Finding:
 )
 def values_know_more_than_frequency(result: Values) -> Finding:
     """Values follow their keys, not the frequency of tokens."""
-    number, more = result.effects.agreement.upper, result.effects.agreement.above_unigram
-    chance = exact(number.estimate - more.estimate, number.n)
+    found, more = result.effects.agreement, result.effects.agreement.above_unigram
+    chance = exact(found.upper.estimate - more.estimate, found.upper.n)
     effects = (Effect("more than frequency gives", more),)
-    return Finding(number, chance, "tokens of the text", effects)
+    return Finding(found.strongest_upper, chance, "tokens of the text", effects)
 
 
 @claim(
@@ -108,10 +113,10 @@ def values_know_more_than_frequency(result: Values) -> Finding:
 )
 def values_follow_the_next_token(result: Values) -> Finding:
     """Values promote the next token, not the one just read (which the released script takes)."""
-    number, more = result.effects.agreement.upper, result.effects.agreement.above_last_token
-    chance = exact(number.estimate - more.estimate, number.n)
+    found, more = result.effects.agreement, result.effects.agreement.above_last_token
+    chance = exact(found.upper.estimate - more.estimate, found.upper.n)
     effects = (Effect("more than with the token just read", more),)
-    return Finding(number, chance, "the token just read", effects)
+    return Finding(found.strongest_upper, chance, "the token just read", effects)
 
 
 @claim(

@@ -72,8 +72,8 @@ def _value_effects(
     layers = [_cell_hits(part, row) for part, row in zip(read, chance, strict=True)]
     edges = _quantile_edges(_concatenate(read, "probability"))
     place = torch.bucketize(_concatenate(read, "probability").double(), edges[1:-1], right=True)
-    known = torch.cat([layer.known for layer in layers])
-    hit = torch.cat([layer.hit for layer in layers])
+    known = torch.cat([layer.known[:, 0] for layer in layers])
+    hit = torch.cat([layer.hit[:, 0] for layer in layers])
     shuffled = torch.cat([part.top == part.shuffled_next for part in read])
     return ValueEffects(
         agreement_effects(layers),
@@ -82,19 +82,22 @@ def _value_effects(
     )
 
 
+TESTED = 5  # strongest triggers of a key that tests of agreement rest on
+
+
 def _cell_hits(part: LayerValueRankings, chance: LayerAgreement) -> CellHits:
-    """What every cell of a layer says of its strongest trigger; two signs are one memory."""
-    following, count = part.triggers.next[:, 0], len(part.top)
-    known = following >= 0
+    """What every cell of a layer says of its strongest triggers; two signs are one memory."""
+    following, count = part.triggers.next[:, :TESTED], len(part.top)
+    known, top = following >= 0, part.top[:, None]
     memories = count // 2 if part.cells.signed else count
     return CellHits(
         memory=torch.arange(count) % max(memories, 1),
         known=known,
-        hit=(part.top == following) & known,
-        last=part.top == part.triggers.last[:, 0],
-        rank=part.ranks[:, 0],
+        hit=(top == following) & known,
+        last=top == part.triggers.last[:, :TESTED],
+        rank=part.ranks[:, :TESTED],
         shuffled_rank=part.shuffled_ranks,
-        shuffled=chance.shuffled.estimate * count / max(int(known.sum()), 1),
+        shuffled=chance.shuffled.estimate * count / max(int(known[:, 0].sum()), 1),
         unigram=chance.unigram,
     )
 
@@ -251,11 +254,12 @@ def _unknown(read: Sequence[LayerValueRankings], unknown: int) -> dict[str, int]
 
 @dataclass(frozen=True)
 class CellHits:
-    """One layer's cells: does the value's top token follow the strongest trigger, all [cell]?
+    """One layer's cells: does the value's top token follow the strongest triggers?
 
-    `known` cells have a trigger that is followed by a token; the others count nowhere. `last` says
-    whether the top token is the one just read. `shuffled` and `unigram` are what chance gives in
-    this layer. `memory` is the memory of each cell: the unit that is resampled.
+    `hit`, `known`, `last` and `rank` are [cell, trigger], strongest first, the others [cell].
+    `known` triggers are followed by a token; the others count nowhere. `last` says whether the top
+    token is the one just read. `shuffled` and `unigram` are what chance gives in this layer.
+    `memory` is the memory of each cell: the unit that is resampled.
     """
 
     memory: Tensor
@@ -268,27 +272,48 @@ class CellHits:
     unigram: float
 
     def tallies(self) -> Tensor:
-        """[memory, number]: hits, known cells, by shuffles, by frequency, last token."""
+        """[memory, number]: triggers hit, known, by shuffles, by frequency, last token.
+
+        Then hit and known of the strongest trigger alone.
+        """
         known = self.known.double()
-        columns = (self.hit * known, known, self.shuffled * known, self.unigram * known)
-        table = torch.stack([*columns, self.last * known], dim=1)
+        hit, count = (self.hit * known).sum(dim=1), known.sum(dim=1)
+        last = (self.last * known).sum(dim=1)
+        columns = (hit, count, self.shuffled * count, self.unigram * count, last)
+        table = torch.stack([*columns, self.hit[:, 0] * known[:, 0], known[:, 0]], dim=1)
         size = int(self.memory.max()) + 1 if len(self.memory) else 0
-        return torch.zeros(size, 5, dtype=torch.float64).index_add_(0, self.memory, table)
+        return torch.zeros(size, COLUMNS, dtype=torch.float64).index_add_(0, self.memory, table)
+
+    def powers(self) -> tuple[Tensor, Tensor]:
+        """The mean rank in powers of two of cells [cell] with a token, and which those are."""
+        known = self.known.double()
+        ranks = _in_powers(self.rank) * known
+        some = known[:, 0] > 0
+        return _round_to_tenths(ranks.sum(dim=1) / known.sum(dim=1).clamp(min=1)), some
+
+
+COLUMNS = 7
 
 
 def agreement_effects(layers: Sequence[CellHits]) -> AgreementEffects:
-    """Figure 4: cells without a trigger are out of every denominator."""
+    """Figure 4: cells without a trigger are out of every denominator.
+
+    The strongest trigger alone is the paper's number; several of a key make the test sharper.
+    """
     table = layers_by_depth([layer.tallies() for layer in layers])
-    lower, upper = table[:, :5], Resamples(table[:, 5:])
+    lower, upper = table[:, :COLUMNS], Resamples(table[:, COLUMNS:])
 
     def above(column: int) -> Interval:
         return upper.interval(lambda sums: (sums[..., 0] - sums[..., column]) / sums[..., 1])
 
     return AgreementEffects(
+        strongest_upper=share_effect(table[:, COLUMNS + 5 :]),
+        strongest_lower=share_effect(lower[:, 5:]),
         upper=upper.interval(lambda sums: sums[..., 0] / sums[..., 1], bounds=SHARE),
         lower=share_effect(lower),
         rise=resample(
-            table, lambda sums: sums[..., 5] / sums[..., 6] - sums[..., 0] / sums[..., 1]
+            table,
+            lambda sums: sums[..., COLUMNS] / sums[..., COLUMNS + 1] - sums[..., 0] / sums[..., 1],
         ),
         above_shuffled=above(2),
         above_unigram=above(3),
@@ -298,19 +323,23 @@ def agreement_effects(layers: Sequence[CellHits]) -> AgreementEffects:
 
 def rank_effects(layers: Sequence[CellHits]) -> RankEffects:
     """Figure 5 in powers of two, so that ten places count more near the top."""
-
-    def powers(ranks: Tensor) -> Tensor:
-        return _round_to_tenths((ranks.double() + 1).log2())
-
-    table = layers_by_depth([with_count(powers(one.rank[one.known])) for one in layers])
-    pairs = [(one, one.known & (one.shuffled_rank >= 0)) for one in lower_and_upper(layers)[1]]
-    better = [powers(one.shuffled_rank[both]) - powers(one.rank[both]) for one, both in pairs]
+    found = [one.powers() for one in layers]
+    table = layers_by_depth([with_count(ranks[known]) for ranks, known in found])
+    better = []
+    for one, (ranks, known) in lower_and_upper(list(zip(layers, found, strict=True)))[1]:
+        both = known & (one.shuffled_rank >= 0)
+        better.append(_in_powers(one.shuffled_rank[both]) - ranks[both])
     return RankEffects(
         rise=resample(
             table, lambda sums: sums[..., 0] / sums[..., 1] - sums[..., 2] / sums[..., 3]
         ),
         above_shuffled=mean_effect(_round_to_tenths(torch.cat(better))),
     )
+
+
+def _in_powers(ranks: Tensor) -> Tensor:
+    """Ranks from 0 in powers of two; one below zero is none, and counts as the first."""
+    return (ranks.double().clamp(min=0) + 1).log2()
 
 
 def _round_to_tenths(numbers: Tensor) -> Tensor:

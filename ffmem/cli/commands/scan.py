@@ -24,9 +24,9 @@ from ffmem.cli.options import (
     placement,
 )
 from ffmem.cli.output import say
-from ffmem.cli.progress import duration_text
 from ffmem.errors import shorten
 from ffmem.steps import listen
+from ffmem.text import duration_text
 
 if TYPE_CHECKING:
     from ffmem.address import Address

@@ -80,12 +80,33 @@ all_claims = click.option(
 )
 @click.option("--only", help="Analyses to run, e.g. values,refinement; all by default.")
 @click.option("--again", help="Analyses to run even if their result exists; also: report.")
+@click.option(
+    "--decide",
+    is_flag=True,
+    help="MODEL is the folder of a finished study: measure what would decide the claims that it "
+    "left undecided, and nothing else.",
+)
+@click.option(
+    "--minutes",
+    type=Whole(1, 100_000),
+    default=10,
+    show_default=True,
+    help="With --decide: begin nothing that would take longer than is left of them.",
+)
 @all_claims
 @trigger_options
 @corpus_options
 @cluster_options
 @model_options
-def study(model: str, corpus: str | None, out: Path | None, claims: bool, **options: Any) -> None:
+def study(  # noqa: PLR0913 - one parameter per option
+    model: str,
+    corpus: str | None,
+    out: Path | None,
+    claims: bool,
+    decide: bool,
+    minutes: int,
+    **options: Any,
+) -> None:
     r"""Study MODEL on CORPUS: scan, every analysis of the paper, figures and a report.
 
     Ends with a table of the paper's claims and whether they hold for this model, more than for the
@@ -98,18 +119,22 @@ def study(model: str, corpus: str | None, out: Path | None, claims: bool, **opti
     Examples:
         ffmem study demo
         ffmem study MODEL corpus.txt --valid valid.txt -o out/mine
+        ffmem study out/mine --decide --minutes 5
     """
+    if decide:
+        decide_study(Path(model), minutes, options["valid"], options["device"], claims)
+        return
     from ffmem.analyses.estimate import SCAN, estimate, results_there
     from ffmem.analyses.values.predictive import is_papers_model, paper_values
     from ffmem.cli.claims import print_verdicts
     from ffmem.cli.output import print_paper_values, terminal
     from ffmem.cli.progress import (
-        duration_text,
         exit_code,
         print_failures,
         print_plan,
         progress_lines,
     )
+    from ffmem.text import duration_text
     from ffmem.workflows import control_analyses, run_study_plan
 
     began = time.monotonic()
@@ -157,6 +182,32 @@ def study(model: str, corpus: str | None, out: Path | None, claims: bool, **opti
     raise SystemExit(exit_code(events))
 
 
+def decide_study(folder: Path, minutes: int, valid: str | None, device: str, claims: bool) -> None:
+    """Look again at what a study left undecided, and write its report again."""
+    from ffmem.analyses.inputs.study_inputs import StudyInputs, scanned_model
+    from ffmem.analyses.open_claims.decisions import decide_claims, inputs_at_first
+    from ffmem.analyses.study import open_study
+    from ffmem.cli.claims import print_verdicts
+    from ffmem.cli.output import terminal
+    from ffmem.cli.progress import step_line
+    from ffmem.report.build import write_report
+    from ffmem.store.folder import StudyFolder, writing
+
+    found = open_study(folder)
+    text = None if valid is None else validation_text(valid, found.store.manifest.key.source().chat)
+    with while_loading(found.store.manifest.key.model["name"]):
+        model = scanned_model(found.store, device)
+    first = StudyInputs(model, found.store, valid=text)
+    with writing(StudyFolder(folder), "decide"), step_line():
+        found = decide_claims(
+            found, lambda name: inputs_at_first(found, name, model, first), 60 * minutes, say
+        )
+        found.draw()
+        page = write_report(found)
+    print_verdicts(terminal(), found.verdicts, claims)
+    say(f"\nreport: {page}")
+
+
 def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInputs:
     from ffmem.analyses.inputs.study_inputs import StudyInputs
 
@@ -166,8 +217,9 @@ def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInp
 def _plan(
     model: LanguageModel, corpus: str, cluster: Cluster | None, options: dict[str, Any]
 ) -> StudyPlan:
-    from ffmem.analyses.analysis import SIZES
+    from ffmem.analyses.analysis import sizes_of
     from ffmem.analyses.catalogue import parse_names
+    from ffmem.execution.plan import plan_layers
     from ffmem.workflows import StudyPlan
 
     valid, size = options.pop("valid"), options.pop("size")
@@ -180,9 +232,10 @@ def _plan(
         options["max_sentences"] = DEMO_SENTENCES
     if size == "auto":
         size = "paper" if model.device.type == "cuda" else "small"
+    scan = plan_of(model, corpus, seed=seed, **options)
     return StudyPlan(
-        scan=plan_of(model, corpus, seed=seed, **options),
-        sizes=SIZES[size],
+        scan=scan,
+        sizes=sizes_of(size, len(plan_layers(model, scan))),
         valid=None if valid is None else validation_text(valid, options["chat"]),
         only=only,
         seed=seed,
@@ -274,7 +327,7 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     """
     from dataclasses import replace
 
-    from ffmem.analyses.analysis import SIZES
+    from ffmem.analyses.analysis import sizes_of
     from ffmem.analyses.catalogue import parse_names
     from ffmem.analyses.inputs.study_inputs import (
         StudyInputs,
@@ -292,7 +345,8 @@ def analyse(  # noqa: PLR0913 - one parameter per option
         check_address_space(FIGURES, "an analysis with figures (--no-figures makes none)")
     names, once_more = parse_names(only), parse_names(again) if again else ()
     store = ScanStore.open(folder)
-    sizes = SIZES[size] if sample is None else replace(SIZES[size], sample=sample)
+    sizes = sizes_of(size, len(store.memories))
+    sizes = sizes if sample is None else replace(sizes, sample=sample)
     chat = store.manifest.key.source().chat
     text = None if valid is None else validation_text(valid, chat)
     with while_loading(store.manifest.key.model["name"]):

@@ -8,11 +8,11 @@ import click
 
 from ffmem.cli.options import LOCATION, SOME, ModelOptions, load_model, model_options
 from ffmem.cli.output import print_hanging, print_json, save_text, say, terminal, token_words
-from ffmem.cli.progress import duration_text, size_text, step_line
+from ffmem.cli.progress import size_text, step_line
 from ffmem.errors import CorpusError
 from ffmem.locations import file_text
 from ffmem.records import json_text
-from ffmem.text import cut_end, visible_token
+from ffmem.text import cut_end, duration_text, visible_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,1 +1,0 @@
-"""Loops over numbers as machine code."""
