@@ -20,6 +20,7 @@ FOUNDATIONS = {
     "errors",
     "files",
     "interrupts",
+    "loops",
     "locations",
     "records",
     "steps",
@@ -77,7 +78,7 @@ DOORS = {
     "click": {"cli"},
     "rich": {"cli"},
     "triton": {"scan"},
-    "numba": {"scan"},
+    "numba": set(),  # loops alone
     "sqlalchemy": {"store"},
     "ray": {"execution"},
     "upath": set(),  # locations.py alone

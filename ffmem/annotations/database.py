@@ -1,4 +1,4 @@
-"""Sheets, answers and labels in a database; rows are added, never changed, so nothing is lost."""
+"""Sheets, answers and labels in a database; what was said is added, never changed or lost."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Annotations:
     def add_sheets(self, sheets: Sequence[Sheet]) -> int:
         """Add the sheets that are not there yet; how many that were."""
         return self._answers.add([_sheet_row(sheet) for sheet in sheets])
+
+    def discard(self, names: Sequence[str]) -> int:
+        """Remove those of the sheets that nobody has answered; how many that were."""
+        return self._answers.discard(names)
 
     def names(self, scan: str | None = None) -> list[str]:
         """The names of all sheets, or of one scan's, in order."""

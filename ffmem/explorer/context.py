@@ -47,7 +47,7 @@ class StudyContext:
 
     @property
     def folder(self) -> Path:
-        """The study's folder; nothing outside it is ever read."""
+        """The study's folder; outside it only the names of folders beside it are ever read."""
         return self.study.folder
 
     @cached_property

@@ -1,8 +1,9 @@
 """Direct logit attribution: a term of one token's logit for every memory, summing to the logit.
 
 The last state is the first one plus what attention and feed-forward layers have added, and the way
-from it to a logit is linear once the final norm divides by the number that it did divide by. So a
-logit is a sum, with a term for every memory: coefficient x value, seen along one direction.
+from it to a logit is linear once the final norm divides by the number that it did divide by; so is
+the way through the norms around the sums of a post-norm block. So a logit is a sum, with a term for
+every memory: coefficient x value, seen along one direction.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ffmem.memories.recording import LayerRecord, Records
 from ffmem.memories.value_vectors import norm_after, value_measures
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel, check_model
-from ffmem.models.unembedding import LinearNorm
+from ffmem.models.unembedding import LinearNorm, linear_norm
 from ffmem.text import html_table, visible_token
 
 MEMORIES_IN_REPR = 3  # memories that are listed for a person
@@ -42,8 +43,9 @@ class MemoryContribution:
 class LayerContributions:
     """One layer's terms of a logit.
 
-    `rest` is what neither attention nor the layer adds: norms around the sum in a post-norm block,
-    blocks without memories, and rounding.
+    In a post-norm block every term has passed the norms behind it, each of which divides by the
+    number that it did divide by; `bias` has their shifts. `rest` is what neither attention nor the
+    layer adds: blocks without memories, and rounding.
     """
 
     layer: int
@@ -146,12 +148,19 @@ def contributions(
     factor, after = 1.0, last.cpu().double()  # what later blocks multiply by; the state behind
     for reading in reversed(records.layers):
         leaves = factor * (after - reading.o[0].cpu().double()) @ towards
+        of_output = factor * reading.o[0].cpu().double() @ towards
         factor *= reading.layer.output_scale
+        towards, shift = _before_sum_norm(reading, towards)
         part = _layer_contributions(reading, factor * towards, count)
-        added = factor * (reading.r[0] + reading.y[0]).cpu().double() @ towards
-        left = factor / reading.layer.output_scale * reading.o[0].cpu().double() @ towards - added
-        parts.append(replace(part, rest=part.rest + float(left + leaves)))
-        towards = towards * _stream_gain(reading.layer)
+        added = factor * ((reading.r[0] + reading.y[0]).cpu().double() @ towards + shift)
+        towards, attention, entry_shift = _before_attention(reading, towards)
+        part = replace(
+            part,
+            attention=factor * attention,
+            bias=part.bias + factor * (shift + entry_shift),
+            rest=part.rest + float(of_output - added + leaves),
+        )
+        parts.append(part)
         after = reading.h[0].cpu().double()
     return Contributions(
         token=token,
@@ -165,7 +174,10 @@ def contributions(
 
 
 def _layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> LayerContributions:
-    """One layer's terms along a direction [width]; `rest` is what the sum over memories misses."""
+    """A feed-forward layer's terms along a direction [width], without attention's.
+
+    `rest` is what the sum over memories misses.
+    """
     layer, m = reading.layer, reading.m[0].float()
     of_sum, constant = _before_norm(reading, towards * layer.scale)
     along = of_sum.to(device=m.device, dtype=torch.float32)
@@ -175,11 +187,10 @@ def _layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> L
     if bias is not None:
         constant += float(bias.cpu().double() @ of_sum)
     whole = float(reading.y[0].cpu().double() @ towards)
-    h = reading.h[0].cpu().double() * _stream_gain(layer)
     chosen = terms.abs().topk(min(count, layer.memories)).indices.tolist()
     return LayerContributions(
         layer=layer.number,
-        attention=float((reading.r[0].cpu().double() - h) @ towards),
+        attention=0.0,  # which the caller knows
         memories=total,
         bias=constant,
         rest=whole - total - constant,
@@ -192,6 +203,29 @@ def _layer_contributions(reading: LayerRecord, towards: Tensor, count: int) -> L
         terms=terms.cpu(),
         parts=layer.parts,
     )
+
+
+def _before_sum_norm(reading: LayerRecord, towards: Tensor) -> tuple[Tensor, float]:
+    """The direction before the norm around r + y of a post-norm block, and what its shift adds."""
+    layer, seen = reading.layer, reading.raw
+    if layer.form != "post-norm" or layer.norm is None or "norm in" not in seen:
+        return towards, 0.0
+    before, behind = seen["norm in"][0], reading.o[0]
+    norm = linear_norm(layer.norm, before[None])
+    return (towards, 0.0) if norm is None else _through_norm(norm, towards, before, behind)
+
+
+def _before_attention(reading: LayerRecord, towards: Tensor) -> tuple[Tensor, float, float]:
+    """The direction at the block's input, attention's term, and what a norm behind it adds."""
+    layer, h = reading.layer, reading.h[0].cpu().double()
+    before = reading.raw.get("attention norm in")
+    if layer.attention_norm is not None and before is not None:
+        norm = linear_norm(layer.attention_norm, before[:1])
+        if norm is not None:
+            towards, shift = _through_norm(norm, towards, before[0], reading.r[0])
+            return towards, float((before[0].cpu().double() - h) @ towards), shift
+    gain = _stream_gain(layer)
+    return towards * gain, float((reading.r[0].cpu().double() - h * gain) @ towards), 0.0
 
 
 def _stream_gain(layer: FeedForward) -> Tensor | float:

@@ -20,14 +20,13 @@ from torch import Tensor, nn
 from ffmem.errors import ModelError, shorten, whole_number
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.language_model import LanguageModel, check_model
-from ffmem.models.unembedding import Embed, Head
+from ffmem.models.unembedding import Embed, Head, TokenVectors
 from ffmem.text import html_table, visible_token
 
 VectorKind = Literal["residual", "direction"]
 CHUNK_BYTES = 64 * 2**20  # logits held at a time; several such tensors live at once
 GPU_CHUNKS = 3  # so many times that on a GPU, which small pieces do not keep busy
 GROUP = 64  # tokens of consecutive ids whose largest score is looked at first
-HOT_BYTES = 2 * 2**20  # logits that stay in a CPU's cache while they are summed
 VECTORS_IN_REPR = 5  # vectors whose top tokens are listed for a person
 WIDEST = 80.0  # a difference of scores whose exponential float32 still holds
 
@@ -138,11 +137,7 @@ def logits(
     state = embedded.to(head.device) * head.before
     adaptive = lens.is_adaptive(head)  # then every token counts, for the sums over a band
     vectors = head.vectors(lens.embed)
-    if state.shape[-1] != vectors.width:
-        raise ModelError(
-            f"the way from the residual stream of {model.name} to its tokens is not linear and "
-            "changes the width, so only whole states can be read through it"
-        )
+    check_width(model, state, vectors)
     vectors = vectors if adaptive else vectors.first(model.vocab_size)
     scores = vectors.scores(state)
     already = how == "apply" and head.norm is not None  # the chain has added the norm's shift
@@ -156,6 +151,15 @@ def logits(
         scores = head.log_probabilities(scores, state)[..., : model.vocab_size]
     of_its_size = how in ("apply", "frozen") or not head.chain
     return head.finish(scores) if kind == "residual" and of_its_size else head.rescale(scores)
+
+
+def check_width(model: LanguageModel, state: Tensor, vectors: TokenVectors) -> None:
+    """Refuse pieces that were not brought to the embedding's width."""
+    if state.shape[-1] != vectors.width:
+        raise ModelError(
+            f"the way from the residual stream of {model.name} to its tokens is not linear and "
+            "changes the width, so only whole states can be read through it"
+        )
 
 
 def _check_vectors(model: LanguageModel, h: Tensor, kind: VectorKind) -> None:
@@ -303,20 +307,12 @@ def sums_of_exponentials(scores: Tensor, high: Tensor, low: Tensor) -> tuple[Ten
     `high` and `low` [row] are its largest and smallest score. The second sum uses the reciprocals
     of the first where these do not overflow, so each exponential is computed once.
     """
-    sums = torch.empty(2, len(scores), device=scores.device)
-    on_cpu = scores.device.type == "cpu"
-    step = max(1, HOT_BYTES // (4 * scores.shape[1])) if on_cpu else max(1, len(scores))
-    buffer = torch.empty(step, scores.shape[1], device=scores.device)
-    for start in range(0, len(scores), step):
-        part = slice(start, min(start + step, len(scores)))
-        rows, top, bottom = scores[part], high[part, None], low[part, None]
-        powers = torch.sub(rows, top, out=buffer[: len(rows)]).exp_()
-        sums[0, part] = powers.sum(dim=1)
-        if bool((top - bottom < WIDEST).all()):
-            sums[1, part] = powers.reciprocal_().sum(dim=1) * (bottom - top)[:, 0].exp()
-        else:
-            sums[1, part] = torch.sub(bottom, rows, out=powers).exp_().sum(dim=1)
-    return sums[0], sums[1]
+    top, bottom = high[:, None], low[:, None]
+    powers = (scores - top).exp_()
+    up = powers.sum(dim=1)
+    if bool((high - low < WIDEST).all()):
+        return up, powers.reciprocal_().sum(dim=1) * (low - high).exp()
+    return up, torch.sub(bottom, scores, out=powers).exp_().sum(dim=1)
 
 
 def ranks(scores: Tensor, tokens: Tensor) -> Tensor:

@@ -248,6 +248,9 @@ def _places_for(layer: FeedForward, quantities: str) -> dict[str, Place]:
             "block in": (layer.block, "in") if layer.form == "parallel" else None,
             "norm in": (layer.norm, "in") if layer.norm is not None else None,
             "attention out": (layer.attention, "out") if layer.attention is not None else None,
+            "attention norm in": (
+                (layer.attention_norm, "in") if layer.attention_norm is not None else None
+            ),
         },
     }
     wanted: dict[str, Place] = {}

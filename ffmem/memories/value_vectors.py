@@ -18,7 +18,10 @@ from ffmem.memories.projection import (
     PAPER_LENS,
     Lens,
     TopTokens,
+    before_embedding,
+    check_width,
     in_chunks,
+    is_odd,
     logits,
     strongest,
     sums_of_exponentials,
@@ -30,7 +33,8 @@ from ffmem.models.unembedding import LinearNorm, linear_norm
 from ffmem.version import VERSION
 
 ENDS_FILE = "ends.safetensors"
-WAY = 3  # raised when the ends of a ranking are found in another way
+BLOCK_VALUES, BLOCK_TOKENS = 512, 4096  # whose scores are made at once, on a CPU
+WAY = 4  # raised when the ends of a ranking are found in another way
 
 
 @torch.no_grad()
@@ -136,10 +140,38 @@ def rank_in_parts(
 ) -> Iterator[ValueEnds]:
     """The same in groups of values; the logits of a whole layer are never held at once."""
     values = value_vectors(layer)
+    if model.head.device.type == "cpu" and is_odd(model.head, lens):
+        yield from _rank_in_blocks(model, values, k, lens)
+        return
     for part, scores in in_chunks(model, values, "direction", lens):
         ends = _ends(model, values[part], scores, k, lens)
         del scores  # the next part may be wanted much later
         yield ends
+
+
+def _rank_in_blocks(
+    model: LanguageModel, values: Tensor, k: int, lens: Lens
+) -> Iterator[ValueEnds]:
+    """The same on a CPU where logits are linear, from blocks of scores that stay in its cache."""
+    from ffmem.loops.ranking_ends import RankingEnds  # here: numba is slow to import
+
+    head = model.on_device(lens.embed).head
+    vectors = head.vectors(lens.embed).first(model.vocab_size)
+    for some in values.split(BLOCK_VALUES):
+        ends = RankingEnds(len(some), min(k, len(vectors)))
+        pieces = before_embedding(model, some, lens)
+        check_width(model, pieces, vectors)
+        for scores in vectors.score_blocks(pieces, BLOCK_TOKENS):
+            ends.add(scores)
+        certain, certain_low = torch.from_numpy(1 / ends.sums).float().T
+        yield ValueEnds(
+            torch.from_numpy(ends.promoted),
+            torch.from_numpy(ends.high),
+            certain,
+            torch.from_numpy(ends.suppressed),
+            torch.from_numpy(-ends.low),
+            certain_low,
+        )
 
 
 def _ends(model: LanguageModel, values: Tensor, scores: Tensor, k: int, lens: Lens) -> ValueEnds:

@@ -140,6 +140,7 @@ class FeedForward:
     mixture: Mixture | None = None  # the experts, in a mixture of them
     residual: str | None = None  # the block's vectors that multiply the residual stream on its
     entry: str | None = None  # way: one where y is added, the other where attention is
+    attention_norm: nn.Module | None = None  # that r comes out of, where r is a normed sum
 
     @property
     def keys(self) -> Tensor:

@@ -147,6 +147,14 @@ class TokenVectors:
         parts = [band.scores(h) for band in self.bands]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
+    def score_blocks(self, h: Tensor, size: int) -> Iterator[Tensor]:
+        """The same for all tokens in order, at most `size` at a time."""
+        h = h.float()
+        for band in self.bands:
+            mapped = h if band.projection is None else h @ band.projection.float()
+            for rows in band.rows.split(size):
+                yield inner_products(mapped, rows.float())
+
     def of(self, tokens: Tensor) -> Tensor:
         """The vectors of some tokens: [token, width]."""
         tokens = tokens.to(self.device)

@@ -87,6 +87,26 @@ def test_the_sheets_are_those_that_the_command_draws(
     assert client.post("/api/sheets", json={"keys": 2}).json() == {"new": 0}
 
 
+def test_more_sheets_can_be_drawn_and_those_without_an_answer_discarded(
+    client: TestClient, annotated: StudyContext
+) -> None:
+    layers = len(annotated.store.memories)
+    page = client.get("/annotate").text
+    assert f'At most <b id="many">{12 * layers}</b>, of which <b id="blind">{2 * layers}' in page
+    first = drawn(client)
+    assert len(first) <= (2 + 2) * layers  # two keys of each layer, a control of each kind
+    put(client, first[0], "ana", PATTERN)
+    new = client.post("/api/sheets", json={"keys": 4}).json()["new"]
+    assert 0 < new <= 2 * layers
+    assert client.post("/api/sheets", json={"keys": 4}).json() == {"new": 0}
+    assert client.delete("/api/sheets").json() == {"discarded": len(first) + new - 1}
+    assert [line["name"] for line in client.get("/api/sheets").json()["sheets"]] == first[:1]
+    assert client.delete("/api/sheets").json() == {"discarded": 0}
+    said = client.get(f"/api/sheets/{first[0]}/answer", params={"annotator": "ana"}).json()["said"]
+    assert said[0]["description"] == "ends with a river"
+    assert "Draw more, or discard" in client.get("/annotate").text
+
+
 def test_an_answer_is_the_same_record_as_a_sheets(
     client: TestClient, annotated: StudyContext
 ) -> None:

@@ -124,7 +124,7 @@ def ask_many(operation: Any, mode: GenerationMode, examples: int) -> None:
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/api/sheets", "HEAD, GET, POST"),
+        ("/api/sheets", "HEAD, GET, POST, DELETE"),
         ("/api/sheets/abc/answer", "HEAD, GET, PUT"),
         ("/api/memories/L1.0/answer", "HEAD, GET, PUT"),
         ("/api/overview", "HEAD, GET"),

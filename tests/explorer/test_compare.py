@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from ffmem.analyses.catalogue import CLAIMS
 from ffmem.analyses.study import Study
 from ffmem.explorer.app import create_app
 from ffmem.explorer.context import open_context
+from ffmem.explorer.queries.compare import studies_beside
 from ffmem.models.loading import load
 from ffmem.records import to_plain
 from ffmem.report.build import summarise
@@ -113,3 +116,18 @@ def test_different_models_are_matched_by_triggers(both: TestClient) -> None:
     assert found["drifts"] == []
     assert found["matches"]
     assert 0 <= found["share"] <= 1
+
+
+def test_a_study_alone_names_those_beside_it(study: ScanStore, tmp_path: Path) -> None:
+    """Scans in the same folder and scanned controls inside; nothing else."""
+    mine = tmp_path / "mine"
+    shutil.copytree(study.folder.root, mine)
+    for name in ("a b/manifest.json", "empty/else.json", "mine/control-x/manifest.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    alone = open_context(mine)
+    assert studies_beside(alone) == [tmp_path / "a b", mine / "control-x"]
+    with TestClient(create_app(alone), base_url="http://127.0.0.1:8600") as asking:
+        page = unescape(asking.get("/compare").text)
+    assert f"ffmem explore {mine} --with '{tmp_path}/a b'" in page
+    assert f"--with {mine}/control-x" in page

@@ -118,12 +118,64 @@ def test_a_memory_passes_the_vectors_of_later_blocks() -> None:
     )
 
 
-def test_norms_around_the_sum_are_a_part_of_their_own() -> None:
-    model = wrap(tiny_model("opt", do_layer_norm_before=False), tiny_tokenizer(), "post-norm")
-    view = explain_prompt(model, TEXT)
-    found = contributions(model, view.records, 5)
+POST_NORM = {
+    "openai-gpt": {},
+    "opt": {"do_layer_norm_before": False},
+    "bart": {},
+}
+
+
+@pytest.mark.parametrize("kind", POST_NORM)
+def test_parts_add_up_through_norms_around_the_sum(kind: str) -> None:
+    model = wrap(tiny_model(kind, **POST_NORM[kind]), tiny_tokenizer(), kind)
+    assert {layer.form for layer in model.layers} == {"post-norm"}
+    found = contributions(model, explain_prompt(model, TEXT).records, 5)
     assert found.total == pytest.approx(float(own_logits(model)[5]), abs=1e-4)
-    assert any(abs(part.rest) > 1e-3 for part in found.layers), "norms around the sum show"
+    assert all(abs(part.rest) < 1e-4 for part in found.layers)
+
+
+def frozen(norm: torch.nn.Module, seen: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """A layer norm that divides by what it did divide by on `seen`."""
+    centred = state - state.mean()
+    size = (seen.var(correction=0) + norm.eps).sqrt()  # type: ignore[operator]
+    return norm.weight * centred / size + norm.bias  # type: ignore[operator]
+
+
+@torch.no_grad()
+def test_terms_of_a_post_norm_model_are_what_is_lost_with_frozen_norms() -> None:
+    """The slow way, block by block: a memory, or attention, is left out and later parts held."""
+    model = ffmem.load("tiny:openai-gpt")
+    view = explain_prompt(model, TEXT)
+    seen = [
+        {name: getattr(one, name)[0].double() for name in "hrymo"} for one in view.records.layers
+    ]
+    blocks = [layer.block for layer in model.layers]
+    token, found = 5, contributions(model, view.records, 5, count=64)
+    readings = list(zip(model.layers, view.records.layers, strict=True))
+    sums = [one.raw["attention norm in"][0].double() for one in view.records.layers]
+    towards = model.head.embedding[token].double()
+
+    def logit(without: tuple[int, torch.Tensor], of_attention: bool) -> float:
+        state = seen[0]["h"]
+        for at, (block, one) in enumerate(zip(blocks, seen, strict=True)):
+            less = without[1] if at == without[0] else torch.zeros_like(state)
+            attention = sums[at] - one["h"] - (less if of_attention else 0)
+            normed = frozen(block.ln_1.double(), sums[at], state + attention)
+            y = one["y"] - (0 if of_attention else less)
+            state = frozen(block.ln_2.double(), one["r"] + one["y"], normed + y)
+        return float(towards @ state)
+
+    nothing = torch.zeros_like(seen[0]["h"])
+    whole = logit((0, nothing), False)
+    assert whole == pytest.approx(found.logit, abs=1e-5)
+    for at, (layer, reading) in enumerate(readings):
+        lost = whole - logit((at, sums[at] - seen[at]["h"]), True)
+        assert found.layers[at].attention == pytest.approx(lost, abs=1e-5)
+        for memory in found.layers[at].strongest[::9]:
+            value = memory.coefficient * layer.values[memory.address.index].double()
+            assert float(reading.m[0, memory.address.index]) == memory.coefficient
+            lost = whole - logit((at, value), False)
+            assert memory.amount == pytest.approx(lost, abs=1e-5)
 
 
 @torch.no_grad()

@@ -79,6 +79,6 @@ def test_show_prints_what_a_key_waits_for(
     assert "key near:" in out
     assert "wakes L3.9: key " in out
     code, out, _ = run(capsys, "show", folder, "L1.5", "--key", "--json")
-    assert len(json.loads(out)["gate near"]) == 10
+    assert len(json.loads(out)["key"]["gate"]) == 10
     code, _, err = run(capsys, "show", folder, "L3.5", "--wakes", "L1.2")
     assert (code, len(err.strip().splitlines())) == (2, 1)

@@ -31,6 +31,7 @@ from ffmem.explorer.queries.annotate import (
     Sheets,
     SheetView,
     agreement_of,
+    discard,
     draw,
     sheet_by_name,
     sheet_of_memory,
@@ -114,12 +115,20 @@ class DrawResult:
     new: int
 
 
+@dataclass(frozen=True)
+class DiscardResult:
+    """How many sheets went."""
+
+    discarded: int
+
+
 @router.get("/annotate", include_in_schema=False)
 def annotate_page(request: Request, context: TheStudy, annotator: Annotator = "") -> HTMLResponse:
     """Who are you, how far have you come, and how far the others."""
     name = check_name(annotator) if annotator else ""
     found = sheets_of(context, name)
-    return page(request, "annotate.html.j2", found=found, annotator=name)
+    layers = len(context.store.memories)
+    return page(request, "annotate.html.j2", found=found, annotator=name, layers=layers)
 
 
 @router.get("/annotate/next", include_in_schema=False)
@@ -182,6 +191,12 @@ def sheets_data(context: TheStudy, annotator: Annotator = "") -> Answer:
 def draw_sheets(context: TheStudy, wanted: Draw) -> Answer:
     """Draw random keys of every layer, with control keys among them, under blind names."""
     return Answer(DrawResult(new=draw(context, wanted.keys, wanted.controls, wanted.seed)))
+
+
+@router.delete("/api/sheets", tags=["annotations"], response_model=DiscardResult)
+def discard_sheets(context: TheStudy) -> Answer:
+    """Remove the drawn sheets that nobody has answered."""
+    return Answer(DiscardResult(discarded=discard(context)))
 
 
 @router.get("/api/sheets/{name}/answer", tags=["annotations"], response_model=SheetView)

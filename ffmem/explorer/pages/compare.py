@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
@@ -20,6 +21,7 @@ from ffmem.explorer.queries.compare import (
     comparison_charts,
     comparison_picture,
     memory_rows,
+    studies_beside,
 )
 from ffmem.explorer.security import sandbox_headers
 from ffmem.explorer.templating import page
@@ -34,7 +36,14 @@ router = APIRouter()
 @router.get("/compare", include_in_schema=False)
 def compare_page(request: Request, context: TheStudy) -> HTMLResponse:
     """The claims and figures of all studies that the explorer was opened with."""
-    return page(request, "compare.html.j2", view=comparison(context), folder=context.folder)
+    beside = [] if context.others else [quote(str(one)) for one in studies_beside(context)]
+    return page(
+        request,
+        "compare.html.j2",
+        view=comparison(context),
+        folder=quote(str(context.folder)),
+        beside=beside,
+    )
 
 
 @dataclass(frozen=True)

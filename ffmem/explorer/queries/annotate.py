@@ -86,6 +86,11 @@ def draw(context: StudyContext, keys: int, controls: int, seed: int) -> int:
     return context.annotations.add_sheets(draw_sheets(context.store, keys, controls, seed))
 
 
+def discard(context: StudyContext) -> int:
+    """Remove the drawn sheets that nobody has answered; how many that were."""
+    return context.annotations.discard(sheet_names(context))
+
+
 def sheet_by_name(context: StudyContext, name: str) -> Sheet:
     """A sheet of this study."""
     sheet = context.annotations.sheet(name)

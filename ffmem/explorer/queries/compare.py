@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from ffmem.analyses.drift.matching import Matching
@@ -14,6 +15,7 @@ from ffmem.analyses.verdicts import Verdict
 from ffmem.errors import AddressError
 from ffmem.explorer.context import StudyContext
 from ffmem.figures.saving import picture
+from ffmem.locations import is_remote
 from ffmem.models.language_model import LanguageModel
 from ffmem.report.build import summarise
 from ffmem.report.comparison import (
@@ -23,12 +25,28 @@ from ffmem.report.comparison import (
     distinct_labels,
     shared_charts,
 )
+from ffmem.store.folder import StudyFolder
+
+STUDIES_BESIDE = 12  # that a page without a second study names
 
 
 @lru_cache(maxsize=2)
 def summaries(context: StudyContext) -> tuple[StudySummary, ...]:
     """This study and those that it is compared with; finished studies stay as they are."""
     return tuple(map(summarise, (context.study, *context.others)))
+
+
+def studies_beside(context: StudyContext) -> list[Path]:
+    """Folders that this study could be compared with: its controls, and scans in the same place."""
+    root = context.folder
+    if is_remote(root):
+        return []
+    try:
+        places = [*root.iterdir(), *root.resolve().parent.iterdir()]
+        scans = [one for one in places if StudyFolder(one).manifest.is_file()]
+    except OSError:  # a place that may not be listed
+        return []
+    return sorted(one for one in scans if one.resolve() != root.resolve())[:STUDIES_BESIDE]
 
 
 @lru_cache(maxsize=2)

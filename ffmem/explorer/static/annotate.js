@@ -11,8 +11,26 @@ form?.addEventListener("submit", async (event) => {
   said.textContent = "Drawing …";
   try {
     const { new: count } = await ask("/api/sheets", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wanted) });
-    if (!count) throw new Error("no key has enough triggers; scan more text");
+    if (!count) throw new Error("nothing new: these sheets are there already, or no key has enough triggers");
     location.reload();
+  } catch (error) {
+    said.classList.add("wrong");
+    said.textContent = error.message;
+  }
+});
+
+form?.addEventListener("input", () => {
+  const [keys, controls] = ["keys", "controls"].map((name) => Number(form.elements[name].value));
+  document.querySelector("#many").textContent = (keys + 2 * controls) * Number(form.dataset.layers);
+  document.querySelector("#blind").textContent = 2 * controls * Number(form.dataset.layers);
+});
+
+document.querySelector("#discard")?.addEventListener("click", async () => {
+  const said = document.querySelector("#said");
+  try {
+    const { discarded } = await ask("/api/sheets", { method: "DELETE" });
+    if (discarded) location.reload();
+    said.textContent = "Every sheet has an answer, so all stay.";
   } catch (error) {
     said.classList.add("wrong");
     said.textContent = error.message;

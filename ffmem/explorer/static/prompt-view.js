@@ -122,7 +122,7 @@ function showWritten(found) {
 function sentence(title, explained) {
   const sum = (name) => explained.layers.reduce((all, one) => all + one[name], 0);
   const terms = [["embedding", explained.start], ["attention", sum("attention")], ["memories", sum("memories")], [explained.quantity === "logit" ? "biases" : "biases and softmax sums", sum("bias") + explained.constant]];
-  if (Math.abs(sum("rest")) > 0.0005) terms.push(["norms and rounding", sum("rest")]);
+  if (Math.abs(sum("rest")) > 0.0005) terms.push(["blocks without memories", sum("rest")]);
   const parts = terms.map(([name, number]) => element("div", {}, element("dt", {}, name), element("dd", {}, signed(number))));
   const whole = element("div", { className: "whole" }, element("dt", {}, title), element("dd", {}, explained.logit.toFixed(3)));
   const off = Math.abs(explained.total - explained.logit);

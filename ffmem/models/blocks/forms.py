@@ -157,9 +157,31 @@ def fit_layer(place: BlockPlace, family: Family, run: Trace) -> LayerFit:
         output_scale=place.output_scale,
         residual=family.residual,
         entry=family.entry,
+        attention_norm=_attention_norm(name, family, run, block, form),
     )
     y = run.outputs[f"{name}.{family.values}"]
     return LayerFit(layer, form_error, max(activation_error, *key_errors), _map_error(values, m, y))
+
+
+def _attention_norm(
+    name: str, family: Family, run: Trace, block: nn.Module, form: Form
+) -> nn.Module | None:
+    """The module that the residual comes out of where it is a normed sum, if the run shows it."""
+    if form not in ("post-norm", "normed-residual"):
+        return None
+    x = run.inputs[f"{name}.{family.keys.partition('[')[0]}"]
+    found = [
+        path
+        for path, given in run.outputs.items()
+        if path.startswith(f"{name}.")
+        and path in run.inputs
+        and run.inputs[path].shape == given.shape
+        and given.numel() == x.numel()
+        and given.reshape(x.shape).equal(x)
+        and not run.inputs[path].reshape(x.shape).equal(x)
+        and not any(block.get_submodule(path.removeprefix(f"{name}.")).children())
+    ]
+    return block.get_submodule(found[-1].removeprefix(f"{name}.")) if found else None
 
 
 def _map_error(part: LinearPart, entry: Tensor, result: Tensor) -> float:

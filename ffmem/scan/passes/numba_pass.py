@@ -7,13 +7,12 @@ positions. This loop takes all of them from each coefficient while it is in a re
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ffmem.loops.compilation import compile_loop
 from ffmem.scan.settings import BINS, LOWEST
 
 ZERO = np.float32(0)
@@ -21,15 +20,6 @@ ONE, TWO, THREE = np.int32(1), np.int32(2), np.int32(3)
 EXPONENT, FIRST_BIN, LAST_BIN = np.int32(23), np.int32(127 + LOWEST), np.int32(BINS - 1)
 SIGN_BIT, WIDTH = np.int32(-(2**31)), np.uint32(BINS)
 CACHE_MEMORIES = 64  # memories whose bins, or slots, stay in the cache together
-
-
-def compile_loop(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as machine code, kept on disk for the next run if there is a place for it."""
-    try:
-        loop: Callable[..., None] = njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # nowhere to keep it
-        loop = njit(nogil=True, error_model="numpy")(function)
-    return loop
 
 
 @compile_loop

@@ -1,4 +1,7 @@
-"""Rows that are added and never changed: sheets, what everybody ever said of them, what counts."""
+"""Rows that are added and never changed: sheets, what everybody ever said of them, what counts.
+
+Only a sheet that nobody has answered can go again.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    delete,
     func,
     insert,
     select,
@@ -48,6 +52,14 @@ class Revisions:
                 continue  # somebody added some of them meanwhile: look again
             return len(new)
         raise StoreError("these sheets are being added by others; run the same command again")
+
+    def discard(self, names: Sequence[str]) -> int:
+        """Remove those of the sheets that nobody has answered; how many that were."""
+        columns = self._sheets.c
+        answered = select(self._answers.c.sheet)
+        with self._database.writing() as connection:
+            chosen = delete(self._sheets).where(columns.name.in_(names))
+            return int(connection.execute(chosen.where(columns.name.not_in(answered))).rowcount)
 
     def names(self, scan: str | None = None) -> list[str]:
         """The names of all sheets, or of one scan's, in order."""

@@ -113,7 +113,7 @@ class Matches:
 @cache
 def compiled_sums() -> Callable[..., None]:
     """`_sum_weights` compiled by numba."""
-    from ffmem.scan.passes.numba_pass import compile_loop  # here: numba is slow to import
+    from ffmem.loops.compilation import compile_loop  # here: numba is slow to import
 
     return compile_loop(_sum_weights)
 

@@ -1,0 +1,140 @@
+"""Both ends of many rankings at once on a CPU, from scores of one block of tokens after the other.
+
+While a block's scores are in the cache a loop reads each of them a few times. So scores of the
+whole vocabulary are never held, and hardly anything is sorted.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffmem.loops.compilation import compile_loop, compile_sum
+
+GROUP = 64  # tokens of consecutive ids whose extremes are looked at first
+PLUS, MINUS, NONE = np.float32(1), np.float32(-1), np.float32(0)
+LOG2_E, HALF, LEAST = np.float32(1.4426950408889634), np.float32(0.5), np.float32(-126)
+ONE, EXPONENT, BIAS = np.float32(1), np.int32(23), np.int32(127)
+# 2 ** x from -0.5 to 0.5, as exact as float32 is
+C1, C2, C3 = np.float32(0.6931471880), np.float32(0.2402265076), np.float32(0.0555035711)
+C4, C5, C6 = np.float32(0.0096180826), np.float32(0.0013390863), np.float32(0.0001545316)
+
+
+class RankingEnds:
+    """Both ends of some rankings [row], the k first of each, over the tokens read so far.
+
+    `high`, `low` [row, k] are scores and negative scores, best first, of the tokens `promoted` and
+    `suppressed`; ties go to the lowest id. `sums` [row, 2] are of exp(score - high[:, 0]) and
+    exp(-score - low[:, 0]).
+    """
+
+    def __init__(self, rows: int, k: int) -> None:
+        self.high, self.low = (np.full((rows, k), -np.inf, np.float32) for _ in range(2))
+        self.promoted, self.suppressed = (np.zeros((rows, k), np.int64) for _ in range(2))
+        self.sums = np.zeros((rows, 2))
+        self.seen = 0
+
+    def add(self, scores: Tensor) -> None:
+        """Read the scores [row, token] of the next tokens, in float32."""
+        threads = min(torch.get_num_threads(), len(scores))
+        edges = np.linspace(0, len(scores), threads + 1).astype(int).tolist()
+        parts = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
+        numbers, state = scores.numpy(), (self.high, self.promoted, self.low, self.suppressed)
+
+        def read(part: slice) -> None:
+            _add(numbers[part], self.seen, *(one[part] for one in state), self.sums[part])
+
+        if threads == 1:
+            read(parts[0])
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(read, parts))
+        self.seen += scores.shape[1]
+
+
+@compile_loop
+def _add(  # noqa: PLR0913 - a compiled loop takes arrays, not objects
+    scores: Any, seen: Any, high: Any, promoted: Any, low: Any, suppressed: Any, sums: Any
+) -> None:
+    """Bring rankings up to date with the scores [row, token] of tokens from `seen` on."""
+    groups = (scores.shape[1] + GROUP - 1) // GROUP
+    largest, least = np.empty(groups, np.float32), np.empty(groups, np.float32)
+    for row in range(len(scores)):
+        line = scores[row]
+        _extremes(line, largest, least)
+        before_high, before_low = high[row, 0], low[row, 0]
+        _select(line, PLUS, largest, seen, high[row], promoted[row])
+        _select(line, MINUS, least, seen, low[row], suppressed[row])
+        sums[row, 0] *= np.exp(np.float64(before_high) - high[row, 0])
+        sums[row, 1] *= np.exp(np.float64(before_low) - low[row, 0])
+        sums[row, 0] += _sum_of_exponentials(line, PLUS, high[row, 0])
+        sums[row, 1] += _sum_of_exponentials(line, MINUS, low[row, 0])
+
+
+@compile_sum
+def _extremes(line: Any, largest: Any, least: Any) -> None:
+    """The largest and the least score of every group."""
+    whole = len(line) // GROUP
+    for group in range(whole):
+        high = low = line[group * GROUP]
+        for token in range(GROUP):
+            score = line[group * GROUP + token]
+            high, low = max(high, score), min(low, score)
+        largest[group], least[group] = high, low
+    if whole < len(largest):
+        rest = line[whole * GROUP :]
+        largest[whole], least[whole] = rest.max(), rest.min()
+
+
+@compile_loop
+def _select(  # noqa: PLR0913
+    line: Any, sign: Any, extremes: Any, seen: Any, best: Any, tokens: Any
+) -> None:
+    """Enter what belongs among the best of sign * scores.
+
+    As many groups as there are places have a score that is at least the last of the groups'
+    maxima, so no lower one can belong there.
+    """
+    last = len(best) - 1
+    if seen == 0:
+        for group in range(len(extremes)):
+            _enter(sign * extremes[group], group, best, tokens)
+        least = best[last]
+        best[:] = -np.inf
+    else:
+        least = best[last]
+    for group in range(len(extremes)):
+        if sign * extremes[group] >= least:
+            first = group * GROUP
+            for token in range(first, min(first + GROUP, len(line))):
+                if sign * line[token] >= least:
+                    _enter(sign * line[token], seen + token, best, tokens)
+
+
+@compile_loop
+def _enter(score: Any, token: Any, best: Any, tokens: Any) -> None:
+    """Put a score among the best, behind its equals, if it belongs there; the last drops out."""
+    place = len(best) - 1
+    if not score > best[place]:
+        return
+    while place > 0 and score > best[place - 1]:
+        best[place], tokens[place] = best[place - 1], tokens[place - 1]
+        place -= 1
+    best[place], tokens[place] = score, token
+
+
+@compile_sum
+def _sum_of_exponentials(line: Any, sign: Any, top: Any) -> Any:
+    """The sum of exp(sign * score - top); none is above 1, and those below 1e-37 are that."""
+    total = NONE
+    for token in range(len(line)):
+        power = max((sign * line[token] - top) * LOG2_E, LEAST)
+        whole = np.floor(power + HALF)
+        x = power - whole
+        value = ((((((C6 * x + C5) * x + C4) * x + C3) * x + C2) * x + C1) * x) + ONE
+        total += value * np.int32((np.int32(whole) + BIAS) << EXPONENT).view(np.float32)
+    return total
