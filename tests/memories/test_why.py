@@ -311,6 +311,12 @@ def test_an_earlier_position_is_the_shorter_text(gated: LanguageModel) -> None:
     assert why(gated, TEXT, position=-11, top=5, token=70) == early
 
 
+def test_two_texts_are_read_up_to_the_same_place(gated: LanguageModel) -> None:
+    early = why(gated, TEXT, against_text=OTHER, position=5, top=5, token=70)
+    shorter = why(gated, TEXT[:5], against_text=OTHER[:5], top=5, token=70)
+    assert (early.effects, early.layers) == (shorter.effects, shorter.layers)
+
+
 def test_the_answer_is_plain_values_in_order(found: Why) -> None:
     assert restore(Why, to_plain(found)) == found or has_nan(found)
     assert json_text(found).startswith("{")

@@ -66,7 +66,9 @@ def why(  # noqa: PLR0913 - one parameter per choice
     prompt = read_prompt(model, text, position)
     chosen = None if token is None else model.token_id(token)
     other = None if against is None else model.token_id(against)
-    instead = None if against_text is None else other_coefficients(model, prompt, against_text)
+    instead = (
+        None if against_text is None else other_coefficients(model, prompt, against_text, position)
+    )
 
     def target_for(logits: Tensor) -> LogitTarget:
         best = int(logits[0, : model.vocab_size].argmax()) if chosen is None else chosen
@@ -125,9 +127,11 @@ def why(  # noqa: PLR0913 - one parameter per choice
     )
 
 
-def other_coefficients(model: LanguageModel, prompt: Prompt, text: str) -> list[Tensor]:
+def other_coefficients(
+    model: LanguageModel, prompt: Prompt, text: str, position: int | None
+) -> list[Tensor]:
     """The coefficients [column, memory] of every layer on another text of as many tokens."""
-    other = read_prompt(model, text, None)
+    other = read_prompt(model, text, position)
     text_tokens, own = other.columns - other.lead, prompt.columns - prompt.lead
     if text_tokens != own:
         raise FfmemError(
