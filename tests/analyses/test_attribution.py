@@ -79,6 +79,7 @@ def test_a_record_has_every_method_in_the_model_and_in_its_control(gated: Langua
     assert {one.drawn.n for one in found.permuted} == {10}
     own, direct = found.method("gradient").drawn, found.method("direct").drawn
     assert found.gain.estimate == pytest.approx(own.estimate - direct.estimate)
+    assert found.gain.low < found.gain.estimate < found.gain.high
     assert own.low <= own.estimate <= own.high <= 1
     assert found.layers == tuple(one.number for one in gated.layers)
     assert not found.refusal
@@ -94,22 +95,44 @@ def test_a_model_without_a_linear_reading_says_why_and_has_the_other_methods() -
 
 def prompt_of(true: torch.Tensor, predicted: torch.Tensor) -> PromptEffects:
     drawn = torch.arange(len(true)) % 3 > 0
-    methods = {"gradient": predicted}
-    return PromptEffects(true, torch.ones(len(true)), methods, drawn, {"gradient": ~drawn})
+    methods = {"gradient": predicted, "direct": true * (torch.arange(len(true)) % 2)}
+    listed = dict.fromkeys(methods, ~drawn)
+    return PromptEffects(true, 1 + torch.arange(len(true)) % 2, methods, drawn, listed)
+
+
+def scaled(prompts: list[PromptEffects], method: str, layers: list[int]) -> torch.Tensor:
+    """[side, pair]: drawn pairs, each layer of each prompt to the same size."""
+    found = []
+    for one in prompts:
+        for layer in layers:
+            chosen = one.is_drawn & (one.layers == layer)
+            both = torch.stack([one.true[chosen], one.predicted[method][chosen]])
+            found.append(both / both.square().mean(dim=1, keepdim=True).sqrt())
+    return torch.cat(found, dim=1)
 
 
 def test_a_correlation_is_over_the_pairs_of_all_prompts() -> None:
     draw = torch.Generator().manual_seed(0)
-    both = [torch.randn(2, 30, generator=draw).double() for _ in range(20)]
-    found = agreement([prompt_of(t, p + 0.5 * t) for t, p in both], "gradient", [1, 2])
-    true = torch.cat([t[torch.arange(30) % 3 > 0] for t, _ in both])
-    predicted = torch.cat([(p + 0.5 * t)[torch.arange(30) % 3 > 0] for t, p in both])
-    expected = float(torch.corrcoef(torch.stack([true, predicted]))[0, 1])
+    both = [10**at * torch.randn(2, 30, generator=draw).double() for at in range(20)]
+    prompts = [prompt_of(t, p + 0.5 * t) for t, p in both]
+    found = agreement(prompts, "gradient", [1, 2, 3])
+    expected = float(torch.corrcoef(scaled(prompts, "gradient", [1, 2]))[0, 1])
     assert found.drawn.estimate == pytest.approx(expected)
     assert found.drawn.low < expected < found.drawn.high
-    assert found.by_layer[0].estimate == pytest.approx(expected)
-    assert found.by_layer[1].n == 0
+    one = float(torch.corrcoef(scaled(prompts, "gradient", [2]))[0, 1])
+    assert found.by_layer[1].estimate == pytest.approx(one)
+    assert found.by_layer[1].n == 20
+    assert found.by_layer[2].n == 0
     assert pearson(torch.tensor([3.0, 6.0, 6.0, 12.0, 14.0, 12.0])).isnan()
+
+
+def test_effects_that_are_rounding_count_for_nothing() -> None:
+    draw = torch.Generator().manual_seed(0)
+    true, predicted = torch.randn(2, 30, generator=draw).double()
+    true[1::2] *= 1e-9  # of the second layer
+    found = agreement([prompt_of(true, predicted)], "gradient", [1, 2])
+    assert [one.n for one in found.by_layer] == [1, 0]
+    assert found.drawn.estimate == found.by_layer[0].estimate
 
 
 def test_pairs_are_drawn_by_what_they_add_and_never_twice(relu: LanguageModel) -> None:

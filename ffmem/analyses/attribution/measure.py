@@ -6,7 +6,7 @@ by how much they add. Each method is also judged by the pairs that it would list
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,17 +37,14 @@ DRAWN, LISTED = 3, 10  # pairs of each layer; strongest pairs of each method
 CONTROL_SHARE, FEWEST = 4, 10  # the control reads a fourth of the prompts, at least so many
 METHODS = ("direct", "gradient", "linear", "random")
 MOMENTS = 6  # numbers that a correlation is made of
+ROUNDING = 1e-5  # of the largest effect: below it, differences of logits are rounding
 CORRELATION = (-1.0, 1.0)
 Place = tuple[int, int, int]  # layer, column, memory
 
 
 @dataclass(frozen=True)
 class PromptEffects:
-    """One prompt: pairs with their true effects, and what every method predicts for them.
-
-    All are in units of the root mean square of the true effects of drawn pairs, so that every
-    prompt counts alike.
-    """
+    """One prompt: pairs with their true effects, and what every method predicts for them."""
 
     true: Tensor  # [pair]
     layers: Tensor  # [pair]
@@ -67,7 +64,7 @@ def measure(model: LanguageModel, sample: PrefixSample, prompts: int, seed: int)
         layers=tuple(layers),
         methods=tuple(agreement(own, name, layers) for name in METHODS),
         permuted=tuple(agreement(twin, name, layers) for name in METHODS),
-        gain=gain(own),
+        gain=_gain(own, layers),
         prompts=len(own),
         drawn=DRAWN,
         listed=LISTED,
@@ -86,9 +83,7 @@ def read_prompts(
         ids = torch.cat([torch.tensor(lead, dtype=torch.long), sample.prefix_tokens(row)])
         prompt = Prompt(ids[None].to(model.device), len(lead))
         proposals, refusal = _every_proposal(model, prompt, refusal)
-        effects = prompt_effects(model, prompt, proposals, generator)
-        if effects is not None:
-            found.append(effects)
+        found.append(prompt_effects(model, prompt, proposals, generator))
     return found, refusal
 
 
@@ -138,8 +133,8 @@ def _direct_proposal(
 
 def prompt_effects(
     model: LanguageModel, prompt: Prompt, proposals: _Proposals, generator: torch.Generator
-) -> PromptEffects | None:
-    """Silence the drawn pairs and those that each method lists; None where nothing changes."""
+) -> PromptEffects:
+    """Silence the drawn pairs and those that each method lists."""
     gradient = proposals.by_method["gradient"]
     drawn = [
         pair for slopes in proposals.slopes for pair in drawn_pairs(slopes, gradient, generator)
@@ -152,16 +147,13 @@ def prompt_effects(
     )
     effects = torch.tensor(true, dtype=torch.float64)
     is_drawn = _members(every, drawn)
-    size = effects[is_drawn].square().mean().sqrt()
-    if not size > 0:
-        return None
     predicted = {
-        name: torch.tensor([_effect(one, pair) for pair in every.values()]).double() / size
+        name: torch.tensor([_effect(one, pair) for pair in every.values()]).double()
         for name, one in proposals.by_method.items()
     }
     signs = 2.0 * torch.randint(2, (len(every),), generator=generator) - 1
     return PromptEffects(
-        true=effects / size,
+        true=effects,
         layers=torch.tensor([pair.layer for pair in every.values()]),
         predicted=predicted | {"random": signs * predicted["gradient"]},
         is_drawn=is_drawn,
@@ -202,53 +194,61 @@ def agreement(
 ) -> MethodAgreement:
     """One method's correlations; without cases where the model does not have it."""
     known = [one for one in prompts if method in one.predicted]
-
-    def over(choose: Callable[[PromptEffects], Tensor]) -> Interval:
-        return correlation_over([_moments(one, method, choose(one)) for one in known])
-
+    by_layer = [
+        _stack([_moments(one, method, one.is_drawn & (one.layers == number)) for one in known])
+        for number in layers
+    ]
+    listed = _stack([_moments(one, method, one.is_listed[method]) for one in known])
     return MethodAgreement(
         method=method,
-        listed=over(lambda one: one.is_listed[method]),
-        drawn=over(lambda one: one.is_drawn),
-        by_layer=tuple(
-            over(lambda one, number=number: one.is_drawn & (one.layers == number))  # type: ignore[misc]
-            for number in layers
-        ),
+        listed=_interval(listed),
+        drawn=_interval(torch.stack(by_layer).sum(dim=0)),
+        by_layer=tuple(map(_interval, by_layer)),
     )
 
 
-def gain(prompts: Sequence[PromptEffects]) -> Interval:
+def _gain(prompts: Sequence[PromptEffects], layers: Sequence[int]) -> Interval:
     """By how much the gradient's correlation over drawn pairs is above the direct terms'."""
-    pairs = [
-        torch.cat([_moments(one, name, one.is_drawn) for name in ("gradient", "direct")])
+
+    def moments(one: PromptEffects, method: str) -> Tensor:
+        cells = [_moments(one, method, one.is_drawn & (one.layers == at)) for at in layers]
+        return torch.stack(cells).sum(dim=0)
+
+    both = [
+        torch.cat([moments(one, "gradient"), moments(one, "direct")])
         for one in prompts
         if "direct" in one.predicted
     ]
-    return _interval(
-        pairs,
-        lambda sums: pearson(sums[..., :MOMENTS]) - pearson(sums[..., MOMENTS:]),
-        (-2.0, 2.0),
-    )
+
+    def statistic(sums: Tensor) -> Tensor:
+        return pearson(sums[..., :MOMENTS]) - pearson(sums[..., MOMENTS:])
+
+    return Resamples(_stack(both)).interval(statistic, largest=None, bounds=(-2.0, 2.0))
 
 
 def _moments(one: PromptEffects, method: str, chosen: Tensor) -> Tensor:
-    """The numbers of one prompt from which a correlation over several is made."""
+    """The numbers of some pairs of one prompt from which a correlation over several is made.
+
+    Both sides are in units of their root mean square, so that a few large effects do not decide
+    all. Pairs whose effects are no more than rounding count for nothing.
+    """
     x, y = one.predicted[method][chosen], one.true[chosen]
+    least = ROUNDING * float(one.true.abs().max())
+    if not len(y) or not float(y.abs().max()) > least:
+        return torch.zeros(MOMENTS, dtype=torch.float64)
+    x, y = (side / side.square().mean().sqrt().clamp(min=1e-30) for side in (x, y))
     sums = [x.sum(), y.sum(), x.square().sum(), y.square().sum(), (x * y).sum()]
     return torch.stack([torch.tensor(float(len(x)), dtype=torch.float64), *sums])
 
 
-def correlation_over(prompts: Sequence[Tensor]) -> Interval:
+def _stack(units: Sequence[Tensor]) -> Tensor:
+    """Rows of numbers as [unit, number]."""
+    return torch.stack(list(units)) if units else torch.zeros(0, MOMENTS, dtype=torch.float64)
+
+
+def _interval(tallies: Tensor) -> Interval:
     """The correlation over all pairs of all prompts, which are resampled."""
-    return _interval(prompts, pearson, CORRELATION)
-
-
-def _interval(
-    units: Sequence[Tensor], statistic: Callable[[Tensor], Tensor], bounds: tuple[float, float]
-) -> Interval:
-    """A statistic of sums over units."""
-    tallies = torch.stack(list(units)) if units else torch.zeros(0, MOMENTS, dtype=torch.float64)
-    return Resamples(tallies).interval(statistic, largest=None, bounds=bounds)
+    return Resamples(tallies).interval(pearson, largest=None, bounds=CORRELATION)
 
 
 def pearson(sums: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ class MethodAgreement:
 
     `listed`: over the strongest pairs (memory, place) of each prompt by the method's own
     prediction. `drawn`: over pairs drawn at random from every layer, the more often the longer
-    the vector that the memory adds; `by_layer` are these, layer by layer.
+    the vector that the memory adds; `by_layer` are these, layer by layer. Every list, and the
+    drawn pairs of every layer of a prompt, count alike: both sides are scaled to the same size.
     """
 
     method: str  # direct, gradient, linear, or random: the gradient's sizes with random signs

@@ -318,8 +318,8 @@ def analyse(  # noqa: PLR0913 - one parameter per option
     Prints the claims that the study's own results decide, with their numbers. Writes
     FOLDER/analyses/NAME.json and FOLDER/figures/: each figure as a page, SVG, PNG and its
     numbers as CSV and JSON. A result that exists for the same settings is reused; one of other
-    settings is replaced only with --again. Without --valid the prefixes of composition, refinement
-    and causal come from the scanned text itself.
+    settings is replaced only with --again. Without --valid the prefixes that analyses read
+    come from the scanned text itself.
 
     \b
     Example:
