@@ -131,8 +131,14 @@ class Report:
 
     @property
     def open(self) -> Mapping[str, list[Verdict]]:
-        """What is undecided, by its reason."""
+        """What is undecided, by what would decide it."""
         return undecided_claims(self.verdicts)
+
+    @property
+    def can_decide(self) -> bool:
+        """Whether `ffmem study --decide` can measure what would decide a claim."""
+        needs = [one.need for one in self.verdicts if one.need is not None]
+        return any(need.kind == "more" for need in needs)
 
     def chapter_of(self, verdict: Verdict) -> str:
         """The chapter that a claim stands in, by name."""

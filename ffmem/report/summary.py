@@ -95,9 +95,10 @@ def controls_of(verdict: Verdict, claim: AnyClaim, study: Study) -> tuple[Contro
 
 
 def undecided_claims(verdicts: Sequence[Verdict]) -> Mapping[str, list[Verdict]]:
-    """The undecided claims of the paper, by what leaves them open."""
+    """The undecided claims of the paper, by what would decide them."""
     found: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         if verdict.source == "paper" and verdict.word == "undecided":
-            found.setdefault(verdict.reason.partition(":")[0], []).append(verdict)
+            need = verdict.reason if verdict.need is None else verdict.need.text
+            found.setdefault(need, []).append(verdict)
     return found

@@ -124,6 +124,23 @@ def test_a_control_of_a_question_is_the_claims_own_and_that_of_permuted_weights(
     assert [control.number for control in row.controls] == [finding.control, permuted]
 
 
+def test_a_report_says_what_would_decide_what_is_undecided(
+    toy_study: Study, report: Report
+) -> None:
+    page = html_escapes.unescape((toy_study.folder / "report.html").read_text()).replace(
+        "\u00a0", " "
+    )
+    text = (toy_study.folder / "report.md").read_text()
+    mine = [v for v in report.verdicts if (v.source, v.word) == ("paper", "undecided")]
+    assert len(mine) == sum(map(len, report.open.values())) > 0
+    for need, verdicts in report.open.items():
+        assert f"- {need}: {', '.join(one.name for one in verdicts)}" in text
+        assert f"<strong>{need[0].upper()}{need[1:]}:</strong>" in page
+        assert {one.need.text for one in verdicts if one.need} == {need}
+    asked = any(one.need and one.need.kind == "more" for one in report.verdicts)
+    assert ("--decide" in page) == asked
+
+
 def test_a_report_cites_the_paper_and_the_methods_of_its_analyses(report: Report) -> None:
     keys = [re.findall(r"^@\w+\{(\w+),", entry)[0] for entry in report.references]
     assert keys[0] == "geva2021"
@@ -171,7 +188,6 @@ def test_the_report_begins_with_what_holds_and_says_why_not(
     pages = pages_of(toy_study)
     assert f'<p class="lead">{report.headline}.</p>' in pages["report.html"]
     assert report.headline in (toy_study.folder / "report.md").read_text()
-    assert "Nobody has judged the cases yet" in pages["report.html"]
     assert "nobody has judged the cases yet" in pages["report/refinement.html"]
     assert "(our own claim, not counted)" in pages["report/values.html"]
     assert "; permuted weights " in pages["report/values.html"]
