@@ -156,9 +156,9 @@ def lower_triggers_end_alike(result: Patterns) -> Finding:
     found = result.endings
     number, fades = found.same_ending_lower, found.same_ending_fades
     upper = exact(number.estimate - fades.estimate, fades.n)
-    effects = (
-        Effect("triggers that end alike, lower layers", number, 0.25),
+    effects = (  # any keys that fire on single tokens end alike: the controls must not fade so
         Effect("more than in upper layers", fades),
+        Effect("triggers that end alike, lower layers", number, 0.25),
     )
     return Finding(number, upper, "upper layers", effects, whole=True)
 

@@ -198,14 +198,18 @@ def decide_study(folder: Path, minutes: int, valid: str | None, device: str, cla
     with while_loading(found.store.manifest.key.model["name"]):
         model = scanned_model(found.store, device)
     first = StudyInputs(model, found.store, valid=text)
-    with writing(StudyFolder(folder), "decide"), step_line():
-        found = decide_claims(
-            found, lambda name: inputs_at_first(found, name, model, first), 60 * minutes, say
-        )
-        found.draw()
-        page = write_report(found)
-    print_verdicts(terminal(), found.verdicts, claims)
-    say(f"\nreport: {page}")
+    with writing(StudyFolder(folder), "decide"):
+        with step_line():
+            after = decide_claims(
+                found, lambda name: inputs_at_first(found, name, model, first), 60 * minutes, say
+            )
+        if after is not found:
+            after.draw()
+            write_report(after)
+    if after is found:
+        say(f"there is nothing to measure that would decide a claim in {minutes} minutes")
+    print_verdicts(terminal(), after.verdicts, claims)
+    say(f"\nreport: {after.store.folder.report_page}")
 
 
 def _inputs(model: LanguageModel, plan: StudyPlan, store: ScanStore) -> StudyInputs:
