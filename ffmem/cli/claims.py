@@ -33,7 +33,10 @@ NOUNS = {"rank": "median rank, % of the vocabulary", "change": "change"}  # by u
 
 
 def print_verdicts(console: Console, verdicts: Sequence[Verdict], every: bool = False) -> None:
-    """The tally, then a line for each claim that holds or does not; with `every` all in full."""
+    """The tally, then a line for each claim that holds or does not, and what would decide others.
+
+    With `every` all in full.
+    """
     print_hanging(console, "", tally(verdicts).text)
     console.print()
     if every:
@@ -48,6 +51,10 @@ def print_verdicts(console: Console, verdicts: Sequence[Verdict], every: bool = 
             console.print(f"  {'claim':<{width}}  {'here':>7}  {'control':>7}", style="dim")
         for verdict in decided:
             console.print(_claim_line(verdict, width, console.width), soft_wrap=True)
+        for verdict in verdicts:
+            if verdict.need is not None and verdict.need.kind != "analysis":
+                sign = SIGNS["undecided"]
+                print_hanging(console, f"{sign} ", f"{verdict.name}: {verdict.need.text}")
     if verdicts:
         console.print()
         print_hanging(console, "", _marks_text(len(verdicts), every))

@@ -24,7 +24,7 @@ from ffmem.analyses.patterns.record import HeldOutScore
 from ffmem.analyses.runner import AnalysisEvent
 from ffmem.analyses.search import By, Hit
 from ffmem.analyses.statistics import Interval
-from ffmem.analyses.verdicts import NO_CONTROL, Finding, Outcome, Source, Verdict, tally
+from ffmem.analyses.verdicts import NO_CONTROL, Finding, Need, Outcome, Source, Verdict, tally
 from ffmem.cli import main as command_line
 from ffmem.cli.claims import MARKS, print_verdicts
 from ffmem.cli.commands.annotate import print_held_out
@@ -107,16 +107,20 @@ def test_the_tally_comes_first_then_a_line_for_each_claim_that_is_decided(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     verdicts = [*map(verdict, MARKS), verdict("undecided", measured=False)]
-    print_verdicts(terminal(), verdicts)
+    need = replace(verdict("undecided"), name="open", need=Need("more", "keys a layer", 12, 7.2))
+    missing = replace(verdict("undecided"), name="missing", need=Need("analysis", "the analysis"))
+    print_verdicts(terminal(), [*verdicts[:-1], need, missing])
     lines = capsys.readouterr().out.splitlines()
+    assert "? open: 12 more keys a layer, 7 s" in lines
+    assert not any("missing" in line for line in lines)
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith("1 of 5 claims of the paper holds, 1 also without training")
+    assert lines[0].startswith("1 of 6 claims of the paper holds, 1 also without training")
     assert [line[:9] for line in lines if "a-claim" in line] == ["✓ a-claim", "✗ a-claim"]
     assert all(
         " 12.3 %   12.3 %  keys that were shuffled" in line for line in lines if "a-claim" in line
     )
     said = " ".join(" ".join(lines).split())
-    assert said.endswith("✓ holds, ✗ does not hold; all 5, with intervals and reasons: --claims")
+    assert said.endswith("✓ holds, ✗ does not hold; all 6, with intervals and reasons: --claims")
 
 
 def test_without_controls_no_claim_is_said_to_hold_or_not(
