@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ffmem.address import Address
 from ffmem.analyses.patterns.by_memory import study_patterns
@@ -13,6 +14,9 @@ from ffmem.store.people.memory_labels import label_texts
 from ffmem.store.scan_store import ScanStore
 from ffmem.text import Snippet
 
+if TYPE_CHECKING:
+    from ffmem.memories.prompt_answer import MemoryTerm, PromptAnswer
+
 TRIGGERS, WIDTH = 3, 60  # of each memory, and the characters of each
 
 
@@ -21,6 +25,20 @@ def with_notes(found: Why, store: ScanStore) -> Why:
     notes = memory_notes(store, [one.address for one in found.memories])
     memories = tuple(replace(one, notes=notes.get(one.address)) for one in found.memories)
     return replace(found, memories=memories)
+
+
+def with_term_notes(found: PromptAnswer, store: ScanStore) -> PromptAnswer:
+    """A prompt's answer with notes on its memories; those that fire after the same together."""
+    terms = found.plain.explanation
+    if terms is None:
+        return found
+    notes = memory_notes(store, [one.address for one in terms.strongest])
+    noted = [replace(one, notes=notes.get(one.address)) for one in terms.strongest]
+    groups: dict[str, list[MemoryTerm]] = {}
+    for one in noted:
+        groups.setdefault(one.notes.fires_after if one.notes else str(one.address), []).append(one)
+    together = replace(terms, strongest=tuple(one for each in groups.values() for one in each))
+    return replace(found, plain=replace(found.plain, explanation=together))
 
 
 def memory_notes(store: ScanStore, addresses: Iterable[Address]) -> dict[Address, MemoryNotes]:

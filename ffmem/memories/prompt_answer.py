@@ -23,9 +23,11 @@ from ffmem.memories.prompt_explanation import (
     PromptExplanation,
     Step,
     explain_prompt,
+    next_text,
     prompt_place,
 )
 from ffmem.memories.value_vectors import value_vectors
+from ffmem.memories.why.record import MemoryNotes
 from ffmem.models.language_model import LanguageModel
 
 STRONGEST = 3  # memories of each layer
@@ -74,6 +76,7 @@ class MemoryTerm:
     coefficient: float
     amount: float
     tokens: tuple[str, ...]
+    notes: MemoryNotes | None = None  # where a study is at hand
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,11 @@ class LogitTerms:
     layers: tuple[LayerTerms, ...]
     strongest: tuple[MemoryTerm, ...]
     terms: dict[str, float]  # of the memories that are strongest as the model is, by address
+
+    @property
+    def others(self) -> float:
+        """What all memories beside those of `terms` add together."""
+        return sum(layer.memories for layer in self.layers) - sum(self.terms.values())
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,7 @@ def prompt_answer(
         most_tokens=most_tokens(model),
         tokens=pieces,
         position=plain.position,
-        token=TokenText(token, model.token_text(token)),
+        token=TokenText(token, next_text(model, token)),
         edits=tuple(map(str, edits)),
         chances=_chances(model, token, plain, changed, control),
         plain=before,
@@ -230,7 +238,7 @@ def _terms(
         value = value_vectors(layer, [model.index_of(memory.address)]).float()
         added = value if memory.coefficient >= 0 else -value
         ids = top_tokens(model, added, "direction", VALUE_TOKENS).tokens[0].tolist()
-        tokens = tuple(map(model.token_text, ids))
+        tokens = tuple(next_text(model, one) for one in ids)
         strongest.append(MemoryTerm(memory.address, memory.coefficient, memory.amount, tokens))
     return LogitTerms(
         quantity=found.quantity,
@@ -263,7 +271,7 @@ def _chances(
     found = [
         TokenProbability(
             one,
-            model.token_text(one),
+            next_text(model, one),
             float(plain.distribution[one]),
             None if changed is None else float(changed.distribution[one]),
             None if control is None else float(control.distribution[one]),

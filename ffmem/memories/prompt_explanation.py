@@ -18,6 +18,8 @@ from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.text import html_table, visible_token
 
+END = "⏹"  # the end of a text, as a next token
+
 
 @dataclass(frozen=True)
 class PromptExplanation:
@@ -97,6 +99,12 @@ def explain_prompt(
     )
 
 
+def next_text(model: LanguageModel, token: int) -> str:
+    """A next token as a person reads it: the one that ends a text has no text of its own."""
+    ends = model.tokenizer is not None and token == model.tokenizer.eos_token_id
+    return END if ends else model.token_text(token)
+
+
 def prompt_place(model: LanguageModel, text: str, position: int | None) -> tuple[Tensor, int, int]:
     """The input of a prompt, the columns before its first token, and how many tokens are read."""
     position = None if position is None else whole_number(position, "position")
@@ -163,9 +171,9 @@ def step_at(
     fired = (reading.a if layer.gated else reading.m)[0] > 0
     return Step(
         layer=layer.number,
-        residual=model.token_text(tops["r"]),
-        feedforward=model.token_text(tops["y"]),
-        output=model.token_text(tops["o"]),
+        residual=next_text(model, tops["r"]),
+        feedforward=next_text(model, tops["y"]),
+        output=next_text(model, tops["o"]),
         winner=winner(tops["r"], tops["y"], tops["o"]),
         active=int(fired.sum()),
         strongest=_strong_memories(model, reading, reading.m[0], strongest, lens),
@@ -189,7 +197,7 @@ def _strong_memories(
             address=cell_address(layer, index, float(m[index])),
             coefficient=float(m[index]),
             strength=float(strength[index]),
-            tokens=tuple(model.token_text(token) for token in row),
+            tokens=tuple(next_text(model, token) for token in row),
         )
         for index, row in zip(chosen, tokens, strict=True)
     )

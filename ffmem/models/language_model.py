@@ -246,6 +246,8 @@ class LanguageModel:
             return ""
         pad = self.tokenizer.eos_token_id
         written = continuation(self.model, tokens, min(count, room), pad)
+        if len(written) and int(written[-1]) == pad:  # the end of the text is not part of it
+            written = written[:-1]
         return self.text_behind(tokens[0, lead:], written)
 
     def token_id(self, token: int | str) -> int:

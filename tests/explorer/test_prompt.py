@@ -230,3 +230,33 @@ def test_examples_are_texts_that_a_value_goes_on_with(
 def test_a_prompt_of_the_greatest_length_fits_into_an_address(client: TestClient) -> None:
     answer = client.get("/prompt", params={"text": "河" * 3000})
     assert answer.status_code == 200
+
+
+def test_a_memory_says_what_it_fires_after_and_those_of_one_thing_stand_together(
+    client: TestClient, explored: StudyContext
+) -> None:
+    terms = client.get("/api/prompt", params={"text": TEXT}).json()["plain"]["explanation"]
+    for one in terms["strongest"]:
+        (cell, *_) = explored.store.cells.resolve(Address.parse(one["address"]))
+        first = explored.store.triggers(cell)[:1]
+        assert len(one["notes"]["triggers"]) == min(3, len(explored.store.triggers(cell)))
+        if len(first):
+            assert first[0].last in one["notes"]["triggers"][0]
+    noted = [one["notes"]["triggers"][:1] for one in terms["strongest"]]
+    seen = [text for place, text in enumerate(noted) if not place or noted[place - 1] != text]
+    assert len(seen) == len({str(text) for text in noted})
+
+
+def test_the_end_of_a_text_is_a_mark() -> None:
+    """Neither among next tokens nor in a continuation stands the name of a special token."""
+    model = load("demo")
+    answer = prompt_answer(model, PromptQuestion("The river runs to the sea.", write=24))
+    texts = [one.text for one in answer.chances]
+    assert "⏹" in texts
+    written = answer.plain.continuation
+    assert written
+    assert not [text for text in (*texts, written) if "</s>" in text]
+    assert answer.plain.explanation is not None
+    parts = answer.plain.explanation
+    every = sum(one.amount for one in parts.strongest) + parts.others
+    assert every == pytest.approx(sum(layer.memories for layer in parts.layers))

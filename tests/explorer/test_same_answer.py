@@ -16,6 +16,7 @@ from ffmem.explorer.app import create_app
 from ffmem.explorer.context import StudyContext, open_context
 
 TEXT = "the river and the stone"
+EDITED = ("--position", "3", "--token", "s", "--set", "L1.3=0")
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ PAIRS = (
         ("search", "FOLDER", "--where", "value_norm>0", "--sort", "key_norm", "-n", "25"),
         "/api/search?by=any&where=value_norm>0&sort=key_norm",
     ),
-    Pair(("prompt", "MODEL", TEXT), f"/api/prompt?text={TEXT}"),
+    Pair(("prompt", "MODEL", TEXT, "--study", "FOLDER"), f"/api/prompt?text={TEXT}"),
     Pair(
-        ("prompt", "MODEL", TEXT, "--position", "3", "--token", "s", "--set", "L1.3=0"),
+        (*("prompt", "MODEL", TEXT, "--study", "FOLDER"), *EDITED),
         f"/api/prompt?text={TEXT}&position=3&word=s&edit=L1.3=0",
     ),
     Pair(

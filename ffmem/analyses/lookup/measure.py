@@ -15,7 +15,7 @@ from ffmem.corpus.conversations import question_text
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import top_tokens
 from ffmem.memories.prompt_answer import PromptQuestion, token_texts
-from ffmem.memories.prompt_explanation import cell_address, explain_prompt
+from ffmem.memories.prompt_explanation import cell_address, explain_prompt, next_text
 from ffmem.memories.recording import LayerRecord
 from ffmem.memories.value_vectors import value_measures, value_vectors
 from ffmem.models.language_model import LanguageModel
@@ -114,7 +114,7 @@ def layer_lookup(
             )
         ),
         follows=tuple(
-            NextToken(model.token_text(one), float(view.distribution[one])) for one in likely
+            NextToken(next_text(model, one), float(view.distribution[one])) for one in likely
         ),
     )
 

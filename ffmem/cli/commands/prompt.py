@@ -18,7 +18,7 @@ from ffmem.cli.options import (
     scan_of,
 )
 from ffmem.cli.output import print_hanging, print_json, say, terminal, token_words
-from ffmem.text import cut_end, visible_token
+from ffmem.text import cut, cut_end, visible_token
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +56,9 @@ LEGEND = (
     help=f"Memories shown.  [default: {MEMORIES}; with --layers {A_LAYER} per layer]",
 )
 @click.option(
+    "--write", type=SOME, help="Also print a continuation of so many tokens, of both runs."
+)
+@click.option(
     "--set",
     "edits",
     multiple=True,
@@ -67,8 +70,8 @@ LEGEND = (
     "--scan",
     "--study",
     type=LOCATION,
-    help="Scan or study of the model: =mean takes mean coefficients from it, --picture what keys "
-    "stand for.",
+    help="Scan or study of the model: says what each memory fires after; =mean takes mean "
+    "coefficients from it, --picture what keys stand for.",
 )
 @click.option("--layer", type=SOME, help="Layer that --picture draws, from 1.")
 @click.option(
@@ -86,6 +89,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
     chat: bool,
     by_layer: bool,
     top: int | None,
+    write: int | None,
     edits: Sequence[str],
     scan: Path | None,
     layer: int | None,
@@ -117,6 +121,7 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         ffmem prompt demo "It was later discovered" --layer 12 --picture fig.svg
     """
     from ffmem.analyses.lookup.measure import layer_lookup
+    from ffmem.annotations.memory_notes import with_term_notes
     from ffmem.memories.edits import expand_edits
     from ffmem.memories.prompt_answer import PromptQuestion, prompt_answer
 
@@ -125,16 +130,17 @@ def prompt(  # noqa: PLR0913 - one parameter per option
             "--picture draws one layer; give both, as in --layer 12 --picture figure1.svg"
         )
     language_model = load_model(model, options)
-    asked = PromptQuestion(text, position, token, chat, 0, top or A_LAYER, top or MEMORIES)
+    asked = PromptQuestion(text, position, token, chat, write or 0, top or A_LAYER, top or MEMORIES)
     means = None
     if edits and scan is not None:
         means = scan_means(scan, language_model, options["dtype"])
     changes = expand_edits(edits, language_model, means)
+    known = None if scan is None else scan_of(scan, language_model, options["dtype"])
     if picture is not None and layer is not None:
-        known = None if scan is None else scan_of(scan, language_model, options["dtype"])
         draw(layer_lookup(language_model, asked, layer, known, changes), picture)
         return
     found = prompt_answer(language_model, asked, changes)
+    found = found if known is None else with_term_notes(found, known)
     if as_json:
         print_json(found)
         return
@@ -144,6 +150,8 @@ def prompt(  # noqa: PLR0913 - one parameter per option
         print_why(console, found, found.plain.explanation)
     else:
         print_hanging(console, "", f"\n{found.why_not}")
+    if write:
+        _print_continuations(console, found)
     if by_layer:
         _print_layers(console, found, edits)
 
@@ -158,7 +166,7 @@ def draw(found: LayerLookup, picture: Path) -> None:
 
 
 def _parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
-    """What the parts of the model add to a logit, all layers together."""
+    """What the parts of the model add to a logit, their sum, and the logit itself."""
     layers = terms.layers
     constant = "biases and norms" if terms.quantity == "logit" else "biases and softmax sums"
     return [
@@ -166,6 +174,8 @@ def _parts_of(terms: LogitTerms) -> list[tuple[str, float]]:
         ("attention", sum(layer.attention for layer in layers)),
         ("memories", sum(layer.memories for layer in layers)),
         (constant, sum(layer.bias + layer.rest for layer in layers) + terms.constant),
+        ("sum", terms.total),
+        (f"the model's own {terms.quantity}", terms.logit),
     ]
 
 
@@ -215,30 +225,60 @@ def _visible_end(text: str, width: int) -> str:
 
 
 def print_why(console: Console, found: PromptAnswer, terms: LogitTerms) -> None:
-    """The sum of a logit, then the memories with the largest terms."""
+    """The sum of a logit, then the memories with the largest terms; each run has a column."""
+    runs = [terms]
+    if found.edited is not None and found.edited.explanation is not None:
+        runs.append(found.edited.explanation)
     name = visible_token(found.token.text)
     console.print(f"\nWhy {name}: what adds to its {terms.quantity}", style="bold")
-    for part, amount in _parts_of(terms):
-        console.print(f"  {part:<30}{amount:+8.2f}")
-    console.print(f"  {'sum':<30}{terms.total:+8.2f}   (the model's own: {terms.logit:+.2f})")
+    if len(runs) > 1:
+        console.print(f"  {'':<30}{'as it is':>8}{'with edits':>12}", style="bold")
+    lines = [_parts_of(run) for run in runs]
+    for parts in zip(*lines, strict=True):
+        first, *others = (amount for _, amount in parts)
+        numbers = f"{first:+8.2f}" + "".join(f"{amount:+12.2f}" for amount in others)
+        console.print(f"  {parts[0][0]:<30}{numbers}")
+    _print_memories(console, terms, runs[1:])
+
+
+def _print_memories(console: Console, terms: LogitTerms, edited: Sequence[LogitTerms]) -> None:
+    """Memories with their terms: what each fires after, where a study says it, and promotes."""
     width = max([7, *(len(str(memory.address)) for memory in terms.strongest)])
-    room = console.width - width - 25
-    console.print(
-        f"\n{'memory':<{width + 2}}    adds   coefficient  its value promotes", style="bold"
-    )
+    noted = any(memory.notes for memory in terms.strongest)
+    room = console.width - width - 12 - 12 * len(edited) - (0 if noted else 14)
+    fires = room // 2 if noted else 0
+    heads = f"{'memory':<{width + 2}}    adds" + "  with edits" * len(edited)
+    heads += f"  {'fires after':<{fires}}" if noted else "   coefficient"
+    console.print(f"\n{heads}  its value promotes", style="bold")
     for memory in terms.strongest:
-        numbers = f"{memory.amount:+8.2f}  {memory.coefficient:+12.2f}"
-        address = f"{memory.address!s:<{width}}"
-        words = token_words(memory.tokens, room - 2)
-        console.print(f"  {address}{numbers}  {words}", soft_wrap=True)
+        numbers = f"{memory.amount:+8.2f}"
+        numbers += "".join(f"{run.terms[str(memory.address)]:+12.2f}" for run in edited)
+        after = cut(memory.notes.fires_after if memory.notes else "", fires)
+        numbers += f"  {after:<{fires}}" if noted else f"  {memory.coefficient:+12.2f}"
+        words = token_words(memory.tokens, room - fires - 2)
+        console.print(f"  {memory.address!s:<{width}}{numbers}  {words}", soft_wrap=True)
+    rest = "".join(f"{run.others:+12.2f}" for run in edited)
+    console.print(f"  {'others':<{width}}{terms.others:+8.2f}{rest}")
     example = terms.strongest[0].address.memory
+    after = "--study DIR says what each fires after; " * (not noted)
     note = (
         "adds = coefficient x value, along this token; its value promotes = logit lens, in the "
-        f"direction in which it is added; --layers shows each layer, --set {example}=0 silences a "
-        "memory"
+        f"direction in which it is added; {after}--layers shows each layer, --set {example}=0 "
+        "silences a memory"
     )
     console.print()
     print_hanging(console, "", note)
+
+
+def _print_continuations(console: Console, found: PromptAnswer) -> None:
+    """What the model writes after the text, as it is and with edits."""
+    from ffmem.memories.prompt_explanation import END
+
+    console.print("\nContinuation", style="bold")
+    runs = [("as it is", found.plain), ("with edits", found.edited)]
+    for name, run in runs:
+        if run is not None:
+            print_hanging(console, f"  {name + ':':<12}", run.continuation.strip() or END)
 
 
 def _print_layers(console: Console, found: PromptAnswer, edits: Sequence[str]) -> None:

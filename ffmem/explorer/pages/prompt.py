@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, Response
 from pydantic import Field
 
 from ffmem.analyses.lookup.measure import layer_lookup
+from ffmem.annotations.memory_notes import with_term_notes
 from ffmem.errors import EditError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import LARGEST_NUMBER, LONGEST_TEXT, EmptyIsNone, TheStudy
@@ -80,7 +81,7 @@ async def prompt_data(  # noqa: PLR0913 - one parameter per thing to choose
     asked = PromptQuestion(text, position, (word or None) if token is None else token, chat, write)
 
     def answer(model: LanguageModel) -> PromptAnswer:
-        return prompt_answer(model, asked, parse_edits(edit or ()))
+        return with_term_notes(prompt_answer(model, asked, parse_edits(edit or ())), context.store)
 
     return Answer(await context.live.ask(answer))
 

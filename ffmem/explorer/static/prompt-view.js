@@ -2,6 +2,8 @@
 import { element, shownToken } from "./ask.js";
 
 const CONTROLS = 4; // that are named
+const WIDTH = 32; // characters of what a memory fires after
+const SMALL = 0.15; // share of the largest term below which memories are folded into one sum
 const part = (id) => document.querySelector(`#${id}`);
 export const signed = (number) => (number === 0 ? "0" : (number < 0 ? "−" : "+") + Math.abs(number).toFixed(3));
 const percent = (share) => (share < 0.00005 ? "0" : (100 * share).toFixed(2)) + " %";
@@ -65,6 +67,7 @@ function showChanges(found, acts) {
     return element("li", {}, words, " ", button("✕", `undo ${edit}`, () => acts.remove(number)));
   });
   part("changes").replaceChildren(...chips);
+  if (chips.length) part("change-memory").open = true;
 }
 
 function showChances(found, acts) {
@@ -116,7 +119,7 @@ function showWritten(found) {
       element("p", { className: "written", dir: "auto" }, element("bdi", { className: "rest" }, short), element("bdi", { className: "new" }, seen.continuation)),
     ]),
   );
-  if (!found.plain.continuation) part("written").replaceChildren(element("p", { className: "note" }, "Ask for at least one token."));
+  part("written-card").hidden = lines.every(([, seen]) => !seen.continuation);
 }
 
 function sentence(title, explained) {
@@ -146,6 +149,24 @@ export function memoryLink(address) {
   return element("a", { href: `/memory/${encodeURIComponent(address)}` }, address);
 }
 
+// What a study says a memory fires after: a label, a pattern, or its strongest trigger.
+const firesAfter = ({ notes }) => (notes ? [notes.label, notes.patterns[0], notes.triggers[0]].find(Boolean) ?? "" : "");
+const theEnd = (text) => (text.length > WIDTH ? `…${text.slice(-WIDTH)}` : text);
+
+function memoryRow(found, one, largest, repeated, acts) {
+  const cells = [
+    element("th", { scope: "row" }, memoryLink(one.address)),
+    cell("term", bar(one.amount, largest), signed(one.amount)),
+    cell("n", one.coefficient.toFixed(2)),
+    cell("after", element("bdi", {}, repeated ? "″" : theEnd(firesAfter(one)))),
+    cell("few", ...one.tokens.slice(0, 4).map(token)),
+    cell("acts", button("Silence", `silence ${one.address}`, () => acts.apply(`${one.address}=0`)), button("Change …", `change ${one.address}`, () => acts.choose(one.address))),
+  ];
+  if (found.edited) cells.splice(2, 0, cell("n", signed(found.edited.explanation.terms[one.address])));
+  return row(...cells);
+}
+
+// The strongest memories, those that fire after the same together; small ones are one sum.
 function showMemories(found, acts) {
   const explained = found.plain.explanation;
   if (!explained) {
@@ -153,21 +174,25 @@ function showMemories(found, acts) {
     return;
   }
   const largest = Math.max(...explained.strongest.map((one) => Math.abs(one.amount)));
-  const rows = explained.strongest.map((one) => {
-    const cells = [
-      element("th", { scope: "row" }, memoryLink(one.address)),
-      cell("term", bar(one.amount, largest), signed(one.amount)),
-      cell("n", one.coefficient.toFixed(2)),
-      cell("few", ...one.tokens.slice(0, 4).map(token)),
-      cell("acts", button("Silence", `silence ${one.address}`, () => acts.apply(`${one.address}=0`)), button("Change …", `change ${one.address}`, () => acts.choose(one.address))),
-    ];
-    if (found.edited) cells.splice(2, 0, cell("n", signed(found.edited.explanation.terms[one.address])));
-    return row(...cells);
-  });
-  const titles = [heading("Memory"), heading(found.edited ? "adds, as it is" : "adds"), heading("coefficient", "n"), heading("it promotes"), heading("")];
+  const small = (one) => Math.abs(one.amount) < SMALL * largest;
+  const shown = explained.strongest.filter((one) => !small(one));
+  const folded = explained.strongest.filter(small);
+  const rows = (list) => list.map((one, place) => memoryRow(found, one, largest, place > 0 && firesAfter(one) !== "" && firesAfter(one) === firesAfter(list[place - 1]), acts));
+  const titles = [heading("Memory"), heading(found.edited ? "adds, as it is" : "adds"), heading("coefficient", "n"), heading("it fires after"), heading("it promotes"), heading("")];
   if (found.edited) titles.splice(2, 0, heading("changed", "n"));
   titles.at(-1).append(element("span", { className: "hidden" }, "Changes"));
-  part("memories").replaceChildren(head(...titles), element("tbody", {}, ...rows));
+  const others = explained.layers.reduce((all, one) => all + one.memories, 0) - explained.strongest.reduce((all, one) => all + one.amount, 0);
+  const sum = (name, amount, ...more) => row(element("th", { scope: "row" }, name), cell("term", element("span", { className: "bar none" }), signed(amount)), ...titles.slice(2).map(() => cell("")), ...more);
+  const bodies = [element("tbody", {}, ...rows(shown))];
+  if (folded.length) {
+    const rest = element("tbody", { hidden: true }, ...rows(folded));
+    const line = sum(`${folded.length} smaller`, folded.reduce((all, one) => all + one.amount, 0));
+    line.lastChild.className = "acts";
+    line.lastChild.append(button("Show", "show smaller memories", (event) => { rest.hidden = !rest.hidden; event.target.textContent = rest.hidden ? "Show" : "Hide"; }));
+    bodies.push(element("tbody", {}, line), rest);
+  }
+  bodies.push(element("tbody", {}, sum("all others", others)));
+  part("memories").replaceChildren(head(...titles), ...bodies);
 }
 
 function showLayers(found) {

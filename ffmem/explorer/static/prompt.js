@@ -95,6 +95,7 @@ function remove(number) {
 
 // Bring a memory into the form of changes.
 function choose(address) {
+  change.closest("details").open = true;
   change.elements.address.value = address;
   change.scrollIntoView({ block: "center" });
   change.elements.action.focus();

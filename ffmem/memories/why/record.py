@@ -37,6 +37,11 @@ class MemoryNotes:
     patterns: tuple[str, ...]
     triggers: tuple[str, ...]
 
+    @property
+    def fires_after(self) -> str:
+        """What it fires after, in a few words: its label, a pattern, or its strongest trigger."""
+        return next(filter(None, (self.label, *self.patterns[:1], *self.triggers[:1])), "")
+
 
 @dataclass(frozen=True)
 class MemoryEffect:
