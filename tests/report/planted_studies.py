@@ -246,13 +246,14 @@ def of_cells(numbers: Numbers, toy: Study) -> Results:
         certainty_effects(place, 20, hit, torch.zeros_like(hit)),
     )
     found = toy.result("values")
+    first = min(100, len(every))
     hundred = replace(
         found.predictive.largest,
-        n=100,
+        n=first,
         upper=int(numbers["is_upper"][:100].sum()),
         agreeing=int(numbers["agrees"][:100].sum()),
     )
-    few = replace(found.predictive.random_same_layers, n=100, agreeing=3)
+    few = replace(found.predictive.random_same_layers, n=first, agreeing=min(3, first - 1))
     predictive = replace(found.predictive, largest=hundred, random_same_layers=few)
     values = replace(found, effects=effects, predictive=predictive, vocabulary=VOCABULARY)
     return {"values": values}

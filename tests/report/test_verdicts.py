@@ -115,6 +115,23 @@ def test_a_study_contrary_to_the_paper_does_not_hold(name: str, toy_study: Study
     assert verdict(BY_NAME[name], study, None).word == "does not hold"
 
 
+NEVER_OPEN = {  # a number that is counted, not estimated
+    "layers-are-most-parameters",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NEVER_OPEN])
+def test_a_study_of_too_little_stays_undecided(name: str, toy_study: Study) -> None:
+    """A prefix or key a layer as the paper says, and one contrary to it."""
+    planted = PLANTED[name]
+    for maker in ("trained", "contrary"):
+        numbers = getattr(planted, maker)(torch.Generator().manual_seed(1))
+        few = planted.results({one: each[:1] for one, each in numbers.items()}, toy_study)
+        twin = study_of(planted, "untrained", 2, toy_study)
+        found = verdict(BY_NAME[name], few, twin)
+        assert found.word == "undecided", (maker, found)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_random_weights_do_not_hold(name: str, toy_study: Study) -> None:
     planted = PLANTED[name]
