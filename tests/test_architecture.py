@@ -72,7 +72,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "explorer",
     },
 }
+MODEL_SIDE = {"models", "corpus", "memories", "scan", "execution", "analyses", "annotations"}
 DOORS = {
+    "torch": MODEL_SIDE,  # stores, commands, pages and reports measure nothing
     "transformers": {"models", "corpus"},  # corpus: what fills in its chat templates
     "accelerate": {"models"},
     "click": {"cli"},

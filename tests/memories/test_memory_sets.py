@@ -10,17 +10,17 @@ import torch
 
 import ffmem
 from ffmem.address import Address
-from ffmem.analyses.effect import (
+from ffmem.analyses.effect.measure import (
     CoefficientRates,
-    Task,
     coefficient_rates,
-    continuations,
+    continuation,
     log_probabilities,
     random_sets,
     read_tasks,
     task_effect,
     text_effect,
 )
+from ffmem.analyses.effect.record import Task
 from ffmem.errors import AddressError, CorpusError, EditError, ModelError
 from ffmem.memories.edits import Edit, edited, expand_edits, read_set, set_text
 from ffmem.memories.recording import record
@@ -126,7 +126,8 @@ def test_the_effect_equals_a_plain_reading(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model: LanguageModel = request.getfixturevalue(kind)
-    monkeypatch.setattr("ffmem.analyses.effect.LOGIT_BYTES", 4 * 264 * 40)  # several batches
+    few = 4 * 264 * 40  # bytes of logits, so that there are several batches
+    monkeypatch.setattr("ffmem.analyses.effect.measure.LOGIT_BYTES", few)
     edits = [Edit(Address(1, index), "set", 0.0) for index in range(30)]
     generator = torch.Generator().manual_seed(0)
     rates = coefficient_rates(model, rows(model))
@@ -183,8 +184,7 @@ def test_random_sets_are_held_at_their_own_means(relu: LanguageModel) -> None:
 
 def test_tasks_are_answered_word_for_word(relu: LanguageModel, tmp_path: Path) -> None:
     prompt = "the river"
-    plain, changed = continuations(relu, prompt, [Edit(Address(1, 0), "set", 50.0)], 1)
-    right = [Task(prompt, plain), Task(prompt, "zq")]
+    right = [Task(prompt, continuation(relu, prompt, [], 1).as_it_is), Task(prompt, "zq")]
     found = task_effect(relu, right, [])
     assert (found.tasks, found.accuracy, found.random) == (2, 0.5, ())
     assert found.edit.accuracy.estimate == found.edit.log_probability.estimate == 0
@@ -201,7 +201,7 @@ def test_an_edit_of_tasks_stands_beside_random_sets_with_intervals(relu: Languag
     """Every change equals the plain difference; none is surer than three tasks more would be."""
     prompts = ["the river", "a stone", "winter", "the old town"]
     edit, other = Edit(Address(1, 0), "set", 50.0), Edit(Address(2, 3), "set", 0.0)
-    answers = [continuations(relu, one, [], 1)[0] for one in prompts]
+    answers = [continuation(relu, one, [], 1).as_it_is for one in prompts]
     tasks = [
         Task(one, answer if answer.isascii() else "e")  # one byte, which is one token
         for one, answer in zip(prompts, answers, strict=True)

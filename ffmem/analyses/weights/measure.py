@@ -14,9 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffmem import demo
 from ffmem.address import Parts
 from ffmem.analyses.statistics import quantiles
 from ffmem.analyses.weights.record import Candidate, LayerWeights, PairCosines, Weights
+from ffmem.corpus.sentences import SentenceSettings, tokenise
+from ffmem.corpus.shards import shards
+from ffmem.corpus.sources import Source, documents
 from ffmem.memories.folded_weights import FoldedWeights, paired_cosines
 from ffmem.memories.weight_statistics import (
     Unembedding,
@@ -165,6 +169,24 @@ def _peaked_share(head: Unembedding, generator: torch.Generator) -> float:
     drawn = torch.randn(RANDOM_DIRECTIONS, len(head.mean), generator=generator)
     found = vocabulary_moments(drawn, head)["logit_kurtosis"]
     return float((found > PEAK_KURTOSIS).double().mean())
+
+
+def weights_alone(
+    model: LanguageModel, seed: int, text: str | None = None
+) -> tuple[WeightSummary, Weights]:
+    """The table and the numbers of a model; `text` says how frequent tokens are."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = None if text is None else _token_counts(model, text)
+    table = weight_table(model, generator, counts, text or "")
+    return table, summarise_weights(table, generator)
+
+
+def _token_counts(model: LanguageModel, text: str) -> Tensor:
+    counts = torch.zeros(model.vocab_size, dtype=torch.long)
+    for shard in shards(documents(Source(demo.corpus(text)))):
+        tokens = tokenise(shard, model.tokenizer, SentenceSettings()).tokens
+        counts += torch.bincount(torch.as_tensor(tokens).long(), minlength=len(counts))
+    return counts
 
 
 def summarise_weights(table: WeightSummary, generator: torch.Generator) -> Weights:

@@ -12,8 +12,6 @@ from ffmem.cli.options import LOCATION, SEED, ModelOptions, load_model, model_op
 from ffmem.cli.output import print_hanging, print_json, print_parts, say, terminal
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ffmem.analyses.weights.measure import WeightSummary
     from ffmem.analyses.weights.record import Candidate, LayerWeights, Weights
     from ffmem.models.language_model import LanguageModel
@@ -273,9 +271,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
     Example:
         ffmem weights tiny:llama -o out/weights
     """
-    import torch
-
-    from ffmem.analyses.weights.measure import summarise_weights, weight_table
+    from ffmem.analyses.weights.measure import weights_alone
     from ffmem.store.folder import StudyFolder, check_folder, writing
 
     if out is not None and StudyFolder(out).manifest.exists():
@@ -285,11 +281,7 @@ def weights(  # noqa: PLR0913 - one parameter per option
         )
     if out is not None:
         check_folder(out)
-    language_model = load_model(model, options)
-    generator = torch.Generator().manual_seed(seed)
-    counts = None if text is None else _token_counts(language_model, text)
-    table = weight_table(language_model, generator, counts, text or "")
-    result = summarise_weights(table, generator)
+    table, result = weights_alone(load_model(model, options), seed, text)
     if as_json:
         print_json(result)
     else:
@@ -297,21 +289,6 @@ def weights(  # noqa: PLR0913 - one parameter per option
     if out is not None:
         with writing(StudyFolder(out)):
             save(out, table, result, figures)
-
-
-def _token_counts(model: LanguageModel, text: str) -> Tensor:
-    import torch
-
-    from ffmem import demo
-    from ffmem.corpus.sentences import SentenceSettings, tokenise
-    from ffmem.corpus.shards import shards
-    from ffmem.corpus.sources import Source, documents
-
-    counts = torch.zeros(model.vocab_size, dtype=torch.long)
-    for shard in shards(documents(Source(demo.corpus(text)))):
-        tokens = tokenise(shard, model.tokenizer, SentenceSettings()).tokens
-        counts += torch.bincount(torch.as_tensor(tokens).long(), minlength=len(counts))
-    return counts
 
 
 def save(out: Path, table: WeightSummary, result: Weights, figures: bool) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -27,8 +25,6 @@ from ffmem.errors import EditError, StoreError
 from ffmem.files.whole_files import refuse_place
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ffmem.address import Address
     from ffmem.analyses.contrast.measure import (
         Contrast,
@@ -36,9 +32,7 @@ if TYPE_CHECKING:
         Permutations,
         SpecificCell,
     )
-    from ffmem.analyses.effect import LossChange, TaskEffect, TextEffect
-    from ffmem.corpus.sentences import SentenceSettings
-    from ffmem.corpus.sources import Source
+    from ffmem.analyses.effect.record import LossChange, TaskEffect, TextEffect
     from ffmem.memories.edits import Edit
     from ffmem.models.language_model import LanguageModel
     from ffmem.models.patches import ValueChange
@@ -261,65 +255,22 @@ def effect(  # noqa: PLR0913 - one parameter per option
     Example:
         ffmem effect tiny:opt corpus.txt --set @numbers.txt=0
     """
-    import torch
-
     from ffmem import demo
-    from ffmem.analyses.effect import (
-        coefficient_rates,
-        continuations,
-        random_sets,
-        read_tasks,
-        task_effect,
-        text_effect,
-    )
-    from ffmem.corpus.sentences import SentenceSettings
+    from ffmem.analyses.effect.measure import EffectSettings, read_tasks, set_effect
     from ffmem.corpus.sources import Source
-    from ffmem.memories.edits import expand_edits
 
     tasks = None if task is None else read_tasks(task)
-    language_model = load_model(model, options)
-    rows = _first_rows(
-        language_model, Source(demo.corpus(corpus)), SentenceSettings(), max_sentences
-    )
-    rates = coefficient_rates(language_model, rows)
-    parsed = expand_edits(edits, language_model, rates.means)
-    generator = torch.Generator().manual_seed(seed)
-    controls = random_sets(language_model, parsed, rates, random, generator)
-    found = text_effect(language_model, rows, parsed, controls, generator)
-    answers = None if tasks is None else task_effect(language_model, tasks, parsed, controls)
-    texts = [(text, *continuations(language_model, text, parsed, most)) for text in generate]
+    settings = EffectSettings(max_sentences, random, most, seed)
+    source = Source(demo.corpus(corpus))
+    found = set_effect(load_model(model, options), source, edits, settings, tasks, generate)
     if as_json:
-        generated = [
-            {"prompt": text, "as_it_is": plain, "edited": changed} for text, plain, changed in texts
-        ]
-        print_json({"edits": edits, "text": found, "task": answers, "generated": generated})
+        print_json(found)
         return
-    _print_effect(found, answers)
-    for text, plain, changed in texts:
-        for head, written in (("after ", text), ("  as it is: ", plain), ("  edited:   ", changed)):
-            print_hanging(terminal(), head, repr(written))
-
-
-def _first_rows(
-    model: LanguageModel, source: Source, settings: SentenceSettings, count: int
-) -> list[Tensor]:
-    """The first sentences of a text as token ids."""
-    import torch
-
-    from ffmem.corpus.sentences import tokenise
-    from ffmem.corpus.shards import shards
-    from ffmem.corpus.sources import documents
-
-    longest = min(settings.max_tokens, model.context_length - 1)
-    settings = replace(settings, max_tokens=longest)
-
-    def every() -> Iterator[Tensor]:
-        for shard in shards(documents(source)):
-            found = tokenise(shard, model.tokenizer, settings)
-            for start, end in zip(found.starts[:-1], found.starts[1:], strict=True):
-                yield torch.from_numpy(found.tokens[start:end].astype("int64"))
-
-    return list(islice(every(), count))
+    _print_effect(found.text, found.task)
+    for one in found.generated:
+        print_hanging(terminal(), "after ", repr(one.prompt))
+        print_hanging(terminal(), "  as it is: ", repr(one.as_it_is))
+        print_hanging(terminal(), "  edited:   ", repr(one.edited))
 
 
 def _print_effect(found: TextEffect, answers: TaskEffect | None) -> None:

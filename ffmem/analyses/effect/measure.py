@@ -12,10 +12,22 @@ import torch
 from torch import Tensor
 
 from ffmem.address import Address, Parts
-from ffmem.analyses.statistics import Interval, pool_by_key, resample
+from ffmem.analyses.effect.record import (
+    Continuation,
+    LossChange,
+    SetEffect,
+    Task,
+    TaskChange,
+    TaskEffect,
+    TextEffect,
+)
+from ffmem.analyses.statistics import pool_by_key, resample
+from ffmem.corpus.sentences import SentenceSettings, tokenise
+from ffmem.corpus.shards import shards
+from ffmem.corpus.sources import Source, documents
 from ffmem.errors import CorpusError, EditError, ModelError, shorten
 from ffmem.locations import file_text
-from ffmem.memories.edits import Edit, edited
+from ffmem.memories.edits import Edit, edited, expand_edits
 from ffmem.memories.recording import record_forward
 from ffmem.models.blocks.trace import evaluation_mode
 from ffmem.models.feedforward import FeedForward
@@ -23,36 +35,6 @@ from ffmem.models.language_model import LanguageModel
 
 LOGIT_BYTES = 128 << 20  # logits of a batch in float32; about four such tensors live at once
 NEIGHBOURS = 20  # memories of nearly the same rate among which a control is drawn
-
-
-@dataclass(frozen=True)
-class LossChange:
-    """Per predicted token: change of the loss and KL(before || after) in nats, and of top-1.
-
-    `top_1` is the change of the share of tokens that were the most likely one. Intervals resample
-    sentences.
-    """
-
-    loss: Interval
-    kl: Interval
-    top_1: Interval
-
-
-@dataclass(frozen=True)
-class TextEffect:
-    """An edit on a text; `random` are sets of as many memories of the same layers and rates.
-
-    `stronger` counts the random sets that change the loss at least as much.
-    """
-
-    memories: int
-    sentences: int
-    tokens: int
-    loss: float  # as the model is, in nats per token
-    top_1: float
-    edit: LossChange
-    random: tuple[LossChange, ...]
-    stronger: int
 
 
 @dataclass(frozen=True)
@@ -258,41 +240,6 @@ def _row_sums(real: Tensor, *numbers: Tensor) -> Tensor:
     return torch.stack([(one.double() * real).sum(dim=1) for one in numbers]).cpu()
 
 
-@dataclass(frozen=True)
-class Task:
-    """A question of a task file: what is read, and what should follow."""
-
-    prompt: str
-    answer: str
-
-
-@dataclass(frozen=True)
-class TaskChange:
-    """Change of the share of right answers, and of an answer's log-probability in nats.
-
-    Intervals resample tasks.
-    """
-
-    accuracy: Interval
-    log_probability: Interval
-
-
-@dataclass(frozen=True)
-class TaskEffect:
-    """Share of answers that the model gives word for word, and their mean log-probability.
-
-    Both as it is; `edit` and `random`, sets as for a text, are changes. `stronger` counts the
-    random sets that change the log-probability at least as much.
-    """
-
-    tasks: int
-    accuracy: float
-    log_probability: float
-    edit: TaskChange
-    random: tuple[TaskChange, ...]
-    stronger: int
-
-
 def read_tasks(path: str | Path) -> tuple[Task, ...]:
     """A file of JSON lines, each with a prompt and an answer."""
     found = []
@@ -364,9 +311,7 @@ def _mean(sums: Tensor) -> Tensor:
     return sums[..., 0] / sums[..., 1]
 
 
-def continuations(
-    model: LanguageModel, text: str, edits: Sequence[Edit], most: int
-) -> tuple[str, str]:
+def continuation(model: LanguageModel, text: str, edits: Sequence[Edit], most: int) -> Continuation:
     """How the model continues a text, the likeliest token each time: as it is, and edited."""
     tokens = model.encode(text)
     room = model.context_length - tokens.shape[1]
@@ -377,4 +322,50 @@ def continuations(
         )
     plain = model.generate(text, most)
     with edited(model, edits):
-        return plain, model.generate(text, most)
+        return Continuation(text, plain, model.generate(text, most))
+
+
+@dataclass(frozen=True)
+class EffectSettings:
+    """How much is measured: sentences of the text, random sets, tokens that are written."""
+
+    sentences: int = 2000
+    random: int = 8
+    most: int = 24
+    seed: int = 0
+
+
+def set_effect(
+    model: LanguageModel,
+    source: Source,
+    edits: Sequence[str],
+    settings: EffectSettings,
+    tasks: Sequence[Task] | None = None,
+    prompts: Sequence[str] = (),
+) -> SetEffect:
+    """Measure edits, written as for `--set`, on a text, on tasks and on what the model writes."""
+    rows = first_sentences(model, source, settings.sentences)
+    rates = coefficient_rates(model, rows)
+    parsed = expand_edits(edits, model, rates.means)
+    generator = torch.Generator().manual_seed(settings.seed)
+    controls = random_sets(model, parsed, rates, settings.random, generator)
+    return SetEffect(
+        tuple(edits),
+        text_effect(model, rows, parsed, controls, generator),
+        None if tasks is None else task_effect(model, tasks, parsed, controls),
+        tuple(continuation(model, text, parsed, settings.most) for text in prompts),
+    )
+
+
+def first_sentences(model: LanguageModel, source: Source, count: int) -> list[Tensor]:
+    """The first sentences of a text as token ids."""
+    settings = SentenceSettings()
+    longest = min(settings.max_tokens, model.context_length - 1)
+    found: list[Tensor] = []
+    for shard in shards(documents(source)):
+        read = tokenise(shard, model.tokenizer, replace(settings, max_tokens=longest))
+        for start, end in zip(read.starts[:-1], read.starts[1:], strict=True):
+            if len(found) == count:
+                return found
+            found.append(torch.from_numpy(read.tokens[start:end].astype("int64")))
+    return found

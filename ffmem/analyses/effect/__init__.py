@@ -1,0 +1,1 @@
+"""What does editing a set of memories change?"""
