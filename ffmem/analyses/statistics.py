@@ -35,6 +35,10 @@ class Interval:
     high: float
     n: int
 
+    def fields(self, name: str, cases: str = "n") -> dict[str, Any]:
+        """What a figure's row has of it: the estimate under a name, the interval, the cases."""
+        return {name: self.estimate, "low": self.low, "high": self.high, cases: self.n}
+
 
 def quantiles(numbers: Tensor | NDArray[Any]) -> tuple[float, ...]:
     """Quantiles at 5, 25, 50, 75, 95 %, or NaN; torch.quantile refuses over 16 million numbers."""

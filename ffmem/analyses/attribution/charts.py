@@ -28,10 +28,7 @@ def _attribution_chart(result: Attribution) -> Any:
             "layer": layer,
             "weights": panel,
             "method": NAMES[found.method],
-            "correlation": one.estimate,
-            "low": one.low,
-            "high": one.high,
-            "prompts": one.n,
+            **one.fields("correlation", "prompts"),
         }
         for panel, methods in zip(PANELS, (result.methods, result.permuted), strict=True)
         for found in methods

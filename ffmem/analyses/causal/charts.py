@@ -50,10 +50,7 @@ def _effect_rows(result: Causal) -> list[Row]:
                         "layer": found.layer,
                         "series": series,
                         "measure": measure,
-                        "change": interval.estimate,
-                        "low": interval.low,
-                        "high": interval.high,
-                        "memories": interval.n,
+                        **interval.fields("change", "memories"),
                         "cases": found.triggers,
                     }
                 )

@@ -80,10 +80,7 @@ def _zero_agreement_chart(result: Composition) -> Any:
         {
             "layer": found.layer,
             "series": name,
-            "share": share.estimate,
-            "low": share.low,
-            "high": share.high,
-            "n": share.n,
+            **share.fields("share"),
         }
         for found in result.zero_agreement
         for field, (name, _) in SERIES.items()
@@ -126,10 +123,7 @@ def _cases_chart(result: Composition) -> Any:
                 "stopwords": found.stopwords,
                 "measure": measure,
                 "series": name,
-                "share": share.estimate,
-                "low": share.low,
-                "high": share.high,
-                "n": share.n,
+                **share.fields("share"),
             }
             for measure, pair in measures.items()
             for name, share in zip(names, pair, strict=True)

@@ -119,10 +119,7 @@ def _interval_row(layer: int, series: str, found: Interval) -> Row:
     return {
         "layer": layer,
         "series": series,
-        "share": found.estimate,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
+        **found.fields("share"),
     }
 
 

@@ -27,10 +27,7 @@ def _final_token_chart(result: Refinement) -> Any:
             "convention": rows.convention,
             "layer": step.layer,
             "series": name,
-            "share": share.estimate,
-            "low": share.low,
-            "high": share.high,
-            "n": share.n,
+            **share.fields("share"),
         }
         for rows in result.conventions
         for step in rows.steps
@@ -143,10 +140,7 @@ def _veto_chart(result: Refinement) -> Any:
         {
             "layer": row.layer,
             "series": name,
-            "share": share.estimate,
-            "low": share.low,
-            "high": share.high,
-            "n": share.n,
+            **share.fields("share"),
             "median_rank": rank[2],
             "new_in_top_10": row.new_in_top_10.estimate,
         }
@@ -214,10 +208,7 @@ def _entropy_chart(result: Refinement) -> Any:
         {
             "tokens": f"{row.shortest} to {row.longest}",
             **style.quantile_fields(row.quantiles),
-            "mean": row.mean.estimate,
-            "low": row.mean.low,
-            "high": row.mean.high,
-            "n": row.mean.n,
+            **row.mean.fields("mean"),
         }
         for row in result.entropy
     ]

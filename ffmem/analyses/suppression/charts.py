@@ -19,10 +19,7 @@ def suppression_chart(result: Suppression) -> Any:
         {
             "layer": found.layer,
             "series": name,
-            "share": share.estimate,
-            "low": share.low,
-            "high": share.high,
-            "n": share.n,
+            **share.fields("share"),
             "fired": found.fired.estimate,
         }
         for found in result.layers

@@ -114,10 +114,7 @@ def mass_chart(result: Values) -> Any:
             "layer": found.layer,
             "cells": found.cells,
             "series": name,
-            "share": mass.estimate,
-            "low": mass.low,
-            "high": mass.high,
-            "n": mass.n,
+            **mass.fields("share"),
             "keys_with_more": found.greater.estimate,
         }
         for found in result.mass
@@ -152,10 +149,7 @@ def _bin_rows(kind: str, bins: tuple[Bin, ...]) -> list[Row]:
             "bin": number,
             "from": found.low,
             "to": found.high,
-            "share": found.agreement.estimate,
-            "low": found.agreement.low,
-            "high": found.agreement.high,
-            "n": found.agreement.n,
+            **found.agreement.fields("share"),
             "shuffled": found.shuffled.estimate,
         }
         for number, found in enumerate(bins, 1)
