@@ -17,7 +17,7 @@ from ffmem.address import Address
 from ffmem.errors import AddressError
 from ffmem.memories.projection import TopTokens
 from ffmem.memories.value_vectors import value_vectors
-from ffmem.models.experts.mixtures import MixtureMap
+from ffmem.models.experts.stand_ins import MixtureMap
 from ffmem.models.feedforward import FeedForward, LinearPart
 from ffmem.models.language_model import LanguageModel
 from ffmem.models.unembedding import CAST_ROWS, LinearNorm, linear_norm

@@ -13,7 +13,8 @@ from ffmem.models.device_placement import device_of, tensor_of
 from ffmem.models.effective_weights import packed_numbers, read_bias, read_rows
 
 if TYPE_CHECKING:
-    from ffmem.models.experts.mixtures import Mixture, MixtureMap
+    from ffmem.models.experts.mixtures import Mixture
+    from ffmem.models.experts.stand_ins import MixtureMap
 
 Half = Literal["", ":half", "half:"]  # of a fused map
 Form = Literal["sequential", "parallel", "post-norm", "normed-residual"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ffmem.corpus.batches import Batch
 from ffmem.errors import ScanError
-from ffmem.models.experts.mixtures import MixtureReading
+from ffmem.models.experts.mixture_reading import MixtureReading
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel
 from ffmem.scan.launch_queue import LaunchQueue

@@ -34,7 +34,8 @@ from ffmem.memories.why.passes import (
 )
 from ffmem.memories.why.record import LinearReading
 from ffmem.models.blocks.frozen_attention import frozen_attention
-from ffmem.models.experts.mixtures import MapRole, Mixture
+from ffmem.models.experts.mixture_reading import MapRole
+from ffmem.models.experts.mixtures import Mixture
 from ffmem.models.experts.routing import RoutedCoefficients, expert_rows, stock_sum
 from ffmem.models.feedforward import FeedForward
 from ffmem.models.language_model import LanguageModel

@@ -31,8 +31,10 @@ from ffmem.models.blocks.forms import (
 from ffmem.models.blocks.trace import Trace, relative_error, rounding, sum_error
 from ffmem.models.device_placement import tensor_of
 from ffmem.models.effective_weights import is_linear
-from ffmem.models.experts.mixtures import Mixture, MixtureMap, MixtureReading, SharedExpert
+from ffmem.models.experts.mixture_reading import MixtureReading, SharedExpert
+from ffmem.models.experts.mixtures import Mixture
 from ffmem.models.experts.routing import coefficient_source, has_readable_experts
+from ffmem.models.experts.stand_ins import MixtureMap
 from ffmem.models.families import Family
 from ffmem.models.feedforward import FeedForward
 

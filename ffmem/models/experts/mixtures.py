@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,12 @@ from torch.utils.hooks import RemovableHandle
 from ffmem.address import Parts
 from ffmem.models.blocks.trace import Trace, first_tensor
 from ffmem.models.device_placement import device_of, tensor_of
+from ffmem.models.experts.mixture_reading import (
+    MapRole,
+    MixtureListener,
+    MixtureReading,
+    SharedExpert,
+)
 from ffmem.models.experts.routing import (
     CoefficientSource,
     ExpertListener,
@@ -28,100 +34,8 @@ from ffmem.models.experts.routing import (
     RoutedCoefficients,
     expert_rows,
 )
+from ffmem.models.experts.stand_ins import MapPlaceholder, MixtureMap, ValueStandIn
 from ffmem.models.feedforward import FeedForward, LinearPart
-
-MapRole = Literal["keys", "gate", "values"]
-
-
-@dataclass(frozen=True)
-class SharedExpert:
-    """An expert that reads every place, beside those that are chosen.
-
-    Its sum is added as it is, or times the sigmoid of what `weigher` gives.
-    """
-
-    key_map: LinearPart
-    value_map: LinearPart
-    gate_map: LinearPart | None
-    weigher: nn.Module | None = None
-
-    @property
-    def memories(self) -> int:
-        """Number of its memories."""
-        return self.value_map.shape[1]
-
-    def map(self, role: MapRole) -> LinearPart:
-        """One of its maps; in a layer without gates the keys are what is asked for as the gate."""
-        maps = {"keys": self.key_map, "gate": self.gate_map, "values": self.value_map}
-        return maps[role] or self.key_map
-
-
-@dataclass
-class MixtureReading:
-    """What a mixture did in one forward pass; tensors have the places of all rows first."""
-
-    mixture: Mixture
-    x: Tensor
-    y: Tensor
-    routed: RoutedCoefficients
-    tensors: dict[tuple[int, str], Tensor] = field(repr=False)  # of shared experts, by number
-
-    def shared_weights(self, number: int) -> Tensor:
-        """The factor of a shared expert's sum: [place, 1]."""
-        logit = self.tensors.get((number, "weigher"))
-        if logit is None:
-            return torch.ones(len(self.x), 1, dtype=self.x.dtype, device=self.x.device)
-        return logit.sigmoid()
-
-    def shared_coefficients(self, number: int) -> Tensor:
-        """A shared expert's coefficients: [place, memory]."""
-        m = self.tensors[number, "values"]
-        return m if (number, "weigher") not in self.tensors else m * self.shared_weights(number)
-
-    @cached_property
-    def coefficients(self) -> Tensor:
-        """Coefficients of every memory: [place, memory]."""
-        beside = [self.shared_coefficients(one) for one in range(len(self.mixture.shared))]
-        return torch.cat([self._spread(self.routed.coefficients), *beside], dim=1)
-
-    def scores(self, role: MapRole) -> Tensor:
-        """The scores of the keys, or of the gate's keys: [place, memory]."""
-        own = self.mixture.half(self.routed.scores, role)
-        beside = [
-            one.map(role).of(self.tensors[number, role if one.gate_map else "keys"], dim=-1)
-            for number, one in enumerate(self.mixture.shared)
-        ]
-        return torch.cat([self._spread(own), *beside], dim=1)
-
-    @cached_property
-    def part_weights(self) -> Tensor:
-        """The weight of every part at every place, 0 where an expert was not chosen."""
-        beside = [self.shared_weights(one) for one in range(len(self.mixture.shared))]
-        return torch.cat([self._spread(self.routed.weights[:, None]), *beside], dim=1)
-
-    def sum_by_expert(self) -> Tensor:
-        """Coefficients x values + biases, added up expert by expert: what y must be."""
-        down = expert_rows(self.mixture.experts, "down_proj")
-        total = torch.zeros_like(self.y, dtype=torch.float32)
-        for expert in self.routed.experts.unique().tolist():
-            lines = self.routed.experts == expert
-            added = self.routed.coefficients[lines].float() @ down[expert].T.float()
-            total.index_add_(0, self.routed.places[lines], added)
-        for number, one in enumerate(self.mixture.shared):
-            values = one.value_map.weight.T.float()
-            total += self.shared_coefficients(number).float() @ values
-        biases = self.mixture.biases
-        return total if biases is None else total + self.part_weights.float() @ biases.float()
-
-    def _spread(self, lines: Tensor) -> Tensor:
-        """[place, expert x size] from what is there of each place at each of its experts."""
-        shape = (len(self.x), self.mixture.parts.experts, lines.shape[-1])
-        table = torch.zeros(shape, dtype=lines.dtype, device=lines.device)
-        where = (self.routed.places, self.routed.experts)
-        return table.index_put_(where, lines, accumulate=True).flatten(1)
-
-
-MixtureListener = Callable[[MixtureReading], Tensor | None]  # a tensor takes the place of y
 
 
 class Mixture:
@@ -452,88 +366,3 @@ def with_experts(layer: FeedForward, numbers: Sequence[int]) -> FeedForward:
         gate_map=None if layer.gate_map is None else MixtureMap(mixture, "gate"),
         mixture=mixture,
     )
-
-
-class MapPlaceholder(nn.Module):
-    """Stands for a map that a mixture spreads over its experts; not a part of the model."""
-
-    def __init__(self, mixture: Mixture) -> None:
-        super().__init__()
-        self.mixture = mixture
-
-    @property
-    def has_hooks(self) -> bool:
-        """Whether anybody looks."""
-        return bool(self._forward_hooks or self._forward_pre_hooks)
-
-    def forward(self, _given: Tensor, result: Tensor) -> Tensor:
-        """The result itself; hooks on this module see it."""
-        return result
-
-    def register_forward_pre_hook(self, *args: Any, **options: Any) -> RemovableHandle:
-        """As in any module; the mixture is read until the hook is removed."""
-        return self.mixture.present(super().register_forward_pre_hook(*args, **options))
-
-    def register_forward_hook(self, *args: Any, **options: Any) -> RemovableHandle:
-        """As in any module; the mixture is read until the hook is removed."""
-        return self.mixture.present(super().register_forward_hook(*args, **options))
-
-
-class ValueStandIn(MapPlaceholder):
-    """Stands for the value map: coefficients in, their values' sum out."""
-
-    def forward(self, coefficients: Tensor, reading: MixtureReading) -> Tensor:  # type: ignore[override]
-        """The mixture's own sum, with what a hook has changed added."""
-        change = coefficients - reading.coefficients
-        columns = change.any(dim=0).nonzero()[:, 0]
-        if not len(columns):
-            return reading.y
-        values = self.mixture.values_at(columns)
-        return reading.y + (change[:, columns].float() @ values.float()).to(reading.y.dtype)
-
-
-@dataclass(frozen=True)
-class MixtureMap:
-    """The keys, gate keys or values of a mixture where a dense layer has a linear map."""
-
-    mixture: Mixture
-    role: MapRole
-
-    @property
-    def module(self) -> nn.Module:
-        """The module to attach hooks to."""
-        stand_in: nn.Module = getattr(self.mixture, self.role)
-        return stand_in
-
-    @property
-    def weight(self) -> Tensor:
-        """[out, in]; a copy."""
-        rows = self.mixture.rows(self.role)
-        return rows.T if self.role == "values" else rows
-
-    @property
-    def shape(self) -> torch.Size:
-        """The weight's shape, without its numbers."""
-        memories, width = self.mixture.parts.memories, self.mixture.width
-        return torch.Size((width, memories) if self.role == "values" else (memories, width))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of the experts' weights."""
-        return self.mixture.dtype
-
-    @property
-    def bias(self) -> Tensor | None:
-        """[memory] of keys or gate keys; None for values, `Mixture.biases` has what they add."""
-        return None if self.role == "values" else self.mixture.key_biases(self.role)
-
-    def columns(self, indices: slice | list[int] | Tensor) -> Tensor:
-        """[some memories, width] of the values, without a copy of all for a list."""
-        if isinstance(indices, slice):
-            return self.weight.T[indices]
-        return self.mixture.values_at(torch.as_tensor(indices))
-
-    def of(self, rows: Tensor, dim: int = 0) -> Tensor:
-        """All of it: no part of a mixture is fused with another."""
-        del dim
-        return rows
