@@ -30,6 +30,7 @@ from ffmem.analyses.statistics import (
     Interval,
     beyond_seeds,
     bootstrap,
+    difference,
     lower_and_upper,
     wilson,
 )
@@ -231,15 +232,11 @@ def test_a_memory_and_the_other_one_are_compared_at_the_same_places(toy_study: S
     def wide(mean: float) -> NextTokenEffect:
         return NextTokenEffect(*[bootstrap(mean + both, draw)] * 4)
 
-    layers = [
-        replace(one, silenced=wide(-0.5), other_silenced=wide(-0.4)) for one in found.layers[:1]
-    ]
-    paired = [replace(one, lost_more=Interval(0.1, 0.08, 0.12, 10)) for one in layers]
-    older = [replace(one, lost_more=None) for one in layers]
-    sure, unsure = (
-        silencing_matters.check(replace(found, layers=tuple(some))).effects[0].found
-        for some in (paired, older)
-    )
+    own, other = wide(-0.5), wide(-0.4)
+    pair = {"lost_more": Interval(0.1, 0.08, 0.12, 10)}
+    layer = replace(found.layers[0], silenced=own, other_silenced=other, **pair)
+    sure = silencing_matters.check(replace(found, layers=(layer,))).effects[0].found
+    unsure = difference(other.value_log_probability, own.value_log_probability)
     assert sure.estimate == pytest.approx(unsure.estimate)
     assert unsure.low < 0 < sure.low
 

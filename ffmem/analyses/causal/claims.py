@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ffmem.analyses.causal.record import Causal
-from ffmem.analyses.statistics import difference, mean_of_layers
+from ffmem.analyses.statistics import mean_of_layers
 from ffmem.analyses.verdicts import Effect, Finding, claim, up_to
 
 
@@ -24,8 +24,7 @@ def silencing_matters(result: Causal) -> Finding:
         < layer.other_silenced.value_log_probability.estimate
         for layer in result.layers
     )
-    pairs = [layer.lost_more for layer in result.layers if layer.lost_more is not None]
-    more = mean_of_layers(pairs) if len(pairs) == len(result.layers) else difference(other, own)
+    more = mean_of_layers([layer.lost_more for layer in result.layers])
     effects = (Effect("loses more than another memory", more), Effect("loses", up_to(0, own)))
     detail = f"more than another memory in {worse} of {len(result.layers)} layers"
     return Finding(own, other, "another active memory", effects, detail)

@@ -44,8 +44,7 @@ class LayerCausal:
     those prefixes. `unrelated`: silenced at every token of random text, the damage done elsewhere.
     `other_strength` is how long what the other memory adds is, in units of the silenced one's,
     median over places. `lost_more` is by how much the mean log-probability of the value's tokens
-    is higher with the other memory silent than with the memory itself, paired by place; older
-    results have none.
+    is higher with the other memory silent than with the memory itself, paired by place.
     """
 
     layer: int
@@ -57,9 +56,9 @@ class LayerCausal:
     silenced_elsewhere: NextTokenEffect
     forced: NextTokenEffect
     unrelated: NextTokenEffect
-    other_strength: float = float("nan")
-    by_memory: tuple[MemoryEffect, ...] = ()  # older results have none
-    lost_more: Interval | None = None
+    other_strength: float
+    by_memory: tuple[MemoryEffect, ...]
+    lost_more: Interval
 
 
 @dataclass(frozen=True)
