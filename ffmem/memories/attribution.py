@@ -44,8 +44,10 @@ class LayerContributions:
     """One layer's terms of a logit.
 
     In a post-norm block every term has passed the norms behind it, each of which divides by the
-    number that it did divide by; `bias` has their shifts. `rest` is what neither attention nor the
-    layer adds: blocks without memories, and rounding.
+    number that it did divide by; `bias` has their shifts. `attention` is all that the block adds
+    before the layer: where the first norm's output is passed on (BLOOM with
+    `apply_residual_connection_post_layernorm`), also what that norm changes. `rest` is what neither
+    attention nor the layer adds: blocks without memories, and rounding.
     """
 
     layer: int

@@ -200,7 +200,7 @@ def contrast(
     )
     result = Contrast(
         corpora=tuple(names),
-        read=tuple(corpus_read(one) for one in counts),
+        read=tuple(_corpus_read(one) for one in counts),
         warnings=tuple(preparation_warnings(stores, names)),
         level=level,
         cells=cells.count,
@@ -212,7 +212,7 @@ def contrast(
     return result, table, counts
 
 
-def corpus_read(one: PartCounts) -> CorpusRead:
+def _corpus_read(one: PartCounts) -> CorpusRead:
     """How much was read of a corpus."""
     prefixes = int(one.prefixes.sum())
     return CorpusRead(one.name, one.sentences, prefixes, len(one.prefixes), one.of_documents)
@@ -243,14 +243,14 @@ def compare_counts(
         bar = passing.bar(level)
         adjusted.append(passing.least_level(scores))
         calls.append(np.zeros(len(scores), bool) if bar is None else steps_of(scores) >= bar)
-        chance.append(permutations(passing, level))
+        chance.append(_permutations(passing, level))
     table = ContrastTable(
-        np.stack(ratios), np.stack(errors), np.stack(adjusted), np.stack(calls), entropy(counts)
+        np.stack(ratios), np.stack(errors), np.stack(adjusted), np.stack(calls), _entropy(counts)
     )
     return table, tuple(chance)
 
 
-def permutations(passing: Passing, level: float) -> Permutations:
+def _permutations(passing: Passing, level: float) -> Permutations:
     """What the deals say, in numbers."""
     bar, deals = passing.bar(level), len(passing.deals)
     some = passing.deals_with_any(level)
@@ -277,7 +277,7 @@ def log_odds(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> tuple[
     return ratio, np.sqrt(variance)
 
 
-def entropy(counts: Sequence[PartCounts]) -> Floats:
+def _entropy(counts: Sequence[PartCounts]) -> Floats:
     """[cell]: that of its rates over the corpora."""
     rates = np.stack([one.rate for one in counts])
     share = rates / np.maximum(rates.sum(axis=0), 1e-30)
@@ -319,10 +319,10 @@ def top_cells(
                 kept[row] = mirror
             if len(kept) == CELLS_PER_CORPUS:
                 break
-        yield specific_cells(store, counts, table, corpus, kept)
+        yield _specific_cells(store, counts, table, corpus, kept)
 
 
-def specific_cells(
+def _specific_cells(
     store: ScanStore,
     counts: Sequence[PartCounts],
     table: ContrastTable,

@@ -84,7 +84,7 @@ def compare_parts(
     sides = deal(len(prefixes), len(one[1]), seed)
     steps = int(HIGHEST / STEP) + 1
     counts, true = np.zeros((len(sides), steps)), []
-    for cells in chunks(one[0].shape[1]):
+    for cells in _chunks(one[0].shape[1]):
         fires = np.concatenate([one[0][:, cells], other[0][:, cells]])
         found = scores_of(fires, prefixes, sides)
         true.append(found[0])
@@ -96,7 +96,7 @@ def compare_parts(
     return np.concatenate(true), Passing(reach[0], bound, reach[1:])
 
 
-def chunks(cells: int) -> Iterator[slice]:
+def _chunks(cells: int) -> Iterator[slice]:
     """All cells, some at a time."""
     for start in range(0, cells, CHUNK):
         yield slice(start, start + CHUNK)

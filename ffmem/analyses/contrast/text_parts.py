@@ -68,7 +68,7 @@ class PartCounts:
         return np.asarray(self.fires.sum(axis=0) / max(self.prefixes.sum(), 1))
 
 
-def scanned_documents(store: ScanStore, settings: SentenceSettings) -> tuple[list[str], list[int]]:
+def _scanned_documents(store: ScanStore, settings: SentenceSettings) -> tuple[list[str], list[int]]:
     """The documents at the beginning of the scanned text, and how many sentences each has."""
     left = store.manifest.key.corpus["max_sentences"]
     texts: list[str] = []
@@ -91,7 +91,7 @@ def read_parts(store: ScanStore, model: LanguageModel, most: int, seed: int = 0)
     key = store.manifest.key
     plan = ScanPlan(key.source(), ScanSettings(), key.sentence_settings())
     settings = sentence_settings(model, plan)
-    texts, sizes = scanned_documents(store, settings)
+    texts, sizes = _scanned_documents(store, settings)
     order, longest = np.arange(len(texts)), most
     if sum(sizes) > most:
         order = priorities(torch.from_numpy(order), seed).argsort().numpy()
@@ -109,10 +109,10 @@ def read_parts(store: ScanStore, model: LanguageModel, most: int, seed: int = 0)
             break
     if not found:
         raise StoreError(f"the text of {store.folder.root} has no sentence to read")
-    return in_parts([found[place] for place in sorted(found)], store)
+    return _in_parts([found[place] for place in sorted(found)], store)
 
 
-def in_parts(each: list[Sentences], store: ScanStore) -> TextParts:
+def _in_parts(each: list[Sentences], store: ScanStore) -> TextParts:
     """Documents in order, as parts of about as many sentences each."""
     sizes = np.array([len(one) for one in each])
     whole = Sentences.join(each)
@@ -151,7 +151,7 @@ def count_firing(
     prefixes = torch.zeros(text.count)
     settings = store.manifest.key.scan_settings()
     for batch in shard_batches(model, text.sentences, BATCH_TOKENS):
-        lines, rows = admissible_lines(BatchRows.of(batch, settings), batch.tokens.shape[1])
+        lines, rows = _admissible_lines(BatchRows.of(batch, settings), batch.tokens.shape[1])
         part = torch.from_numpy(text.part)[batch.sentences[rows]]
         member = torch.nn.functional.one_hot(part, text.count).T.float()
         prefixes += member.sum(dim=1)
@@ -164,7 +164,7 @@ def count_firing(
             model.run_blocks(batch.tokens.to(model.device))
         for reading in readings:
             number = reading.layer.number
-            for cells, m in signed_cells(store, number, reading.m.float().cpu()):
+            for cells, m in _signed_cells(store, number, reading.m.float().cpu()):
                 above = m > thresholds[number]
                 fires[:, cells] += member @ above.float()
                 sums[cells] += (m * above).sum(dim=0).double()
@@ -174,7 +174,7 @@ def count_firing(
     return PartCounts(name, *counts, means, len(text.sentences), text.of_documents)
 
 
-def admissible_lines(rows: BatchRows, width: int) -> tuple[Tensor, Tensor]:
+def _admissible_lines(rows: BatchRows, width: int) -> tuple[Tensor, Tensor]:
     """The places of a batch where a prefix ends that a scan would count, and the row of each."""
     lines = rows.lines
     if lines is None:
@@ -183,7 +183,7 @@ def admissible_lines(rows: BatchRows, width: int) -> tuple[Tensor, Tensor]:
     return lines, lines // width
 
 
-def signed_cells(store: ScanStore, layer: int, m: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def _signed_cells(store: ScanStore, layer: int, m: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The rows of a layer's cells, sign by sign, with coefficients [prefix, cell] in that sign."""
     start = store.cells.rows_of(layer).start
     for sign in store.cells.signs:
