@@ -69,7 +69,7 @@ def applicable(names: Iterable[str], has_experts: bool) -> tuple[str, ...]:
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:
-    """Read `values,composition`; nothing means every analysis that claims or figures rest on."""
+    """Read `values,composition`; nothing means every analysis but those on request."""
     names = STANDARD if text is None else tuple(part.strip() for part in text.split(","))
     unknown = [name for name in names if name not in ANALYSES]
     if unknown:

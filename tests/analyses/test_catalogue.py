@@ -109,6 +109,6 @@ def test_no_analysis_imports_the_internals_of_another() -> None:
     assert not wrong
 
 
-def test_what_no_claim_or_figure_needs_is_measured_on_request() -> None:
-    assert set(ANALYSES) - set(parse_names(None)) == {"coefficients"}
+def test_what_no_claim_needs_and_takes_long_is_measured_on_request() -> None:
+    assert set(ANALYSES) - set(parse_names(None)) == {"attribution", "coefficients"}
     assert parse_names("values,coefficients") == ("values", "coefficients")

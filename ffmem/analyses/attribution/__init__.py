@@ -41,4 +41,5 @@ ANALYSIS = Analysis(
     cost=_cost,
     sizes=("sample", "attribution_prompts"),
     figures=_figures,
+    on_request=True,
 )
