@@ -14,6 +14,7 @@ from ffmem.memories.prompt_explanation import cell_address
 from ffmem.memories.why.passes import (
     LayerSlopes,
     Prompt,
+    backward_pass,
     constant_weights,
     last_logits,
     leaves_at_sums,
@@ -110,7 +111,8 @@ def score_slopes(
     for target, value in zip(targets, values, strict=True):
         below = [layer for layer in model.layers if layer.number < target.layer]
         leaves = [zeros[layer.number] for layer in below]
-        gradients = torch.autograd.grad(value, leaves, retain_graph=True)
+        with backward_pass():
+            gradients = torch.autograd.grad(value, leaves, retain_graph=True)
         yield [
             LayerSlopes(layer, m[layer.number], whole(gradient))
             for layer, gradient in zip(below, gradients, strict=True)

@@ -9,6 +9,7 @@ their own for this.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -195,11 +196,20 @@ def whole(gradient: Tensor) -> Tensor:
     return flat if flat.dtype == torch.float64 else flat.float()
 
 
+@contextmanager
+def backward_pass() -> Iterator[None]:
+    """Where torch sets up CUDA in a thread of its own, it warns; that is as it should be."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*no current CUDA context", append=False)
+        yield
+
+
 def gradients_of(model: LanguageModel, value: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
     """The gradient at every leaf; refuses a model through which none flows."""
     reason = "no gradient reaches its first layers"
     try:
-        found = torch.autograd.grad(value, leaves, allow_unused=True)
+        with backward_pass():
+            found = torch.autograd.grad(value, leaves, allow_unused=True)
         if all(one is not None for one in found):
             return list(found)
     except torch.OutOfMemoryError:
