@@ -32,6 +32,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PART = 1 << 20  # bytes of a line that are read at a time
 LONGEST = 64 << 20  # bytes of a row of a table or of JSON lines, which is held whole
+ROWS = 16  # of a Parquet file that are held at once; a small one can unpack to much
 
 
 @dataclass
@@ -212,13 +213,24 @@ def _paragraph_pieces(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 
 def table_rows(file: IO[bytes], path: Path, rows: RowFormat) -> Iterator[str]:
     """One column of a CSV or TSV file, whose first row names the columns; blanks are left out."""
-    lines = _decode_lines(file, str(path), rows.errors)
+    held = 0  # letters of the lines that this row has so far
+
+    def lines() -> Iterator[str]:
+        nonlocal held
+        for line in _decode_lines(file, str(path), rows.errors):
+            held += len(line)
+            if held > LONGEST:
+                raise _too_long(f"the row from {path} line {table.line_num + 1}")
+            yield line
+
     csv.field_size_limit(LONGEST)
-    table = csv.DictReader(lines, delimiter=DELIMITERS[_format_of(path)], strict=True)
+    table = csv.DictReader(lines(), delimiter=DELIMITERS[_format_of(path)], strict=True)
     try:
         names = list(table.fieldnames or [])
         rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column
+        held = 0
         for row in table:
+            held = 0
             text = rows.document(row, f"{path} line {table.line_num}")
             if text:
                 yield text
@@ -269,13 +281,18 @@ def _decode_lines(file: IO[bytes], name: str, errors: str) -> Iterator[str]:
     for number, text, is_end in _line_parts(file, name, errors):
         held.append(text)
         if len(held) > LONGEST // PART:
-            raise CorpusError(
-                f"{name} line {number} is longer than {LONGEST >> 20} MiB, too much to be held "
-                "whole; cut it into shorter ones"
-            )
+            raise _too_long(f"{name} line {number}")
         if is_end:
             yield "".join(held)
             held.clear()
+
+
+def _too_long(which: str) -> CorpusError:
+    """The error about a line or a row that should not be held whole."""
+    return CorpusError(
+        f"{which} is longer than {LONGEST >> 20} MiB, too much to be held whole; cut it into "
+        "shorter ones"
+    )
 
 
 def _line_parts(file: IO[bytes], name: str, errors: str) -> Iterator[tuple[int, str, bool]]:
@@ -364,7 +381,7 @@ def _from_arrow(path: Path, read: Callable[[], Any]) -> Any:
 
 
 def _parquet_rows(path: Path, rows: RowFormat) -> Iterator[str]:
-    """One column of a Parquet file, a thousand rows at a time."""
+    """One column of a Parquet file, a few rows at a time."""
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
@@ -375,9 +392,13 @@ def _parquet_rows(path: Path, rows: RowFormat) -> Iterator[str]:
         names = table.schema_arrow.names
         rows.document(dict.fromkeys(names), str(path))  # refuses a table without the column
         column = column_of(names, rows.column) if rows.chat else rows.column
-        batches = table.iter_batches(batch_size=1024, columns=[column])
+        batches, number = table.iter_batches(batch_size=ROWS, columns=[column]), 0
         while (batch := _from_arrow(path, lambda: next(batches, None))) is not None:
-            for value in batch.column(0).to_pylist():
-                text = rows.document({column: value}, str(path))
+            values = batch.column(0)
+            for place in range(len(values)):
+                number += 1
+                if values.nbytes > LONGEST and values.slice(place, 1).nbytes > LONGEST:
+                    raise _too_long(f"{path} row {number}")
+                text = rows.document({column: values[place].as_py()}, str(path))
                 if text:
                     yield text

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -136,7 +137,7 @@ def test_pieces_are_those_of_the_whole_line(
         assert (read(path, paragraphs=True) if expected else []) == expected
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "quotes.csv"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "quotes.csv", "fields.csv", "a.parquet"])
 def test_a_row_that_is_too_long_is_refused_with_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -145,12 +146,31 @@ def test_a_row_that_is_too_long_is_refused_with_its_number(
     rows = {
         "a.jsonl": '{"text": "one"}\n{"text": "%s"}\n' % ("a" * 5000),
         "a.csv": "text\n" + "a" * 5000 + "\n",
-        "quotes.csv": 'text\n"' + "a\n" * 3000,
+        "quotes.csv": 'text\none\n"' + "a\n" * 3000,
+        "fields.csv": "text\none\n" + '"a\n",' * 3000,
     }
-    (tmp_path / name).write_text(rows[name])
-    assert ("limit" if name == "quotes.csv" else "line 2 is longer than") in complaint(
-        tmp_path / name
+    if name == "a.parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"text": ["one", "a" * 5000]}), tmp_path / name)
+    else:
+        (tmp_path / name).write_text(rows[name])
+    where = {"quotes.csv": "line 3", "fields.csv": "line 3", "a.parquet": "row 2"}
+    expected = f"{name} {where.get(name, 'line 2')} is longer than"
+    assert expected in complaint(tmp_path / name)
+
+
+def test_a_small_table_of_large_rows_is_never_held(tmp_path: Path) -> None:
+    """One text, to which a thousand rows refer."""
+    rows = pyarrow.DictionaryArray.from_arrays(np.zeros(1000, "i4"), ["a b" * 100_000])
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": rows}), tmp_path / "a.parquet", compression="zstd"
     )
+    assert (tmp_path / "a.parquet").stat().st_size < 4000
+    found = documents(Source(str(tmp_path / "a.parquet")))
+    tracemalloc.start()
+    assert len(next(found)) == 300_000
+    peak = tracemalloc.get_traced_memory()[1] + pyarrow.total_allocated_bytes()
+    tracemalloc.stop()
+    assert peak < 20_000_000
 
 
 def test_a_missing_file_is_refused_at_once(tmp_path: Path) -> None:
