@@ -11,7 +11,8 @@ import os
 from ffmem.errors import FfmemError
 
 GIB = 1 << 30
-MODEL = 5 * GIB // 4  # bytes: the libraries that run a model
+STUDY = 3 * GIB // 4  # bytes: the libraries that read a study
+MODEL = 5 * GIB // 4  # those that run a model
 CORE = 3 * GIB // 8  # the threads of a scan, or of the explorer, for one core
 PAGES = GIB // 2  # the explorer, besides what it maps
 FIGURES = 70 * GIB  # V8, which draws: it reserves 64 of them and uses little

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ffmem
-from ffmem.address_space import FIGURES, GIB, MODEL, address_space
+from ffmem.address_space import FIGURES, GIB, MODEL, STUDY, address_space
 from ffmem.errors import FfmemError
 from tests.cli.test_commands import run
 
@@ -18,6 +18,7 @@ resource = pytest.importorskip("resource", reason="limits are those of POSIX")
 @pytest.mark.parametrize(
     ("size", "words", "what"),
     [
+        (STUDY - 1, ["scan", "tiny:opt", "t.txt", "-o", "new"], "this command needs about 0.8 GiB"),
         (MODEL - 1, ["prompt", "tiny:opt", "a"], "a model needs about 1.2 GiB"),
         (MODEL, ["prompt", "tiny:opt", "a"], "the model tiny:opt needs about 1.3 GiB"),
         (MODEL + GIB // 8, ["scan", "tiny:opt", "t.txt", "-o", "new"], "the scan needs about"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from ffmem.address_space import MODEL, address_space, check_address_space
+from ffmem.address_space import MODEL, STUDY, address_space, check_address_space
 from ffmem.cli.output import say
 from ffmem.errors import FfmemError, StoreError, shorten
 from ffmem.locations import location
@@ -251,10 +251,14 @@ def while_loading(name: str) -> Iterator[None]:
 
 
 def names_damage(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a failing command say which of the studies that it was given are to blame, if any."""
+    """Make a failing command say which of the studies that it was given are to blame, if any.
+
+    One that cannot have the libraries that it needs is refused before it imports them.
+    """
 
     @wraps(command)
     def careful(**given: Any) -> Any:
+        check_address_space(STUDY, "this command")
         try:
             return command(**given)
         except (FfmemError, click.ClickException, click.Abort, BrokenPipeError):
