@@ -15,7 +15,7 @@ from ffmem.address import Address
 from ffmem.corpus.conversations import question_text
 from ffmem.corpus.sentences import tokens_and_ends
 from ffmem.errors import EditError, FfmemError, ModelError
-from ffmem.memories.attribution import contributions
+from ffmem.memories.attribution import MemoryContribution, contributions
 from ffmem.memories.edit_controls import EditControl, edit_controls
 from ffmem.memories.edits import Edit, edited
 from ffmem.memories.projection import top_tokens
@@ -232,14 +232,11 @@ def _terms(
 ) -> LogitTerms:
     """The token's logit as a sum; terms of `watched` memories, or else of the strongest, too."""
     found = contributions(model, view, token, count)
-    strongest = []
-    for memory in found.strongest(count):
-        layer = model.layer_of(memory.address)
-        value = value_vectors(layer, [model.index_of(memory.address)]).float()
-        added = value if memory.coefficient >= 0 else -value
-        ids = top_tokens(model, added, "direction", VALUE_TOKENS).tokens[0].tolist()
-        tokens = tuple(next_text(model, one) for one in ids)
-        strongest.append(MemoryTerm(memory.address, memory.coefficient, memory.amount, tokens))
+    memories = found.strongest(count)
+    strongest = [
+        MemoryTerm(memory.address, memory.coefficient, memory.amount, tuple(texts))
+        for memory, texts in zip(memories, _added_tokens(model, memories), strict=True)
+    ]
     return LogitTerms(
         quantity=found.quantity,
         logit=found.logit,
@@ -256,6 +253,19 @@ def _terms(
             for address in watched or (str(memory.address) for memory in strongest)
         },
     )
+
+
+def _added_tokens(model: LanguageModel, memories: list[MemoryContribution]) -> list[list[str]]:
+    """What each memory's value promotes, in the direction in which it is added."""
+    if not memories:
+        return []
+    added = []
+    for memory in memories:
+        layer = model.layer_of(memory.address)
+        value = value_vectors(layer, [model.index_of(memory.address)]).float().to(model.head.device)
+        added.append(value if memory.coefficient >= 0 else -value)
+    rows = top_tokens(model, torch.cat(added), "direction", VALUE_TOKENS).tokens.tolist()
+    return [[next_text(model, one) for one in row] for row in rows]
 
 
 def _chances(

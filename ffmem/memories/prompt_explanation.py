@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Literal
 
@@ -19,6 +20,7 @@ from ffmem.models.language_model import LanguageModel, check_model
 from ffmem.text import html_table, visible_token
 
 END = "⏹"  # the end of a text, as a next token
+MEMORY_TOKENS = 5  # of a strong memory that are named
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def explain_prompt(
         prefix=""
         if model.tokenizer is None
         else model.tokenizer.decode(tokens[0, lead : column + 1]),
-        steps=tuple(step_at(model, reading, strongest) for reading in records),
+        steps=steps_at(model, list(records), strongest),
         distribution=final.softmax(dim=-1).cpu(),
         records=records,
     )
@@ -155,52 +157,76 @@ def winner(residual: int, feedforward: int, output: int) -> Winner:
 
 
 @torch.no_grad()
-def step_at(
-    model: LanguageModel, reading: LayerRecord, strongest: int, lens: Lens = PAPER_LENS
-) -> Step:
-    """Describe one layer of a reading with quantities r, a, m, y, o at one place: [1, ...] each."""
-    layer = reading.layer
-    tops = {
-        name: int(top_tokens(model, vector, kind, 1, lens).tokens)  # type: ignore[arg-type]
-        for name, vector, kind in (
-            ("r", reading.r, "residual"),
-            ("y", reading.y, "direction"),
-            ("o", reading.o, "residual"),
+def steps_at(
+    model: LanguageModel, readings: Sequence[LayerRecord], strongest: int, lens: Lens = PAPER_LENS
+) -> tuple[Step, ...]:
+    """Describe layers with quantities r, a, m, y, o at one place: [1, ...] each.
+
+    All of them are projected to the vocabulary together: reading its vectors takes the time.
+    """
+    where = model.head.device
+    chosen = [_strong_memories(one, one.m[0], strongest) for one in readings]
+    states = torch.cat([state.to(where) for one in readings for state in (one.r, one.o)])
+    added = [one.y for one in readings] + [values for _, values in chosen]
+    pieces = torch.cat([each.to(where).float() for each in added])
+    tops = top_tokens(model, states, "residual", 1, lens).tokens.view(-1, 2).tolist()
+    rows = top_tokens(model, pieces, "direction", MEMORY_TOKENS, lens).tokens.tolist()
+    promoted = iter(rows[len(readings) :])
+    return tuple(
+        _step(model, reading, (residual, row[0], output), memories, promoted)
+        for reading, (residual, output), row, (memories, _) in zip(
+            readings, tops, rows, chosen, strict=False
         )
-    }
-    fired = (reading.a if layer.gated else reading.m)[0] > 0
+    )
+
+
+def _step(
+    model: LanguageModel,
+    reading: LayerRecord,
+    tops: tuple[int, int, int],
+    memories: list[StrongMemory],
+    promoted: Iterator[list[int]],
+) -> Step:
+    """One layer with its top tokens, and what the next of `promoted` say of its memories."""
+    residual, feedforward, output = (next_text(model, one) for one in tops)
+    fired = (reading.a if reading.layer.gated else reading.m)[0] > 0
     return Step(
-        layer=layer.number,
-        residual=next_text(model, tops["r"]),
-        feedforward=next_text(model, tops["y"]),
-        output=next_text(model, tops["o"]),
-        winner=winner(tops["r"], tops["y"], tops["o"]),
+        layer=reading.layer.number,
+        residual=residual,
+        feedforward=feedforward,
+        output=output,
+        winner=winner(*tops),
         active=int(fired.sum()),
-        strongest=_strong_memories(model, reading, reading.m[0], strongest, lens),
+        strongest=tuple(
+            replace(memory, tokens=tuple(next_text(model, one) for one in next(promoted)))
+            for memory in memories
+        ),
     )
 
 
 def _strong_memories(
-    model: LanguageModel, reading: LayerRecord, m: Tensor, count: int, lens: Lens = PAPER_LENS
-) -> tuple[StrongMemory, ...]:
-    """The memories of one layer that add most for coefficients m [memory], strongest first."""
+    reading: LayerRecord, m: Tensor, count: int
+) -> tuple[list[StrongMemory], Tensor]:
+    """The memories of one layer that add most for coefficients m [memory], strongest first.
+
+    Without their tokens, and with what each adds to the residual, but for its size.
+    """
     layer = reading.layer
     lengths = value_measures(layer, m, lambda values: values.norm(dim=1))
     strength = m.float().abs() * lengths
     chosen = strength.topk(min(count, layer.memories)).indices.tolist()
     if not chosen:
-        return ()
-    vectors = value_vectors(layer, chosen).float() * m[chosen, None].float().sign()
-    tokens = top_tokens(model, vectors, "direction", 5, lens).tokens.tolist()
-    return tuple(
+        return [], torch.empty(0, layer.width)
+    memories = [
         StrongMemory(
             address=cell_address(layer, index, float(m[index])),
             coefficient=float(m[index]),
             strength=float(strength[index]),
-            tokens=tuple(next_text(model, token) for token in row),
+            tokens=(),
         )
-        for index, row in zip(chosen, tokens, strict=True)
-    )
+        for index in chosen
+    ]
+    return memories, value_vectors(layer, chosen).float() * m[chosen, None].float().sign()
 
 
 def cell_address(layer: FeedForward, index: int, coefficient: float) -> Address:
