@@ -55,10 +55,10 @@ class Sentences:
     Sentence i has the tokens `tokens[starts[i]:starts[i + 1]]`, without a BOS, and the exact text
     `texts[i]`. `token_ends` has for every token the character of that text where it ends: the
     prefix of p tokens is the text up to the end of token p - 1, and what each token adds, joined,
-    is the text. A character of several tokens belongs to the last of them. `cut` counts the
-    sentences longer than `max_tokens`; each of their pieces is a sentence here. `content` is true
-    for the tokens that a prefix may end with; None means all. In a conversation the tokens of the
-    chat template are not content.
+    is the text. A character of several tokens belongs to the last of them. `cut` is true where a
+    sentence longer than `max_tokens` begins; each of its pieces is a sentence here. `content` is
+    true for the tokens that a prefix may end with; None means all. In a conversation the tokens of
+    the chat template are not content.
     """
 
     numbers: NDArray[np.int64]
@@ -66,7 +66,7 @@ class Sentences:
     tokens: NDArray[np.int32]
     starts: NDArray[np.int64]
     token_ends: NDArray[np.int32]
-    cut: int
+    cut: NDArray[np.bool_]
     content: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Sentences:
             np.concatenate([part.tokens for part in parts]),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.concatenate([part.token_ends for part in parts]),
-            sum(part.cut for part in parts),
+            np.concatenate([part.cut for part in parts]),
             _join_content([part.content for part in parts]),
         )
 
@@ -105,7 +105,7 @@ class Sentences:
             self.tokens[:end],
             self.starts[: count + 1],
             self.token_ends[:end],
-            self.cut,
+            self.cut[:count],
             None if self.content is None else self.content[:end],
         )
 
@@ -139,22 +139,35 @@ def _end(ends: NDArray[np.int32], position: int) -> int:
     return int(ends[position - 1]) if position else 0
 
 
-def tokenise(shard: Shard, tokenizer: Any, settings: SentenceSettings) -> Sentences:
+def tokenise(
+    shard: Shard, tokenizer: Any, settings: SentenceSettings, most: int | None = None
+) -> Sentences:
     """Split a shard into sentences and tokenise them with a fast tokenizer.
 
-    Runs in the tokenizer's own threads without blocking other Python threads. Turns off
-    truncation and padding in the tokenizer.
+    Where only the first `most` are wanted, hardly more than these are tokenised. Runs in the
+    tokenizer's own threads without blocking other Python threads. Turns off truncation and padding
+    in the tokenizer.
     """
     chats = [
         chat_text(read_conversation(document), tokenizer)
         for document in (shard.documents if settings.chat else ())
     ]
     texts = [chat.text for chat in chats] or sentence_texts(shard.documents, settings)
+    found = _tokenise(shard.number, texts[:most], chats[:most], tokenizer, settings.max_tokens)
+    if most is None or len(found) >= most or most >= len(texts):
+        return found
+    return _tokenise(shard.number, texts, chats, tokenizer, settings.max_tokens)  # some were empty
+
+
+def _tokenise(
+    shard: int, texts: list[str], chats: list[ChatText], tokenizer: Any, max_tokens: int
+) -> Sentences:
+    """The sentences that some texts of a shard make; those without tokens are left out."""
     tokens, sizes, ends = tokens_and_ends(texts, backend_of(tokenizer))
     kept = [text for text, size in zip(texts, sizes, strict=True) if size]
-    found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), settings.max_tokens)
+    found, cut = _cut(_Whole(kept, tokens, sizes[sizes > 0], ends), max_tokens)
     return Sentences(
-        numbers=_shard_numbers(shard.number, len(found.texts)),
+        numbers=_shard_numbers(shard, len(found.texts)),
         texts=found.texts,
         tokens=found.tokens,
         starts=np.concatenate([[0], np.cumsum(found.sizes)]).astype(np.int64),
@@ -228,11 +241,11 @@ class _Whole:
     token_ends: NDArray[np.int32]
 
 
-def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
-    """The same tokens in sentences of at most `max_tokens`, and how many were longer."""
-    cut = int((whole.sizes > max_tokens).sum())
-    if not cut:
-        return whole, 0
+def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, NDArray[np.bool_]]:
+    """The same tokens in sentences of at most `max_tokens`, and where a longer one begins."""
+    longer = whole.sizes > max_tokens
+    if not longer.any():
+        return whole, longer
     texts, sizes, token_ends = [], [], whole.token_ends.copy()
     stops = np.cumsum(whole.sizes)
     for text, first, stop in zip(whole.texts, stops - whole.sizes, stops, strict=True):
@@ -244,7 +257,10 @@ def _cut(whole: _Whole, max_tokens: int) -> tuple[_Whole, int]:
             sizes.append(end - start)
             token_ends[start:end] -= begin
             begin = until
-    return _Whole(texts, whole.tokens, np.array(sizes, dtype=np.int64), token_ends), cut
+    pieces = -(-whole.sizes // max_tokens)
+    begins = np.zeros(len(texts), np.bool_)
+    begins[(np.cumsum(pieces) - pieces)[longer]] = True
+    return _Whole(texts, whole.tokens, np.array(sizes, dtype=np.int64), token_ends), begins
 
 
 @dataclass(frozen=True)
@@ -254,6 +270,7 @@ class CorpusRequest:
     source: Source
     settings: SentenceSettings
     first: int = 0  # shards before this one are passed over
+    most: int | None = None  # sentences that are wanted; a shard may have more
 
 
 @dataclass(frozen=True)
@@ -279,7 +296,9 @@ def tokenise_corpus(
         later = shard.number - reading.first
         if later == 0 or (later > 0 and (later - 1) % of == turn):
             wanted = shard if later else shard.part(turn, of)
-            yield TokenisedShard(tokenise(wanted, tokenizer, reading.settings), meter.share)
+            yield TokenisedShard(
+                tokenise(wanted, tokenizer, reading.settings, reading.most), meter.share
+            )
 
 
 def join_parts(shard: int, parts: Sequence[TokenisedShard]) -> TokenisedShard:

@@ -87,7 +87,8 @@ class ShardJobs:
             count = self._known[shard.number].sentences
         else:
             settings = self._facts.key.sentence_settings()
-            count = len(tokenise(shard, self._facts.tokenizer, settings).first(self.left))
+            found = tokenise(shard, self._facts.tokenizer, settings, self.left)
+            count = len(found.first(self.left))
         self.left -= count
         return count
 

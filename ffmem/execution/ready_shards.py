@@ -55,7 +55,7 @@ def ready_shards(model: LanguageModel, plan: ScanPlan, done: ScanProgress) -> It
     left = None if plan.max_sentences is None else plan.max_sentences - done.settled
     if left is not None and left <= 0:
         return
-    request = CorpusRequest(plan.source, sentence_settings(model, plan), done.shards)
+    request = CorpusRequest(plan.source, sentence_settings(model, plan), done.shards, left)
     shards = tokenised_shards(request, model.tokenizer, elsewhere=model.device.type == "cuda")
     first = done.shards
     while group := list(islice(shards, shards_per_batch(first, done))):

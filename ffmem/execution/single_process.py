@@ -44,7 +44,9 @@ class ScanRun:
                     self.save()
             with delay_interrupts():
                 self._advance(
-                    shards=shard.shards, batches=-self.progress.batches, cut=shard.sentences.cut
+                    shards=shard.shards,
+                    batches=-self.progress.batches,
+                    cut=int(shard.sentences.cut.sum()),
                 )
                 self.progress = replace(self.progress, settled=self.progress.sentences)
 

@@ -270,7 +270,7 @@ class ScanWorker:
             for _ in self._reader.read(work):
                 pass
             report = {
-                shard.number: ShardCounts(len(part), len(part.tokens), part.cut)
+                shard.number: ShardCounts(len(part), len(part.tokens), int(part.cut.sum()))
                 for shard, part in zip(job.shards, parts, strict=True)
             }
             self._shards |= report

@@ -43,7 +43,7 @@ def halves(sentences: Sentences) -> list[Sentences]:
             sentences.tokens[start:end],
             sentences.starts[first : last + 1] - start,
             sentences.token_ends[start:end],
-            0,
+            sentences.cut[first:last],
         )
 
     return [part(0, 20), part(20, len(sentences))]

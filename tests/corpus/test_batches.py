@@ -21,7 +21,7 @@ def sentences_of(lengths: list[int]) -> Sentences:
         tokens=tokens,
         starts=starts,
         token_ends=np.concatenate([np.arange(1, n + 1) for n in [0, *lengths]]).astype(np.int32),
-        cut=0,
+        cut=np.zeros(len(lengths), np.bool_),
     )
 
 

@@ -74,9 +74,27 @@ def test_they_do_when_sentences_are_cut(
     check_offsets(cut)
     assert "".join(cut.texts) == "".join(whole.texts)
     assert cut.tokens.tolist() == whole.tokens.tolist()
-    assert cut.cut == sum(length > most for length in whole.lengths)
+    assert cut.cut.sum() == sum(length > most for length in whole.lengths)
     assert (cut.lengths >= 1).all()
     assert (cut.lengths <= most).all()
+
+
+@given(documents=DOCUMENTS, longest=st.integers(1, 5), most=st.integers(1, 6))
+def test_the_first_sentences_are_the_same_when_only_they_are_tokenised(
+    word_tokenizer: PreTrainedTokenizerFast, documents: list[str], longest: int, most: int
+) -> None:
+    """Also where a text has no tokens, or becomes several sentences."""
+    shard, settings = Shard(0, documents), SentenceSettings(max_tokens=longest)
+    whole = tokenise(shard, word_tokenizer, settings)
+    few = tokenise(shard, word_tokenizer, settings, most)
+    for name in ("numbers", "texts", "tokens", "starts", "token_ends", "cut"):
+        found, expected = (list(getattr(one.first(most), name)) for one in (few, whole))
+        assert found == expected, name
+
+
+def test_what_is_not_wanted_is_not_tokenised(tokenizer: PreTrainedTokenizerFast) -> None:
+    shard = Shard(0, ["One river runs.", "", "Two.", "Three.", "Four."])
+    assert len(tokenise(shard, tokenizer, SentenceSettings(), 2)) < 4
 
 
 @given(text=ANY_TEXT)
