@@ -98,6 +98,34 @@ def value_tokens(
     return top_tokens(model, torch.cat(values), "direction", k, lens)
 
 
+@dataclass(frozen=True)
+class ValueToken:
+    """A token, and the logit that a coefficient of 1 adds to it."""
+
+    token: str
+    logit: float
+
+
+@dataclass(frozen=True)
+class ValueView:
+    """Both ends of one cell's ranking, best first, and the probability of the first token."""
+
+    promoted: tuple[ValueToken, ...]
+    suppressed: tuple[ValueToken, ...]
+    probability: float
+
+
+def value_view(model: LanguageModel, cell: Address, count: int = 20) -> ValueView:
+    """The tokens that one value promotes and suppresses most, where no ranking is at hand."""
+    value = _signed_value(model, cell)
+    found = top_tokens(model, torch.cat([value, -value]), "direction", count)
+    high, low = (
+        tuple(ValueToken(text, sign * logit) for text, logit in zip(texts, logits, strict=True))
+        for texts, logits, sign in zip(found.texts, found.logits.tolist(), (1, -1), strict=True)
+    )
+    return ValueView(high, low, float(found.probabilities[0, 0]))
+
+
 def _signed_value(model: LanguageModel, address: Address | str) -> Tensor:
     """The value of one cell, [1, width], on the model's device."""
     cell = address if isinstance(address, Address) else Address.parse(address)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+import ffmem
 from ffmem.explorer.app import create_app
 from ffmem.workflows import run_scan
 from tests.analyses.conftest import FEW_LINES
@@ -42,6 +43,18 @@ def test_a_memory_has_its_triggers_and_says_how_its_value_is_ranked(pages: TestC
     assert 'class="coefficient"' in page.text
     found = pages.get("/api/memories/L1.0").json()["page"]
     assert (found["probability"], found["promoted"]) == (None, [])
+
+
+def test_one_value_is_projected_by_the_model(pages: TestClient) -> None:
+    assert 'data-path="/value"' in pages.get("/memory/L1.0").text
+    found = pages.get("/api/memories/L1.0/value?count=4").json()
+    expected = ffmem.value_tokens(ffmem.load("tiny:opt"), "L1.0", 4)
+    assert [one["token"] for one in found["promoted"]] == expected.texts[0]
+    assert [one["logit"] for one in found["promoted"]] == pytest.approx(expected.logits[0].tolist())
+    assert found["probability"] == pytest.approx(expected.probabilities[0, 0].item())
+    below = [one["logit"] for one in found["suppressed"]]
+    assert below == sorted(below)
+    assert below[-1] < found["promoted"][-1]["logit"]
 
 
 @pytest.mark.parametrize("question", ["by=promotes&q=e", "by=any&sort=probability"])

@@ -28,6 +28,7 @@ from ffmem.explorer.page_queue import render_page
 from ffmem.explorer.queries.memory import MemoryAnswer, cell_of, memory_answer
 from ffmem.explorer.templating import fill_template
 from ffmem.memories.folded_weights import KeyView, key_view
+from ffmem.memories.value_vectors import ValueView, value_view
 from ffmem.records import as_csv
 from ffmem.store.memory_page import memory_page as memory_record
 from ffmem.store.memory_page import page_sentences
@@ -169,6 +170,13 @@ async def memory_key(
     """Tokens whose embedding is nearest to the key, and the value's link to a later key."""
     cell = cell_of(context, address)
     return Answer(await context.live.ask(lambda m: key_view(m, cell, wakes, count)))
+
+
+@live.get("/value", response_model=ValueView)
+async def memory_value(context: TheStudy, address: AddressText, count: Few = 20) -> Answer:
+    """Tokens that the value promotes and suppresses most, also where values are not ranked."""
+    cell = cell_of(context, address)
+    return Answer(await context.live.ask(lambda m: value_view(m, cell, count)))
 
 
 @live.get("/effect", response_model=EffectView)

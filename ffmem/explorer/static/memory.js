@@ -168,10 +168,17 @@ onRequest("#nearest", ({ by_key, by_value }) => [
 ]);
 
 function nearTokens(title, list) {
-  const row = ({ token, cosine }) =>
+  const row = ({ token, cosine, logit }) =>
     element("tr", {}, element("th", { scope: "row" }, element("span", { className: "token", textContent: shownToken(token) })),
-      element("td", { className: "n", textContent: cosine.toFixed(3) }));
+      element("td", { className: "n", textContent: (cosine ?? logit).toFixed(3) }));
   return element("div", {}, element("h3", { textContent: title }), element("table", {}, element("tbody", {}, ...list.map(row))));
+}
+
+if (document.querySelector("#value")) {  // the values are not ranked
+  onRequest("#value", ({ promoted, suppressed, probability }) => [
+    element("div", { className: "pair" }, nearTokens("Promotes", promoted), nearTokens("Suppresses", suppressed)),
+    element("p", { className: "note", textContent: `The logit that a coefficient of 1 adds. The first token gets ${(100 * probability).toPrecision(3)} %.` }),
+  ]);
 }
 
 const wakes = document.querySelector("#wakes");
