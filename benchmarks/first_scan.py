@@ -1,26 +1,36 @@
 """What a user waits for at a first and at a second scan, beside a bare pass over the same text.
 
     python -m benchmarks.first_scan MODEL CORPUS [--sentences 200] [--rounds 3]
+    python -m benchmarks.first_scan --vocabulary 160000 CORPUS
 
 In every round the loaded model reads the text bare; then it is scanned with an empty cache, until
 the scan can be read and until its values are ranked, and scanned again with the cache that this
-left. Wall clock, medians over rounds with the quartiles.
+left. Wall clock, medians over rounds with the quartiles. With --vocabulary the model is a random
+Llama (6 x 1,024 memories, width 256) with so many tokens, of which a text's words are the first.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.scan import bare, quartiles, seconds
 from ffmem import demo
 from ffmem.corpus.sentences import SentenceSettings
-from ffmem.corpus.sources import Source
+from ffmem.corpus.sources import Source, documents
 from ffmem.execution.plan import ScanPlan, token_budget
 from ffmem.execution.ready_shards import ready_shards
 from ffmem.execution.run import run_scan
@@ -32,13 +42,17 @@ from ffmem.scan.settings import ScanSettings
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?")
     parser.add_argument("corpus")
+    parser.add_argument("--vocabulary", type=int)
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     began = time.perf_counter()
-    model = load(options.model)
+    with tempfile.TemporaryDirectory() as name:
+        if options.vocabulary:
+            save_random(Path(name), options.vocabulary)
+        model = load(name if options.vocabulary else options.model)
     print(f"loaded in {time.perf_counter() - began:.1f} s; {model.vocab_size:,} tokens")
     plan = ScanPlan(
         Source(demo.corpus(options.corpus)),
@@ -70,6 +84,29 @@ def main() -> None:
         pairs = zip(took[kind], took["bare"], strict=True)
         low, middle, high = quartiles([one / other for one, other in pairs])
         print(f"{kind} / bare = {middle:.2f} (quartiles {low:.2f} to {high:.2f})")
+
+
+def save_random(folder: Path, tokens: int) -> None:
+    """A random model whose tokens are words: those of the demo's text, and more that none has."""
+    text = " ".join(islice(documents(Source(demo.corpus("demo"))), 2000))
+    words = list(dict.fromkeys(["<unk>", "</s>", *re.findall(r"\w+|[^\w\s]", text)]))[:tokens]
+    words += [f"word {number}" for number in range(tokens - len(words))]
+    model = WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = Whitespace()
+    kind = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>")
+    kind.save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=tokens,
+        hidden_size=256,
+        intermediate_size=1024,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder)
 
 
 if __name__ == "__main__":
