@@ -13,7 +13,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from ffmem.analyses.inputs.related_words import RelatedWords, open_related_words
-from ffmem.analyses.search import NO_WORDS, MemorySearch
+from ffmem.analyses.matches import NO_WORDS, MemorySearch
 from ffmem.analyses.study import Study, open_study
 from ffmem.annotations.database import Annotations
 from ffmem.annotations.llm_annotator import Explainer

@@ -20,9 +20,10 @@ from rich.text import Text
 
 from ffmem.address import Address
 from ffmem.analyses.estimate import CorpusSize, Estimate
+from ffmem.analyses.matches import By
 from ffmem.analyses.patterns.record import HeldOutScore
 from ffmem.analyses.runner import AnalysisEvent
-from ffmem.analyses.search import By, Hit
+from ffmem.analyses.search import Hit
 from ffmem.analyses.statistics import Interval
 from ffmem.analyses.verdicts import NO_CONTROL, Finding, Need, Outcome, Source, Verdict, tally
 from ffmem.cli import main as command_line

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
 from ffmem.analyses import search
+from ffmem.analyses.matches import By, Question, Sort
 from ffmem.analyses.result_files import ResultFile, write_result
-from ffmem.analyses.search import By, Hit, Question, SearchAnswer, Sort
+from ffmem.analyses.search import Hit, SearchAnswer
 from ffmem.cli.main import ffmem
 from ffmem.explorer import templating
 from ffmem.explorer.context import StudyContext

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffmem.address import Address
-from ffmem.analyses.search import MemorySearch, Question, answer
+from ffmem.analyses.matches import MemorySearch, Question
+from ffmem.analyses.search import answer
 from ffmem.errors import StoreError
 from ffmem.store.digests import file_digest
 from ffmem.store.folder import StudyFolder

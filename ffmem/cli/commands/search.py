@@ -16,7 +16,8 @@ from ffmem.errors import StoreError, shorten
 from ffmem.text import visible_token
 
 if TYPE_CHECKING:
-    from ffmem.analyses.search import By, Hit, Question, SearchAnswer
+    from ffmem.analyses.matches import By, Question
+    from ffmem.analyses.search import Hit, SearchAnswer
     from ffmem.store.search.columns import Condition
     from ffmem.store.search.lookup import MemoryIndex
 
@@ -85,7 +86,7 @@ def search(  # noqa: PLR0913 - one parameter per option
         ffmem search out/scan --meaning "naval battle" --where "layer>=12"
         ffmem search out/scan --where class=weakening --save weakening.txt
     """
-    from ffmem.analyses.search import Question, check_layer
+    from ffmem.analyses.matches import Question, check_layer
     from ffmem.store.scan_store import ScanStore
     from ffmem.store.search.columns import Condition
     from ffmem.store.search.lookup import MemoryIndex
@@ -125,7 +126,8 @@ def search(  # noqa: PLR0913 - one parameter per option
 
 def found_by(index: MemoryIndex, question: Question, count: int) -> SearchAnswer:
     """The answer; words are read by meaning, and the model is run, only where that is asked for."""
-    from ffmem.analyses.search import MemorySearch, answer
+    from ffmem.analyses.matches import MemorySearch
+    from ffmem.analyses.search import answer
 
     if question.by == "meaning":
         from ffmem.analyses.inputs.related_words import open_related_words

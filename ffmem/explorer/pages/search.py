@@ -13,19 +13,8 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 
 from ffmem.address import Address, Sign
 from ffmem.analyses.inputs.phrase_coefficients import firing_on
-from ffmem.analyses.search import (
-    MOST_HITS,
-    MOST_SAVED,
-    NOT_IN_TABLES,
-    By,
-    Question,
-    Results,
-    SearchAnswer,
-    Sort,
-    answer,
-    check_layer,
-    results_of,
-)
+from ffmem.analyses.matches import By, Question, Results, Sort, check_layer, results_of
+from ffmem.analyses.search import MOST_HITS, MOST_SAVED, NOT_IN_TABLES, SearchAnswer, answer
 from ffmem.errors import ConditionError
 from ffmem.explorer.answers import Answer
 from ffmem.explorer.context import EmptyIsNone, StudyContext, TheStudy
