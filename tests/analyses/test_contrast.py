@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ffmem
 from ffmem.address import Address
 from ffmem.analyses.contrast.measure import (
     Contrast,
@@ -37,7 +38,7 @@ from ffmem.analyses.contrast.text_parts import (
 )
 from ffmem.corpus.sentences import SentenceSettings
 from ffmem.corpus.sources import Source
-from ffmem.errors import StoreError
+from ffmem.errors import CorpusError, StoreError
 from ffmem.execution.run import ScanPlan, run_scan
 from ffmem.memories.recording import record
 from ffmem.models.language_model import LanguageModel
@@ -341,6 +342,16 @@ def test_other_scans_are_refused_and_other_text_is_compared_with_a_warning(
     }.items():
         with pytest.raises(StoreError, match=said):
             refuse_different(stores)
+    gone, new = (scan(model, lines(10, n), tmp_path / f"t{n}") for n in (5, 6))
+    (tmp_path / "t5.txt").unlink()
+    with pytest.raises(CorpusError, match="check the path"):
+        refuse_different([one, gone])
+    (tmp_path / "t6.txt").write_text("another text\n" * 10)
+    with pytest.raises(StoreError, match="has changed since"):
+        refuse_different([one, new])
+    memory = ffmem.run_scan(model, lines(10, 7), tmp_path / "memory", splitter="line").store
+    with pytest.raises(StoreError, match="lies in no file"):
+        refuse_different([one, memory])
     folders = [str(one.folder.root), str(foreign.folder.root)]
     code, _, err = run(capsys, "contrast", *folders)
     assert (code, len(err.strip().splitlines())) == (2, 1)

@@ -20,6 +20,7 @@ from ffmem.analyses.contrast.text_parts import (
     PartCounts,
     count_firing,
     read_parts,
+    scanned_text,
 )
 from ffmem.analyses.drift.matching import promoted_texts
 from ffmem.errors import StoreError
@@ -140,7 +141,7 @@ class ContrastTable:
 
 
 def refuse_different(stores: Sequence[ScanStore]) -> None:
-    """Scans can be compared if they are of one model, and count the same prefixes."""
+    """Scans are compared if of one model, with the same prefixes, and their texts are there."""
     first = stores[0].manifest.key
     for store in stores[1:]:
         key = store.manifest.key
@@ -151,6 +152,8 @@ def refuse_different(stores: Sequence[ScanStore]) -> None:
             raise _different(stores[0], store, f"settings ({', '.join(wrong)})")
     if len({store.manifest.key.digest for store in stores}) < len(stores):
         raise StoreError("the same scan is named twice; give scans of different corpora")
+    for store in stores:
+        scanned_text(store)
 
 
 def _different(one: ScanStore, other: ScanStore, what: str) -> StoreError:

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from ffmem.corpus.sentences import Sentences, SentenceSettings, sentence_texts, tokenise
 from ffmem.corpus.shards import Shard, shards
-from ffmem.corpus.sources import documents
+from ffmem.corpus.sources import (
+    IN_MEMORY,
+    STREAM,
+    Source,
+    digest,
+    documents,
+    refuse_missing,
+)
 from ffmem.errors import StoreError
 from ffmem.execution.plan import ScanPlan, sentence_settings
 from ffmem.execution.ready_shards import shard_batches
@@ -68,12 +75,29 @@ class PartCounts:
         return np.asarray(self.fires.sum(axis=0) / max(self.prefixes.sum(), 1))
 
 
+def scanned_text(store: ScanStore) -> Source:
+    """The text of a scan; refuses one that is gone or another one now."""
+    key, root = store.manifest.key, store.folder.root
+    if key.corpus["digest"] == STREAM or key.corpus["path"] == IN_MEMORY:
+        raise StoreError(
+            f"a contrast reads the text again, and that of {root} lies in no file; write it into "
+            "one and scan that"
+        )
+    source = refuse_missing(key.source())
+    if digest(source) != key.corpus["digest"]:
+        raise StoreError(
+            f"{source.path} has changed since {root} was made, and a contrast reads the text "
+            "again; scan it again into another folder"
+        )
+    return source
+
+
 def _scanned_documents(store: ScanStore, settings: SentenceSettings) -> tuple[list[str], list[int]]:
     """The documents at the beginning of the scanned text, and how many sentences each has."""
     left = store.manifest.key.corpus["max_sentences"]
     texts: list[str] = []
     sizes: list[int] = []
-    for shard in islice(shards(documents(store.manifest.key.source())), SHARDS):
+    for shard in islice(shards(documents(scanned_text(store))), SHARDS):
         for document in shard.documents:
             if left is not None and left <= 0:
                 return texts, sizes
@@ -89,7 +113,7 @@ def read_parts(store: ScanStore, model: LanguageModel, most: int, seed: int = 0)
     Of a document that would be more than a part of those, the first sentences are read.
     """
     key = store.manifest.key
-    plan = ScanPlan(key.source(), ScanSettings(), key.sentence_settings())
+    plan = ScanPlan(scanned_text(store), ScanSettings(), key.sentence_settings())
     settings = sentence_settings(model, plan)
     texts, sizes = _scanned_documents(store, settings)
     order, longest = np.arange(len(texts)), most
