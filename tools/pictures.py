@@ -1,4 +1,4 @@
-"""Make the README's pictures of the explorer and of the report from a study of the embedded model.
+"""Make the pictures of the explorer and of the report from a study of the embedded model.
 
 python -m tools.pictures out/demo
 
@@ -21,7 +21,13 @@ PICTURES = ROOT / "docs" / "pictures"
 LARGEST = 200_000  # bytes
 PAGES = {  # the page, what is there when it is whole, and how much of it is taken
     "explorer": ("memory/L12.691", "#triggers li", {"width": 1100, "height": 780}),
-    "report": ("report", ".controls", {"width": 1100, "height": 1160}),
+    "overview": ("", ".cards .pointers li", {"width": 1100, "height": 900}),
+    "prompt": (
+        "prompt?text=It+was+later+discovered",
+        "#answer:not([hidden]) tbody tr",
+        {"width": 1100, "height": 1640},
+    ),
+    "report": ("report", "[data-chart] .vega-embed", {"width": 1100, "height": 780}),
 }
 
 

@@ -222,7 +222,7 @@ def _cost_of(name: str, work: Workload) -> Cost:
     fixed = {
         SCAN: Cost(work.tokens, 0, 2),
         RANKING: Cost(0, 2 * work.memories),
-        REPORT: Cost(seconds=28),
+        REPORT: Cost(seconds=9),
     }
     return fixed[name] if name in fixed else ANALYSES[name].cost(work)
 
